@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from .recall.recall import Recall
 
 if TYPE_CHECKING:  # it brings an HTTP client
     from .recall.memwal.memwal import MemWal
+    from .recall.memwal.relayer import Count
 
 _log = logging.getLogger(__name__)
 
@@ -178,7 +180,7 @@ def _embedder(config: Config) -> Embedder | None:
     return None
 
 
-def _memwal(config: Config, journal: Database) -> MemWal | None:
+def _memwal(config: Config, journal: Database) -> Callable[[Count], MemWal] | None:
     key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
     if not (key and account):
         if key or account:
@@ -196,4 +198,5 @@ def _memwal(config: Config, journal: Database) -> MemWal | None:
         points_per_minute=config.memwal_points_per_minute,
         points_per_hour=config.memwal_points_per_hour,
     )
-    return MemWal(MemoryRows(journal), settings, clock_us=journal.now_us)
+    memories = MemoryRows(journal)
+    return lambda count: MemWal(memories, settings, clock_us=journal.now_us, count=count)

@@ -54,7 +54,6 @@ def impatient(emulator: MemWalEmulator) -> MemWalSettings:
 @asynccontextmanager
 async def running(settings: MemWalSettings, memories: OneMemory) -> AsyncIterator[MemWal]:
     memwal = MemWal(memories, settings, clock_us=lambda: time.time_ns() // 1000)
-    memwal.start()
     try:
         yield memwal
     finally:

@@ -226,7 +226,7 @@ class House:
         self.relayer = ScriptedRelayer()
         self.rng = rng or random.Random(0)
         self.budget = Budget(settings, self.loop.time)
-        self.health = Health(now_us, works="MemWal works", waits="memories wait")
+        self.health = Health(now_us, "MemWal works", "memories wait")
         self.disk = disk("memwal")
         self.disk.format("memwal")
         self.faults = JournalFaults()

@@ -77,7 +77,7 @@ class Kit:
             settings,
             remember=remember,
             stored=self.stored,
-            instruments=instruments,
+            instruments=instruments or Instruments(),
             clock=lambda: self.seconds,
             wait=self.hold if hold else self.pass_by,
         )

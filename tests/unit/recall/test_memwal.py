@@ -102,7 +102,6 @@ def _heard(caplog: pytest.LogCaptureFixture) -> None:
 async def test_what_is_delivered_is_recalled(caplog: pytest.LogCaptureFixture) -> None:
     account, memories = Account(), OneMemory()
     memwal = memwal_of(account, memories)
-    memwal.start()
     memwal.wake()
     await asyncio.sleep(60)
     assert memories.state is MemoryState.DELIVERED
@@ -127,7 +126,6 @@ async def test_wrong_credentials_are_told_once_until_they_are_right(
     denied = RelayerError(Trouble.DENIED, "check MEMWAL_PRIVATE_KEY")
     account, memories = Account(denied), OneMemory()
     memwal = memwal_of(account, memories)
-    memwal.start()
     await asyncio.sleep(3600)
     with pytest.raises(RelayerError, match="MEMWAL_PRIVATE_KEY") as caught:
         await memwal.recall("acme", "what", 5)
@@ -159,7 +157,6 @@ async def test_deliveries_that_wait_are_told_though_recalls_work(
 ) -> None:
     account = Account(RelayerError(Trouble.UNAVAILABLE, "the storage is used up"), recalls=True)
     memwal = memwal_of(account, OneMemory())
-    memwal.start()
     await asyncio.sleep(3600)
     assert await memwal.recall("acme", "what", 5) == ([], 0, 0)
     assert (memwal.healthy, memwal.last_error) == (False, "the storage is used up")
@@ -179,7 +176,6 @@ async def test_what_needs_no_delivery_any_more_troubles_nobody() -> None:
     account = Account(RelayerError(Trouble.UNAVAILABLE, "the storage is used up"), recalls=True)
     memories = OneMemory()
     memwal = memwal_of(account, memories)
-    memwal.start()
     await asyncio.sleep(600)
     assert (memwal.healthy, memwal.last_error) == (False, "the storage is used up")
     memories.state = MemoryState.REFUSED  # or deleted, with its thread
@@ -198,7 +194,6 @@ async def test_what_cannot_be_used_is_told_once_and_is_off(
 
     memories = OneMemory()
     memwal = MemWal(memories, SETTINGS, clock_us=lambda: 7, opener=opener)
-    memwal.start()
     memwal.wake()
     await asyncio.sleep(3600)
     for _ in range(2):
@@ -212,15 +207,6 @@ async def test_what_cannot_be_used_is_told_once_and_is_off(
     [(level, line)] = told(caplog)
     assert level == "ERROR"
     assert line.endswith("MEMWAL_ACCOUNT_ID is not an object ID")
-
-
-@virtually
-async def test_it_recalls_nothing_before_it_is_started() -> None:
-    memwal = memwal_of(Account(), OneMemory())
-    memwal.wake()
-    with pytest.raises(RelayerError, match="not started"):
-        await memwal.recall("acme", "what", 5)
-    await memwal.stop()
 
 
 def test_tenants_have_namespaces_of_their_own() -> None:

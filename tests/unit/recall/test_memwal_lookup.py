@@ -105,8 +105,7 @@ class Kit:
         return self.lookup._budget
 
     async def warm(self) -> None:
-        """Start, and let the first check pass."""
-        self.lookup.start()
+        """Let the first check pass."""
         await asyncio.sleep(0.001)
         assert len(self.relayer.asked) == 1
 
@@ -175,7 +174,6 @@ async def test_recall_of_its_own_comes_first_and_then_when_nobody_asks() -> None
 @virtually
 async def test_first_searches_wait_for_the_first_check() -> None:
     with kit() as it:
-        it.lookup.start()
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
         assert [query for _, query, _ in it.relayer.asked] == ["checkpoint", "what"]
         await it.lookup.stop()
@@ -333,7 +331,6 @@ async def test_those_who_wait_are_told_together_with_the_one_that_failed() -> No
 async def test_pauses_double_up_to_a_bound() -> None:
     with kit() as it:
         it.relayer.answer = fails(Trouble.UNAVAILABLE)
-        it.lookup.start()
         await asyncio.sleep(3600)
         times = it.relayer.times
         pauses = [later - sooner for sooner, later in pairwise(times)]
@@ -446,7 +443,6 @@ async def test_it_tells_when_its_state_changes_and_not_each_time(
     caplog.set_level(logging.INFO)
     with kit() as it:
         it.relayer.answer = fails(Trouble.DENIED)
-        it.lookup.start()
         await asyncio.sleep(1000)
         it.relayer.answer = nothing
         await asyncio.sleep(1000)

@@ -36,7 +36,7 @@ def doubled(first_s: float, longest_s: float, failures: int) -> float:
     return min(longest_s, first_s * 2.0 ** min(failures - 1, 20))
 
 
-def retry_after_s(said: object, now: float | None = None) -> float | None:
+def retry_after_s(said: object) -> float | None:
     """Return the bounded seconds that a `Retry-After` (RFC 9110) asks to wait; `None`: nothing."""
     try:
         seconds = float(said)  # type: ignore[arg-type]
@@ -46,7 +46,7 @@ def retry_after_s(said: object, now: float | None = None) -> float | None:
         except ValueError:
             return None
         moment = when if when.tzinfo else when.replace(tzinfo=UTC)
-        seconds = moment.timestamp() - (time.time() if now is None else now)
+        seconds = moment.timestamp() - time.time()
     return None if math.isnan(seconds) else min(max(seconds, 0.0), LONGEST_RETRY_AFTER_S)
 
 
@@ -99,7 +99,7 @@ class Trouble(Backoff):
         told = f"{type(error).__name__}: {error}"
         anew, self._told = told != self._told, told
         if isinstance(error, (Refusal, EmbedderError)):
-            self.problem = error.message if isinstance(error, Refusal) else str(error)
+            self.problem = str(error)
             if anew:
                 self._log.warning("%s waits: %s", self._task, error)
         else:

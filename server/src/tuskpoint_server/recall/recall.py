@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from .telemetry import Instruments
 
 if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP client nor numpy
     from .memwal.memwal import MemWal
+    from .memwal.relayer import Count
     from .vectors import VectorIndex
 
 # memories asked for beyond the limit: some point to what is gone, or to the same
@@ -48,16 +50,15 @@ class Recall:
         settings: IndexSettings,  # of the embedded index
         *,
         embedder: Embedder | None,  # closed by `stop`
-        memwal: MemWal | None,  # started and stopped with this
+        memwal: Callable[[Count], MemWal] | None,  # stopped with this
     ) -> None:
         self._index = IndexRows(journal)
         self.sweep = self._index.sweep
         self.finding = FindRows(journal)
         self._embedder = embedder
-        self._memwal = memwal
-        self._instruments = instruments = Instruments(
+        instruments = Instruments(
             lambda: list(self._indexer.backlog.values()),
-            lambda: memwal.tallies if memwal is not None else (),
+            lambda: self._memwal.tallies if self._memwal is not None else (),
             clock_us=journal.now_us,
         )
         self.searched = instruments.searched
@@ -68,7 +69,9 @@ class Recall:
             self._embedding = Embedding(self._index, embedder, settings, instruments=instruments)
             self.embedder_name = embedder.name
             self.modes.append(SearchMode.VECTOR)
+        self._memwal: MemWal | None = None
         if memwal is not None:
+            self._memwal = memwal(instruments.called)
             self.modes.append(SearchMode.MEMWAL)
         self._indexer = IndexTask(
             self._index,
@@ -83,18 +86,17 @@ class Recall:
         self._vectors: VectorIndex | None = None
 
     async def start(self) -> None:
-        """Begin to deliver, and see that callers' vectors may have any dimension."""
-        if self._embedding is None:
-            try:
-                await self._index.forget_embedder()
-            except Refusal as refusal:
-                _log.warning(
-                    "callers' vectors must have the dimension of an embedder that is gone until "
-                    "the next start: %s",
-                    refusal,
-                )
-        if self._memwal is not None:
-            self._memwal.start(self._instruments.called)
+        """Let callers' vectors have any dimension, where there is no embedder."""
+        if self._embedding is not None:
+            return
+        try:
+            await self._index.forget_embedder()
+        except Refusal as refusal:
+            _log.warning(
+                "callers' vectors must have the dimension of an embedder that is gone until the "
+                "next start: %s",
+                refusal,
+            )
 
     async def stop(self) -> None:
         """End at a safe point; what is left is taken up at the next start."""

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
@@ -34,6 +34,7 @@ PROBE = "probe"  # embedded to find out whether a failure is due to the embedder
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class IndexTask:
     """Keeps the index up to date until `stop`, while saves come first.
 
@@ -41,27 +42,19 @@ class IndexTask:
     share of the time only. `backlog` says by tenant what is not indexed, as far as counted.
     """
 
-    def __init__(
-        self,
-        rows: IndexRows,
-        listen: Callable[[], AbstractContextManager[Waiter]],
-        settings: IndexSettings,
-        *,
-        remember: bool,  # also note the summaries that MemWal has to have
-        stored: Callable[[], None],  # called after documents were stored
-        instruments: Instruments | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wait: Pause = pause,
-    ) -> None:
-        self._rows = rows
-        self._listen = listen
-        self._settings = settings
-        self._remember = remember
-        self._stored = stored
-        self._instruments = instruments or Instruments()
-        self._clock = clock
-        self._wait = wait
-        self.trouble = Trouble(settings, _log, "indexing")
+    _rows: IndexRows
+    _listen: Callable[[], AbstractContextManager[Waiter]]
+    _settings: IndexSettings
+    _: KW_ONLY
+    remember: bool  # also note the summaries that MemWal has to have
+    stored: Callable[[], None]  # called after documents were stored
+    instruments: Instruments = field(default_factory=Instruments)
+    clock: Callable[[], float] = time.monotonic
+    wait: Pause = pause
+
+    def __post_init__(self) -> None:
+        """Begin with what is due already."""
+        self.trouble = Trouble(self._settings, _log, "indexing")
         self.backlog: dict[str, Backlog] = {}
         self._logged_of_body = ""
         self._searches = 0
@@ -120,17 +113,17 @@ class IndexTask:
         with self._listen() as changes:
             self._changes = changes
             while not self._stopping.is_set():
-                began = self._clock()
+                began = self.clock()
                 try:
                     more = await self._round()
                 except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
                     await self._failed(error)
                     continue
                 if more:
-                    share = min(max(self._settings.busy_share, 0.001), 1.0)
-                    await self._wait((self._clock() - began) * (1 / share - 1), self._hurried)
+                    resting = 1 / self._settings.busy_share - 1
+                    await self.wait((self.clock() - began) * resting, self._hurried)
                 elif await changes.wait(self._settings.longest_retry_s):
-                    await self._wait(self._settings.gather_s, self._hurried)
+                    await self.wait(self._settings.gather_s, self._hurried)
 
     async def _round(self) -> bool:
         if not self._searches:
@@ -140,8 +133,8 @@ class IndexTask:
             documents = await asyncio.to_thread(lambda: list(map(self._document, stretch.due)))
             stored = await self._store(stretch, documents)
             if stored:
-                self._instruments.indexed.add(stored)
-                self._stored()
+                self.instruments.indexed.add(stored)
+                self.stored()
         if self._searches:
             self._passed.update((one.thread, one.through) for one in stretch.advances)
             await self._tell()
@@ -151,20 +144,20 @@ class IndexTask:
 
     async def _failed(self, error: Exception) -> None:
         wait_s = self.trouble.met(error)
-        self._instruments.failures.add(1, {"task": "index"})
+        self.instruments.failures.add(1, {"task": "index"})
         await self._tell()
         # Searches ask for another attempt, but not for one after the other.
         first_s = min(wait_s, self._settings.first_retry_s)
-        await self._wait(first_s, self._stopping)
-        await self._wait(wait_s - first_s, self._hurried)
+        await self.wait(first_s, self._stopping)
+        await self.wait(wait_s - first_s, self._hurried)
 
     async def _count(self, *, complete: bool) -> None:
         lacking: list[Backlog] = []
         if not complete:
-            if self._clock() < self._count_at:
+            if self.clock() < self._count_at:
                 return
             lacking = await self._rows.backlog()
-            self._count_at = self._clock() + COUNT_S
+            self._count_at = self.clock() + COUNT_S
         # Tenants that lack nothing any more are told of, too.
         nothing = {tenant: Backlog(tenant, 0, 0) for tenant in self.backlog}
         self.backlog = nothing | {one.tenant: one for one in lacking}
@@ -190,7 +183,7 @@ class IndexTask:
     async def _store(self, stretch: Stretch, documents: Sequence[Document]) -> int:
         """Store a batch, without those documents that cannot be stored while others can."""
         try:
-            return await self._rows.store(stretch, documents, remember=self._remember)
+            return await self._rows.store(stretch, documents, remember=self.remember)
         except Exception as error:
             if isinstance(error, Refusal) and self.trouble.failures < PATIENCE:
                 raise
@@ -200,13 +193,13 @@ class IndexTask:
         failed: list[tuple[Document, Exception]] = []
         for document in documents:
             try:
-                stored += await self._rows.store(alone, (document,), remember=self._remember)
+                stored += await self._rows.store(alone, (document,), remember=self.remember)
             except Exception as error:  # noqa: BLE001 - it is logged, and raised if all fail
                 failed.append((document, error))
         # If the journal takes none of them, that says nothing about one.
         if len(failed) == len(documents):
             raise failed[-1][1] if failed else RuntimeError("a batch without documents failed")
-        await self._rows.store(stretch, (), remember=self._remember)
+        await self._rows.store(stretch, (), remember=self.remember)
         for document, reason in failed:
             _log.error(
                 "checkpoint '%s' of thread '%s' cannot be indexed; search does not find it until "
@@ -218,27 +211,22 @@ class IndexTask:
         return stored
 
 
+@dataclass(eq=False)
 class Embedding:
     """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some."""
 
-    def __init__(
-        self,
-        rows: IndexRows,
-        embedder: Embedder,
-        settings: IndexSettings,
-        *,
-        instruments: Instruments | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        wait: Pause = pause,
-    ) -> None:
-        self._rows = rows
-        self._embedder = embedder
-        self._settings = settings
-        self._instruments = instruments or Instruments()
-        self._clock = clock
-        self._wait = wait
-        self._queries_from = clock()
-        self.trouble = Trouble(settings, _log, "embedding")
+    _rows: IndexRows
+    _embedder: Embedder
+    _settings: IndexSettings
+    _: KW_ONLY
+    instruments: Instruments = field(default_factory=Instruments)
+    clock: Callable[[], float] = time.monotonic
+    wait: Pause = pause
+
+    def __post_init__(self) -> None:
+        """Begin with what has no vector yet."""
+        self._queries_from = self.clock()
+        self.trouble = Trouble(self._settings, _log, "embedding")
         self._more = asyncio.Event()
         self.ready = False
         self._task = asyncio.create_task(self._run(), name="search-embedding")
@@ -256,14 +244,14 @@ class Embedding:
         """Return the vector of a query, or raise `EmbedderError`, at the latest after `QUERY_S`."""
         if not self.ready:
             raise EmbedderError(self.trouble.problem or "it has not answered yet")
-        left_s = self._queries_from - self._clock()
+        left_s = self._queries_from - self.clock()
         if left_s > 0:
             raise EmbedderError("it is left alone for a while: a query was not answered", left_s)
         try:
             async with asyncio.timeout(QUERY_S):
                 [vector] = await self._embedder.embed([text])
         except TimeoutError:
-            self._queries_from = self._clock() + QUERY_PAUSE_S
+            self._queries_from = self.clock() + QUERY_PAUSE_S
             raise EmbedderError(f"no answer within {QUERY_S:g} s", QUERY_PAUSE_S) from None
         return vector
 
@@ -276,12 +264,12 @@ class Embedding:
                 wait_s = self.trouble.met(error)
                 if isinstance(error, EmbedderError):
                     wait_s = max(wait_s, error.retry_after_s or 0.0)
-                self._instruments.failures.add(1, {"task": "embed"})
-                await self._wait(wait_s, asyncio.Event())
+                self.instruments.failures.add(1, {"task": "embed"})
+                await self.wait(wait_s, asyncio.Event())
                 continue
             self.trouble.succeeded()
             if not more:
-                await self._wait(self._settings.longest_retry_s, self._more)
+                await self.wait(self._settings.longest_retry_s, self._more)
 
     async def _batch(self) -> bool:
         """Embed some documents; tell whether there were any."""
@@ -307,7 +295,7 @@ class Embedding:
                 # A caller's vector of another dimension came first: it does not go with these.
                 self.ready = False
             raise
-        self._instruments.embedded.add(len(vectors))
+        self.instruments.embedded.add(len(vectors))
         return True
 
     async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
@@ -320,7 +308,7 @@ class Embedding:
                 raise
             await self._embedder.embed([PROBE])
             if len(texts) == 1:
-                self._instruments.failures.add(1, {"task": "embed"})
+                self.instruments.failures.add(1, {"task": "embed"})
                 await self._rows.give_up(texts[0].number)
                 _log.warning(
                     "the embedder refuses the text of document %d, which has no vector until its "

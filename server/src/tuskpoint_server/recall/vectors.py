@@ -11,9 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,8 +58,7 @@ class Query:
         return np.asarray(np.clip(1.0 - cosines, 0.0, 2.0))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
+class Block(NamedTuple):
     """Vectors of one dimension, with their numbers and the squares of their lengths."""
 
     numbers: Integers
@@ -89,7 +87,7 @@ class Block:
     @property
     def size_bytes(self) -> int:
         """Bytes that it takes."""
-        return self.numbers.nbytes + self.vectors.nbytes + self.squares.nbytes
+        return sum(part.nbytes for part in self)
 
     def compare(self, query: Query) -> tuple[Integers, Floats]:
         """Return numbers and distances of the rows."""

@@ -114,21 +114,19 @@ class Recollection(NamedTuple):
     dropped: int = 0
 
 
+@dataclass(slots=True)
 class Health:
     """Outcome of the last call of one kind; told in the log when it changes."""
 
-    def __init__(
-        self, clock_us: Callable[[], int], works: str, waits: str, denied: str = ""
-    ) -> None:
-        self.healthy = False
-        self.last_error = ""  # for people; empty since a success, or if there is nothing to do
-        self.last_error_us = 0  # 0: there was none
-        self.last_answer_us: int | None = None
-        self._clock_us = clock_us
-        self._works = works
-        self._waits = waits
-        self._denied = denied  # that credentials are not accepted; empty if others tell that
-        self._trouble: Trouble | None = None
+    _clock_us: Callable[[], int]
+    _works: str
+    _waits: str
+    _denied: str = ""  # that credentials are not accepted; empty if others tell that
+    healthy: bool = False
+    last_error: str = ""  # for people; empty since a success, or if there is nothing to do
+    last_error_us: int = 0  # 0: there was none
+    last_answer_us: int | None = None
+    _trouble: Trouble | None = None
 
     def answered(self) -> None:
         """Note that a call succeeded."""
@@ -205,13 +203,13 @@ class Budget:
         self._paused_until = max(self._paused_until, until)
 
 
+@dataclass(slots=True)
 class _Side:
-    def __init__(self, ceilings: _Ceilings, half: _Ceilings, later_s: float = 0.0) -> None:
-        self.ceilings = ceilings
-        self.half = half
-        self.later_s = later_s  # after a pause
-        self.spent: deque[tuple[float, int]] = deque()  # times and points in the last hour
-        self.wanted_until = -math.inf  # more calls are wanted than there were points for
+    ceilings: _Ceilings
+    half: _Ceilings
+    later_s: float = 0.0  # after a pause
+    spent: deque[tuple[float, int]] = field(default_factory=deque)  # points in the last hour
+    wanted_until: float = -math.inf  # more calls are wanted than there were points for
 
     def free_at(self, cost: int, now: float, ceilings: _Ceilings) -> float:
         """Return the time from which points fit below ceilings; more than one fit it alone."""

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...domain.errors import Refusal
 from ...domain.search import Memory, MemoryState
@@ -27,24 +27,20 @@ STOP_GRACE_S = 2.0  # time that a call under way has to end when the server stop
 LIMITED_S = 60.0  # pause after a refusal by the rate limit that does not say how long
 
 
+@dataclass(eq=False)
 class Delivery:
     """Brings memories to the relayer, from its making to `stop`."""
 
-    def __init__(
-        self,
-        memories: MemoryRows,  # what there is to do; nothing else changes its rows
-        relayer: Relayer,  # the task closes it at its end
-        budget: Budget,
-        settings: MemWalSettings,
-        health: Health,
-        clock_us: Callable[[], int],  # that of `memories`
-    ) -> None:
-        self._memories = memories
-        self._relayer = relayer
-        self._budget = budget
-        self._settings = settings
-        self._health = health
-        self._clock_us = clock_us
+    _memories: MemoryRows  # what there is to do; nothing else changes its rows
+    _relayer: Relayer  # the task closes it at its end
+    _budget: Budget
+    _settings: MemWalSettings
+    _health: Health
+    _clock_us: Callable[[], int]  # that of `memories`
+
+    def __post_init__(self) -> None:
+        """Begin with what the journal says is to be done."""
+        settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._sending = Backoff(settings.first_retry_s, settings.longest_retry_s)

@@ -45,18 +45,17 @@ class MemWal:
         settings: MemWalSettings,  # credentials, deadlines, ceilings
         *,
         clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
+        count: Count = lambda *_: None,
         opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
     ) -> None:
         self.memories = memories
         self.tallies: Sequence[MemoryTally] = ()
         self._settings = settings
-        self._clock_us = clock_us
-        self._opener = opener
         self._recalling = Health(
             clock_us,
-            works="MemWal works: memories are recalled",
-            waits="MemWal recalls nothing for now, searches go on without it",
-            denied="MemWal is not used, saves and searches go on without it",
+            "MemWal works: memories are recalled",
+            "MemWal recalls nothing for now, searches go on without it",
+            "MemWal is not used, saves and searches go on without it",
         )
         self._delivering = Health(
             clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal wait"
@@ -66,27 +65,22 @@ class MemWal:
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
-        self._problem: RelayerError | None = RelayerError(Trouble.UNAVAILABLE, "not started")
+        self._problem: RelayerError | None = None
         self._check_at = self._loop.time()
         self._failing = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._delivery: Delivery | None = None
-        self._relayer: Relayer
-
-    def start(self, count: Count = lambda *_: None) -> None:
-        """Begin to deliver and to recall; a recall of its own comes first, and warms all up."""
-        settings = self._settings
         try:
-            self._relayer = self._opener(settings, count)
-            for_deliveries = self._opener(settings, count)
+            self._relayer = opener(settings, count)
+            for_deliveries = opener(settings, count)
         except UnusableError as error:
             self._problem = RelayerError(Trouble.DENIED, str(error))
             self._recalling.failed(self._problem)
             return
-        self._problem = None
         self._delivery = Delivery(
-            self.memories, for_deliveries, self._budget, settings, self._delivering, self._clock_us
+            memories, for_deliveries, self._budget, settings, self._delivering, clock_us
         )
+        # A recall of its own comes first, and warms everything up.
         self._tasks = {asyncio.create_task(work) for work in (self._check(), self._tally())}
 
     async def stop(self) -> None:

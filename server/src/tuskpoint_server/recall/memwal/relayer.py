@@ -13,8 +13,8 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -123,15 +123,15 @@ def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Re
 
 def _is_server(url: str) -> bool:
     try:
-        parts = urlsplit(url)
-        httpx.URL(url)
-        ported = parts.port is None or parts.port > 0
-    except (ValueError, httpx.InvalidURL):
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
         return False
-    extra = parts.username or parts.password or parts.query or parts.fragment
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and ported and not extra
+    named = parts.host and (parts.port is None or 0 < parts.port < 65536)
+    extra = parts.userinfo or parts.query or parts.fragment
+    return parts.scheme in ("http", "https") and bool(named) and not extra
 
 
+@dataclass(frozen=True, eq=False, repr=False)
 class Relayer:
     """A relayer through the SDK, for one call at a time, which ends within its deadline.
 
@@ -139,14 +139,10 @@ class Relayer:
     than others: the SDK compares versions and makes a session first.
     """
 
-    def __init__(
-        self, client: Any, wire: Wire, settings: MemWalSettings, count: Count = lambda *_: None
-    ) -> None:
-        self._count = count
-        self._client = client
-        self._wire = wire
-        self._send_s = settings.send_timeout_s
-        self._recall_s = settings.recall_timeout_s
+    _client: Any
+    _wire: Wire
+    _settings: MemWalSettings
+    _count: Count = lambda *_: None
 
     async def remember(self, namespace: str, text: str, key: str) -> str:
         """Send a text under an idempotency key; return its job."""
@@ -155,7 +151,7 @@ class Relayer:
             accepted = await self._client.remember(text, namespace, key)
             return _job_id(accepted.job_id)
 
-        return await self._guarded(self._send_s, call, "remember")
+        return await self._guarded(self._settings.send_timeout_s, call, "remember")
 
     async def remember_batch(self, namespace: str, texts: Sequence[str]) -> list[str]:
         """Send up to `MAX_BATCH` texts; return their jobs, in order."""
@@ -167,7 +163,7 @@ class Relayer:
             accepted = await self._client.remember_bulk_async(items)
             return [_job_id(job_id) for job_id in accepted.job_ids]
 
-        return await self._guarded(self._send_s, call, "remember_batch")
+        return await self._guarded(self._settings.send_timeout_s, call, "remember_batch")
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
         """Return how up to `MAX_BATCH` jobs stand; what the answer leaves out may be running."""
@@ -177,7 +173,7 @@ class Relayer:
             found = {item.job_id: _job(item) for item in answer.results}
             return [found.get(job_id) or Job(job_id, JobState.RUNNING) for job_id in job_ids]
 
-        return await self._guarded(self._send_s, call, "jobs")
+        return await self._guarded(self._settings.send_timeout_s, call, "jobs")
 
     async def recall(self, namespace: str, query: str, limit: int) -> Recollection:
         """Return up to `limit` memories, at most `MAX_RECALLED`, nearest to a query."""
@@ -193,15 +189,16 @@ class Relayer:
             found.sort(key=lambda memory: memory.distance)
             return Recollection(tuple(found[:most]), dropped)
 
-        return await self._guarded(self._recall_s, call, "recall")
+        return await self._guarded(self._settings.recall_timeout_s, call, "recall")
 
     async def close(self) -> None:
         """Close its connections."""
-        with contextlib.suppress(RelayerError):
-            await self._guarded(_CLOSE_S, self._client.close)
+        with contextlib.suppress(TimeoutError, httpx.HTTPError):
+            async with asyncio.timeout(_CLOSE_S):
+                await self._wire.aclose()
 
     async def _guarded(
-        self, deadline_s: float, call: Callable[[], Awaitable[_T]], counted: str = ""
+        self, deadline_s: float, call: Callable[[], Awaitable[_T]], counted: str
     ) -> _T:
         problem, outcome = "the SDK abandoned the call", None
         for _ in range(2):
@@ -209,8 +206,7 @@ class Relayer:
             try:
                 async with asyncio.timeout(deadline_s):
                     answer = await call()
-                if counted:
-                    self._count(counted, "ok")
+                self._count(counted, "ok")
                 return answer
             except asyncio.CancelledError:
                 task = asyncio.current_task()
@@ -227,8 +223,7 @@ class Relayer:
                 break
         # Without a chain: what the SDK raises may repeat what the relayer says.
         outcome = outcome or RelayerError(Trouble.UNAVAILABLE, problem, unsure=self._wire.asked)
-        if counted:
-            self._count(counted, outcome.trouble.value)
+        self._count(counted, outcome.trouble.value)
         raise outcome from None
 
 
