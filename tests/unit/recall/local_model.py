@@ -1,22 +1,26 @@
-"""The local model, which is not installed on every machine."""
+"""Models for the embedder on this machine: a tiny one of no meaning, and where the real one is."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
-from tuskpoint_server.recall.embedders import EmbedderError
-from tuskpoint_server.recall.embedders.local import INSTALL, LocalEmbedder
+from tuskpoint_server.recall.embedders.local import INSTALL
 
+TINY = Path(__file__).parent / "tiny_model"
+"""Files of a model that fastembed reads: token n has the vector sin(n * i / 100), i from 1."""
 
-def is_installed() -> bool:
-    """Tell whether an embedder can be had here; nothing is loaded."""
-    try:
-        LocalEmbedder()
-    except EmbedderError:
-        return False
-    return True
+CACHE = Path(os.environ.get("FASTEMBED_CACHE_PATH", f"{tempfile.gettempdir()}/fastembed_cache"))
+"""Where fastembed keeps what others of its users have fetched."""
 
-
+NEEDS_FASTEMBED = pytest.mark.skipif(
+    importlib.util.find_spec("fastembed") is None, reason=f"fastembed is not installed: {INSTALL}"
+)
 NEEDS_MODEL = pytest.mark.skipif(
-    not is_installed(), reason=f"the model is not installed: {INSTALL}"
+    importlib.util.find_spec("fastembed") is None or not [*CACHE.glob("**/model.onnx")],
+    reason=f"the model is not in {CACHE}, and tests fetch nothing: set FASTEMBED_CACHE_PATH",
 )

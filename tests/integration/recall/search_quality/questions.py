@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.unit.recall.local_model import CACHE
 from tuskpoint_server.domain.search import unpack_vector
 from tuskpoint_server.recall.embedders.local import LocalEmbedder
 
@@ -106,7 +107,7 @@ async def embed(embedder: LocalEmbedder) -> dict[str, Any]:
 
 
 async def _renew() -> None:
-    embedder = LocalEmbedder()
+    embedder = LocalEmbedder(CACHE)
     made = await embed(embedder)
     await embedder.close()
     await asyncio.to_thread(VECTORS.write_text, json.dumps(made, indent=0) + "\n")

@@ -18,7 +18,7 @@ import pytest
 from tests.integration.recall.search_kit import has_vectors
 from tests.integration.recall.search_quality import questions
 from tests.kit.embedding_endpoint import serving
-from tests.unit.recall.local_model import NEEDS_MODEL
+from tests.unit.recall.local_model import CACHE, NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
@@ -100,12 +100,12 @@ def test_the_vectors_belong_to_the_texts(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @NEEDS_MODEL
 async def test_the_vectors_are_those_that_the_model_makes() -> None:
-    embedder = LocalEmbedder()
+    embedder = LocalEmbedder(CACHE)
     some = questions.texts()[::20]
     made = np.array([np.frombuffer(one, "<f4") for one in await embedder.embed(some)])
     held = np.array([vectors()[text] for text in some])
-    # Committed with 16 bits, of which 11 are digits.
-    assert np.abs(made - held).max() < 2**-11
+    # Committed with 16 bits, of which 11 are digits; made by another program with the same weights.
+    assert np.abs(made - held).max() < 2**-9
     await embedder.close()
 
 
