@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 SOURCES = ROOT / "server" / "src"
 _NAME = re.compile(r"`((?:--)?[A-Za-z_-]+)`")
-_CREATED = re.compile(r'\.create_\w+\(\s*"(tuskpoint\.[a-z_.]+)"')
+_CREATED = re.compile(r'\.(?:create_\w+|gauge)\(\s*"(tuskpoint\.[a-z_.]+)"')
 _TOLD = re.compile(r"`(tuskpoint\.[a-z_.]+)`(?: · `(\.[a-z_]+)`)?")
 
 
