@@ -369,13 +369,16 @@ async def test_a_spooled_pack_is_stored_by_the_next_run(tmp_path: Path, store: M
         assert list((tmp_path / "spool").iterdir()) == []
 
 
-async def test_a_damaged_spool_file_is_packed_anew(tmp_path: Path, store: MemoryStore) -> None:
+@pytest.mark.parametrize("tail", [b"", bytes(20)])
+async def test_a_damaged_spool_file_is_packed_anew(
+    tmp_path: Path, store: MemoryStore, tail: bytes
+) -> None:
     store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
     async with house(tmp_path, store) as home:
         await grow(home, 3)
         await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
     [file] = (tmp_path / "spool").iterdir()
-    file.write_bytes(file.read_bytes()[:-20])
+    file.write_bytes(file.read_bytes()[:-20] + tail)
     store.verdict = lambda members: None
     async with house(tmp_path, store) as home:
         await home.flush()

@@ -5,14 +5,12 @@ recorded with the plan of what is certified once they were read back, after a re
 abandoned, and its content read again, if its file is damaged, the store does not take it, or
 members that it needs are gone.
 
-A spool file is `MAGIC`, the length of the header (8 bytes, big endian), the header (JSON: hash,
-size and kind of every member, in order), then the members one after another.
+A spool file is a pack file as a blob directory has them (docs/storage.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import uuid
@@ -24,6 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...blobs.api import BlobStore, Member, StoreLimits
+from ...blobs.directory.packs import NotAPackError, pack_pieces, read_index
 from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
@@ -37,8 +36,6 @@ from ...process import sync
 from ..apart import GONE
 
 _log = logging.getLogger(__name__)
-
-MAGIC, _LENGTH_BYTES = b"tuskpoint-pack-1\n", 8
 
 
 class SpoolDamaged(Exception):
@@ -56,12 +53,9 @@ class Spool:
         """Write members to a new fsynced file; return its name. `OSError` leaves nothing."""
         name = f"{uuid.uuid4().hex}.pack"
         path = self._path / name
-        described = [[member.sha256.hex(), len(member.data), member.kind] for member in members]
-        header = json.dumps(described, separators=(",", ":")).encode()
         try:
             with path.open("xb") as file:
-                file.write(MAGIC + len(header).to_bytes(_LENGTH_BYTES, "big") + header)
-                file.writelines(member.data for member in members)
+                file.writelines(pack_pieces(members))
                 file.flush()
                 os.fsync(file.fileno())
             sync(self._path)
@@ -71,30 +65,17 @@ class Spool:
         return name
 
     def read(self, name: str) -> list[Member]:
-        """Return the members of a file, in order, their hashes checked; or `SpoolDamaged`."""
-        try:
-            content = (self._path / name).read_bytes()
-        except FileNotFoundError:
-            raise SpoolDamaged(f"spool file {name} is missing") from None
-        start = len(MAGIC) + _LENGTH_BYTES
-        length = int.from_bytes(content[len(MAGIC) : start], "big")
-        try:
-            if not content.startswith(MAGIC):
-                raise ValueError
-            header = [
-                (bytes.fromhex(digest), int(size), kind)
-                for digest, size, kind in json.loads(content[start : start + length])
-            ]
-        except (TypeError, ValueError):
-            raise SpoolDamaged(f"spool file {name} has no readable header") from None
+        """Return the members of a file, their hashes checked; or `SpoolDamaged`."""
         members = []
-        position = start + length
-        for sha256, size, kind in header:
-            data = content[position : position + size]
-            if blob_digest(data) != sha256:
-                raise SpoolDamaged(f"spool file {name} does not hold member {sha256.hex()}")
-            members.append(Member(sha256, data, kind))
-            position += size
+        try:
+            with (self._path / name).open("rb", buffering=0) as file:
+                for sha256, _, size, kind in read_index(file, os.fstat(file.fileno()).st_size):
+                    data = file.read(size)
+                    if blob_digest(data) != sha256:
+                        raise NotAPackError(f"it does not hold member {sha256.hex()}")
+                    members.append(Member(sha256, data, kind))
+        except (FileNotFoundError, NotAPackError) as error:
+            raise SpoolDamaged(f"spool file {name}: {error}") from error
         return members
 
     def remove(self, name: str) -> None:
