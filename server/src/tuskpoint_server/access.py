@@ -117,12 +117,8 @@ def open_access(config: Config) -> Access:
     if (path := config.tokens) is not None:
         certificates = config.tls_client_ca is not None
         tokens = Followed([path], lambda: read_tokens(path, certificates=certificates))
-        known = tokens.first
-        _log.info(
-            "the token file was read: %d tokens, %d certificates",
-            len(known.tokens),
-            len(known.subjects),
-        )
+        counts = len(tokens.first.tokens), len(tokens.first.subjects)
+        _log.info("the token file was read: %d tokens, %d certificates", *counts)
     if not is_loopback(split_address(config.listen)[0]):
         if tokens is None and config.tls_client_ca is None:
             _log.warning(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -200,5 +201,4 @@ def _memwal(config: Config, journal: Database) -> Callable[[Count], MemWal] | No
         points_per_minute=config.memwal_points_per_minute,
         points_per_hour=config.memwal_points_per_hour,
     )
-    memories = MemoryRows(journal)
-    return lambda count: MemWal(memories, settings, clock_us=journal.now_us, count=count)
+    return partial(MemWal, MemoryRows(journal), settings, journal.now_us)

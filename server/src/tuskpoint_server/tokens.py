@@ -279,8 +279,7 @@ def append(path: Path, entry: str) -> None:
 def _replace(path: Path, entry: str) -> None:
     there = path.exists()
     before = path.read_bytes() if there else b""
-    gap = b"" if not before.strip() else b"\n" if before.endswith(b"\n") else b"\n\n"
-    content = before + gap + entry.encode()
+    content = (before.rstrip() + b"\n\n" if before.strip() else b"") + entry.encode()
     parse_tokens(content, f"--append {path}")
     # Readable by its owner alone from the first instant on.
     descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

@@ -63,15 +63,14 @@ class IndexSettings:
     longest_retry_s: float = 60.0  # bound on that pause
 
 
+@dataclass
 class Backoff:
     """Pauses after failures in a row: each twice as long as the one before, up to a bound."""
 
-    until = 0.0  # end of a pause, for whoever keeps it here
-
-    def __init__(self, first_s: float, longest_s: float) -> None:
-        self._first_s = first_s
-        self._longest_s = longest_s
-        self.failures = 0
+    _first_s: float
+    _longest_s: float
+    failures: int = 0
+    until: float = 0.0  # end of a pause, for whoever keeps it here
 
     def failed(self) -> float:
         """Count a failure; return how long to wait, shortened at random by up to a half."""

@@ -105,20 +105,17 @@ def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
 
 
 class Ranking:
-    """Rows in order; equally far ones by number. `given`: how many were read."""
+    """Rows in order, `size` of them; equally far ones by number. `given`: how many were read."""
 
     def __init__(self, parts: Sequence[tuple[Integers, Floats]]) -> None:
         self.given = 0
         self._numbers: Integers = np.concatenate([np.empty(0, np.int64), *(n for n, _ in parts)])
         self._distances: Floats = np.concatenate([np.empty(0), *(d for _, d in parts)])
-
-    def __len__(self) -> int:
-        """Return how many rows there are."""
-        return len(self._numbers)
+        self.size = len(self._numbers)
 
     def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
         """Go through rows that have one of the numbers, nearest first, as far as they are read."""
-        left: Integers = np.arange(len(self), dtype=np.int64)
+        left: Integers = np.arange(self.size, dtype=np.int64)
         if numbers is not None:
             wanted = np.fromiter(numbers, np.int64, len(numbers))
             left = np.flatnonzero(np.isin(self._numbers, wanted))
@@ -183,10 +180,10 @@ class VectorIndex:
         ranking = await self._compare(place, held, query)
         found = await self._rows.by_vectors(tenant, ranking, scope, limit)
         held.passed_by += ranking.given - len(found)
-        if held.passed_by >= max(PASSED_BY, len(ranking) // 4):
+        if held.passed_by >= max(PASSED_BY, ranking.size // 4):
             held.passed_by = 0
             living = (await self._rows.standing(tenant)).vectors
-            if len(ranking) - living >= DEAD and self._held.get(place) is held:
+            if ranking.size - living >= DEAD and self._held.get(place) is held:
                 del self._held[place]  # many are dead: the next search reads them anew
         return found
 

@@ -43,7 +43,6 @@ class MemWal:
         self,
         memories: MemoryRows,
         settings: MemWalSettings,  # credentials, deadlines, ceilings
-        *,
         clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
         count: Count = lambda *_: None,
         opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
