@@ -67,10 +67,7 @@ class Credentials:
     subjects: Mapping[str, Grant] = field(default_factory=dict)
 
     def find(self, presented: Presented) -> Grant | None:
-        """Return what a call's credential stands for, expired or not.
-
-        A certificate with names of several grants stands for none of them.
-        """
+        """Return what a credential stands for, expired or not; names of several grants: none."""
         if isinstance(presented, bytes):
             return self.tokens.get(presented)
         grants = {self.subjects[name] for name in presented if name in self.subjects}

@@ -53,9 +53,9 @@ def mint_checkpoint_id(
 
 
 def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str) -> str:
-    """Return the ID next after `above`, so that agents with slow clocks make greater ones.
+    """Return the ID next after `above`; arguments and refusal as for `mint_checkpoint_id`.
 
-    Arguments and refusal as for `mint_checkpoint_id`.
+    It is not one of now: IDs of agents whose clocks are behind would sort below it.
     """
     prefix, last = _split(above)
     ticks = _ticks_of(last)
@@ -156,9 +156,10 @@ BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread that has no checkpoint 
 def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> bytes:
     """Return the earlier checkpoint's metadata as its rollback has it.
 
-    `run_id` goes, because no run made it; in a subgraph `parents[""]` becomes `root_id`, the
-    root's rollback. `source` stays: below one whose source is "fork" LangGraph looks for
-    subgraphs by the parent's ID, and would miss what they did (langgraph/pregel/_loop.py).
+    `run_id` goes, because no run made it; in a subgraph `parents[""]` becomes `root_id`, that
+    of the root's rollback (else empty). `source` stays: below one whose source is "fork"
+    LangGraph looks for subgraphs by the parent's ID, and would miss what they did
+    (langgraph/pregel/_loop.py).
     """
     members = _members(raw.decode())
     members.pop("run_id", None)

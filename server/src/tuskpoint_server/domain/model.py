@@ -130,6 +130,9 @@ class Lineage:
     adopted_from: str = ""
 
 
+NO_LINEAGE = Lineage()
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """State of an agent.
@@ -197,7 +200,7 @@ class Entry:
     metadata: bytes
     label: str = ""
     summary: str = ""
-    lineage: Lineage = Lineage()
+    lineage: Lineage = NO_LINEAGE
     segments: tuple[BlobLocation, ...] = ()  # that hold it, its state's first
 
 

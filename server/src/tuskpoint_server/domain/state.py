@@ -143,10 +143,7 @@ def _refuse_constant(name: str) -> object:
 
 
 def parse_object(raw: bytes, field: str) -> dict[str, object]:
-    """Parse a JSON object in UTF-8; empty input is `{}`.
-
-    Anything else is refused (`METADATA_NOT_JSON`), `NaN` and `Infinity` included.
-    """
+    """Parse a JSON object in UTF-8, empty input being `{}`; refuse others (`METADATA_NOT_JSON`)."""
     if not raw:
         return {}
     try:

@@ -126,10 +126,7 @@ PENDING_WRITES = "pending writes"
 def row_digests(
     state: bytes, metadata: bytes, delta_base: bytes, writes: Iterable[WriteFacts]
 ) -> dict[str, bytes]:
-    """Return the SHA-256 of each thing that a checkpoint's row holds, by its name for people.
-
-    `PENDING_WRITES` are its writes, which may come in any order.
-    """
+    """Return the SHA-256 of what a checkpoint has, by names for people; writes in any order."""
     names = [
         json.dumps([task_path, task_id, idx, channel, digest.hex()])
         for task_id, task_path, idx, channel, digest in writes

@@ -168,10 +168,7 @@ def pack_frame(plain: bytes) -> bytes:
 
 
 def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
-    """Return what a frame holds; nothing may follow it.
-
-    The declared size is checked before anything is allocated, and no more is unpacked.
-    """
+    """Return what a frame holds that nothing follows; the declared size is checked first."""
     try:
         size = _declared_size(frame)
         if size > max_bytes:

@@ -55,8 +55,6 @@ MAX_HEADS = 1000  # most namespace heads in a `Thread` message
 _HISTORY_WRITES = 512
 _FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
 
-_NO_LINEAGE = model.Lineage()
-
 
 def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
     """Return the identity in a reference."""
@@ -278,7 +276,7 @@ def location(stored: model.BlobLocation) -> checkpoint_pb2.BlobLocation:
 
 
 def _lineage(stored: model.Lineage) -> checkpoint_pb2.Lineage | None:
-    if stored == _NO_LINEAGE:
+    if stored == model.NO_LINEAGE:
         return None
     return checkpoint_pb2.Lineage(
         forked_from=stored.forked_from,

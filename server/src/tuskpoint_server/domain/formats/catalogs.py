@@ -146,10 +146,7 @@ async def read_thread(runs: LiveRuns, thread_id: str, fetch: Fetch) -> list[Reco
 
 
 async def read_threads(runs: LiveRuns, fetch: Fetch) -> AsyncGenerator[tuple[str, list[Record]]]:
-    """Yield every thread with its records, in order; the runs are read side by side.
-
-    Of two records about the same thing that of the older run comes first.
-    """
+    """Yield every thread, in order, with its records, for `manifests.fold`."""
     thread_id, records = "", list[Record]()
     async for lines in _side_by_side(runs.oldest_first(), fetch, ()):
         for line in lines:

@@ -12,10 +12,9 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 from ..errors import malformed
-from ..model import BlobLocation, Lineage
+from ..model import NO_LINEAGE, BlobLocation, Lineage
 from .stored_json import STORED_NAMES, Fields, JsonObject, Kind, dump, row_json
 
-NO_LINEAGE = Lineage()
 Identity = tuple[str | bytes, ...]  # what a record is about, within an incarnation of a thread
 
 Rank = tuple[int, int]

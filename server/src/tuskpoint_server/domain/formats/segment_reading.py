@@ -18,14 +18,13 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from ..errors import malformed
 from ..limits import LIMITS
-from ..model import BlobLocation, Lineage, Value
+from ..model import NO_LINEAGE, BlobLocation, Lineage, Value
 from ..values import DIGEST_BYTES, DamagedValueError, Encoding, unpack_frame, value_digest
 from ..values import unpack as decompressed
 from . import segments
 from .segments import (
     MAX_FIELDS,
     MAX_SEGMENT_BYTES,
-    NO_LINEAGE,
     PREFIX_BYTES,
     SKIPPABLE,
     Segment,
@@ -48,10 +47,7 @@ _LINEAGE = mirror(one.name for one in fields(Lineage))
 
 
 def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES) -> Segment:
-    """Return what stored bytes hold; they take at most `max_bytes` when unpacked.
-
-    Whether values have their digests shows when they are unpacked.
-    """
+    """Return what stored bytes of at most `max_bytes` unpacked hold; its values stay packed."""
     plain = unpack_frame(_content(data, name), name, max_bytes)
     try:
         if len(plain) > 2 * MAX_FIELDS and _left(plain, 0, len(plain), _SHAPE, MAX_FIELDS) < 0:

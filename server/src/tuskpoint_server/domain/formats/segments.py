@@ -19,7 +19,7 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from ..errors import malformed
 from ..limits import LIMITS, MIB
-from ..model import BlobLocation, Lineage, Version
+from ..model import NO_LINEAGE, BlobLocation, Lineage, Version
 from ..state import decode_version, encode_version
 from ..values import DIGEST_BYTES, Encoding, pack_frame
 from .stored_json import FORMAT_VERSION, STORED_NAMES
@@ -124,7 +124,6 @@ MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
 
 MAX_MEMBERS = 4  # other segments that a segment may name
 PREFIX_BYTES = 16  # bytes of a digest that say which value comes from which of these
-NO_LINEAGE = Lineage()
 
 SKIPPABLE = struct.Struct("<II")
 """Begin of a skippable frame: magic number, and the size of what it holds."""

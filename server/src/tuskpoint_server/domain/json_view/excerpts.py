@@ -58,10 +58,7 @@ def new_part(value: Value, before: Value) -> Value:
 
 
 def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
-    """Return an array of values of the last one's type, and whether these are all.
-
-    There is none if the type is neither msgpack nor JSON.
-    """
+    """Return an array of values of the last one's type, if it can be, and whether it has all."""
     kind = values[-1].type if values else ""
     same = [value.data for value in values if value.type == kind]
     if kind == "msgpack":

@@ -39,10 +39,7 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """The members of an object in their order, however often a key stands there.
-
-    So a dictionary among parsed values is an escape.
-    """
+    """The members of an object, with keys as often as they come; a dictionary is an escape."""
 
 
 def _walk_json(data: bytes, bounds: Bounds) -> Json:
@@ -130,10 +127,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def dump(content: Json) -> bytes:
-    """Return a view as UTF-8 text without white space.
-
-    Text that holds half of a surrogate pair, which UTF-8 cannot, is written in ASCII.
-    """
+    """Return a view as UTF-8 without white space; in ASCII if it holds half a surrogate pair."""
     try:
         return _encode(content).encode()
     except UnicodeEncodeError:

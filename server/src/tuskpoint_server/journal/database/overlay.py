@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, case, func, select, update
 from sqlalchemy.dialects.sqlite import Insert
 
-from ...domain.model import Lineage
+from ...domain.model import NO_LINEAGE, Lineage
 from ...domain.threads import EventKind
 from ...domain.values import Encoding
 from .logs import (
@@ -319,7 +319,7 @@ class Batch:
         log: Log,
         place: Place,
         known: Known,
-        lineage: Lineage = Lineage(),  # noqa: B008 - frozen
+        lineage: Lineage = NO_LINEAGE,
         delta_base: bytes | None = None,
         held: bytes | None = None,
     ) -> None:

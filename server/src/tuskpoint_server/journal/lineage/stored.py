@@ -13,8 +13,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.segments import NO_LINEAGE, SegmentCheckpoint, SegmentWrite
-from ...domain.model import CheckpointKey, Lineage, Saved, Value
+from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
+from ...domain.model import NO_LINEAGE, CheckpointKey, Lineage, Saved, Value
 from ...domain.snapshots import is_reserved
 from ...domain.state import delta_channels, parse_metadata
 from ...domain.threads import EventKind, judge_state
