@@ -82,10 +82,10 @@ def is_internal(channel: str) -> bool:
 
 def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool]:
     """Return a plan in words, empty if it says nothing, and whether it is all of it."""
+    if isinstance(view, list) and all(isinstance(item, str) for item in view):
+        view = "\n".join(map(str, view))
     if isinstance(view, str):
         return _cut(view, maximum)
-    if isinstance(view, list) and all(isinstance(item, str) for item in view):
-        return _cut("\n".join(map(str, view)), maximum)
     told = _told(view, excluded)
     if not _says(told):
         return "", True

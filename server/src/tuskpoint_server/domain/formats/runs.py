@@ -8,8 +8,8 @@ and of a leaf the pages after it, one record on each line.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from operator import attrgetter
 
@@ -31,24 +31,24 @@ _ORDER = attrgetter("position", "incarnation", "rank", "stored")
 Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns the bytes at a location, hash checked
 
 
+@dataclass(slots=True)
 class Put:
-    """Takes the runs that one put stores; `store` takes bytes and returns how to name them.
+    """Takes the runs that one put stores.
 
     Each says with which catalog it was stored, and as which of its runs. So no two have the same
     bytes, and what one run drops is never a part of another.
     """
 
-    def __init__(
-        self, generation: int, number: int, store: Callable[[bytes], BlobLocation]
-    ) -> None:
-        self._catalog: JsonObject = {"generation": generation, "number": number}
-        self._store = store
-        self._order = count()
+    generation: int  # of the catalog, as `number`
+    number: int
+    take: Callable[[bytes], BlobLocation]  # stores bytes and returns how to name them
+    order: Iterator[int] = field(default_factory=count)
 
     def store(self, content: JsonObject, pages: Iterable[bytes] = ()) -> BlobLocation:
         """Store a run: what its index says besides, and the pages of a leaf."""
-        index = {"order": next(self._order), **self._catalog, **content}
-        return self._store(b"".join((pack_frame(dump_document(Kind.RUN, index) + b"\n"), *pages)))
+        put = {"generation": self.generation, "number": self.number, "order": next(self.order)}
+        index = dump_document(Kind.RUN, {**put, **content})
+        return self.take(b"".join((pack_frame(index + b"\n"), *pages)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
     kind = values[-1].type if values else ""
     same = [value.data for value in values if value.type == kind]
     if kind == "msgpack":
-        return Value(kind, _array(same)), len(same) == len(values)
+        return Value(kind, _sized(_ARRAY, len(same), *same)), len(same) == len(values)
     if kind == "json":
         return Value(kind, b"[%s]" % b",".join(same)), len(same) == len(values)
     return None, not values
@@ -81,16 +81,11 @@ def shares(sizes: Sequence[int], room: int) -> list[int]:
     return found
 
 
-def _array(items: Sequence[bytes]) -> bytes:
-    return b"\xdd" + struct.pack(">I", len(items)) + b"".join(items)
+_STRING, _ARRAY, _MAP = b"\xdb", b"\xdd", b"\xdf"  # of any size: four bytes with it follow
 
 
-def _map(members: Sequence[tuple[bytes, bytes]]) -> bytes:
-    return b"\xdf" + struct.pack(">I", len(members)) + b"".join(map(b"".join, members))
-
-
-def _string(data: bytes) -> bytes:
-    return b"\xdb" + struct.pack(">I", len(data)) + data
+def _sized(code: bytes, size: int, *parts: bytes) -> bytes:
+    return b"".join((code, struct.pack(">I", size), *parts))
 
 
 def _ends(walker: Walker, count: int) -> list[int]:
@@ -121,7 +116,8 @@ def _latest(data: bytes, maximum: int, depth: int) -> bytes:
         kept = data[begin : begin + number][-room:]
         # A character that was cut is left out: what continues one begins with the bits 10.
         start = next((at for at, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)
-        return _string(kept[start:])
+        kept = kept[start:]
+        return _sized(_STRING, len(kept), kept)
     if kind == ARRAY:
         return _latest_items(data, _ends(walker, number), room, depth)
     if kind == MAP:
@@ -144,9 +140,9 @@ def _latest_items(data: bytes, ends: Sequence[int], room: int, depth: int) -> by
     while first and ends[-1] - ends[first - 1] <= room:
         first -= 1
     if first < count:
-        return b"\xdd" + struct.pack(">I", count - first) + data[ends[first] : ends[-1]]
+        return _sized(_ARRAY, count - first, data[ends[first] : ends[-1]])
     last = _latest(data[ends[-2] : ends[-1]], room, depth + 1) if count else b""
-    return _array([last]) if last else b""
+    return _sized(_ARRAY, 1, last) if last else b""
 
 
 def _latest_members(members: Sequence[tuple[bytes, bytes]], room: int, depth: int) -> bytes:
@@ -155,8 +151,8 @@ def _latest_members(members: Sequence[tuple[bytes, bytes]], room: int, depth: in
     for (key, value), share in zip(members, shares(sizes, room), strict=True):
         part = _latest(value, share - len(key), depth + 1) if share > len(key) else b""
         if part:
-            kept.append((key, part))
-    return _map(kept) if kept else b""
+            kept.append(key + part)
+    return _sized(_MAP, len(kept), *kept) if kept else b""
 
 
 def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
@@ -165,7 +161,7 @@ def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
     items = _items(walker, walker.array_size(), payload)
     wanted = shares([len(item) for item in items], maximum - _HEAD)
     kept = [_latest(item, share, depth) for item, share in zip(items, wanted, strict=True)]
-    return _array(kept) if all(kept) else b""
+    return _sized(_ARRAY, len(kept), *kept) if all(kept) else b""
 
 
 def _new(data: bytes, before: bytes, depth: int) -> bytes:
@@ -176,20 +172,20 @@ def _new(data: bytes, before: bytes, depth: int) -> bytes:
         return data
     if kind == MAP:
         known = dict(_members(earlier, had, before))
-        return _map(
-            [
-                (key, _new(item, known[key], depth + 1) if key in known else item)
-                for key, item in _members(walker, number, data)
-                if known.get(key) != item
-            ]
-        )
+        new = [
+            key + (_new(item, known[key], depth + 1) if key in known else item)
+            for key, item in _members(walker, number, data)
+            if known.get(key) != item
+        ]
+        return _sized(_MAP, len(new), *new)
     if kind not in (ARRAY, STRING) or not data.startswith(before[earlier.at :], walker.at):
         return data
     end = walker.at + len(before) - earlier.at
     if kind == ARRAY:
-        return b"\xdd" + struct.pack(">I", number - had) + data[end:]
+        return _sized(_ARRAY, number - had, data[end:])
     # A word that went on is new as a whole.
-    return _string(data[max(data.rfind(b" ", walker.at, end), walker.at) :])
+    went_on = data[max(data.rfind(b" ", walker.at, end), walker.at) :]
+    return _sized(_STRING, len(went_on), went_on)
 
 
 def shortened(content: Json, room: int, depth: int = 0) -> bytes:
