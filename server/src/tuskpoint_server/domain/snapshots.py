@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from tuskpoint.v1 import checkpoint_pb2
 
+from .json_view.views import dump
 from .model import CheckpointKey, Value
 
 
@@ -80,9 +81,9 @@ _NAMES = ("session_id", "hostname", "working_directory")
 
 def encode(snapshot: Snapshot) -> tuple[bytes, bytes, dict[str, Value]]:
     """Return metadata, frame and values of a snapshot's describing checkpoint."""
-    metadata = _dump({name: getattr(snapshot, name) for name in _NAMES})
+    metadata = dump({name: getattr(snapshot, name) for name in _NAMES})
     frame = checkpoint_pb2.CheckpointState(schema_version=STATE_VERSION).SerializeToString()
-    members = _dump([asdict(member) for member in snapshot.members])
+    members = dump([asdict(member) for member in snapshot.members])
     held = {MEMBERS: members, METADATA: snapshot.metadata}
     return metadata, frame, {name: Value("json", data) for name, data in held.items()}
 
@@ -100,7 +101,3 @@ def decode(
         for one in json.loads(values[MEMBERS].data)
     )
     return Snapshot(snapshot_id, *told, values[METADATA].data, members, created_us)
-
-
-def _dump(content: object) -> bytes:
-    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,6 +23,8 @@ MAX_TEXT = 4 * MIB  # longest text of one value, in bytes; a value that takes mo
 ITEM_COST = 8  # bytes that every item counts for besides what it holds: it bounds their number
 
 PREVIEW = 1 * KIB  # bytes that are shown of a value that cannot be decoded
+
+_HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 
 MAX_EXACT = 2**53 - 1
 """Greatest integer below which every double is exact; what is beyond it is `$int`."""
@@ -80,7 +83,7 @@ def mapping(pairs: Sequence[tuple[Json, Json]]) -> dict[str, Json]:
     """
     shown: dict[str, Json] = {}
     for key, value in pairs:
-        if not isinstance(key, str) or not _is_unicode(key):
+        if not isinstance(key, str) or _HALVES.search(key):
             break
         shown[f"${key}" if key.startswith("$") else key] = value
     else:
@@ -113,14 +116,3 @@ def opaque(kind: str, data: bytes, problem: str = "") -> Json:
     if problem == "malformed":
         shown["$bytes"] = b64encode(data[:PREVIEW]).decode("ascii")
     return shown
-
-
-def _is_unicode(text: str) -> bool:
-    """Tell whether there is no half of a surrogate pair in a text."""
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
