@@ -42,8 +42,11 @@ def encode_version(version: Version) -> value_pb2.Version:
 
 def decode_version(message: value_pb2.Version) -> Version:
     """Return the version in the contract's message, which must hold one."""
-    version: Version = getattr(message, message.WhichOneof("kind") or "")
-    return version
+    if message.HasField("text"):
+        return message.text
+    if message.HasField("integer"):
+        return message.integer
+    return message.number
 
 
 def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:

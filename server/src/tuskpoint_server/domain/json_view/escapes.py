@@ -83,7 +83,7 @@ def mapping(pairs: Sequence[tuple[Json, Json]]) -> dict[str, Json]:
     """
     shown: dict[str, Json] = {}
     for key, value in pairs:
-        if not isinstance(key, str) or _HALVES.search(key):
+        if not isinstance(key, str) or (not key.isascii() and _HALVES.search(key)):
             break
         shown[f"${key}" if key.startswith("$") else key] = value
     else:
