@@ -21,9 +21,8 @@ from tuskpoint_server.journal.database.schema import checkpoints, documents, thr
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.journal.search.documents import Document
 from tuskpoint_server.journal.search.finding import Candidate, FindRows
-from tuskpoint_server.journal.search.index import IndexRows
+from tuskpoint_server.journal.search.index import Document, IndexRows
 from tuskpoint_server.journal.search.memories import MemoryRows
 from tuskpoint_server.journal.search.searched_values import Due
 

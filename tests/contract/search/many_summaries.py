@@ -21,7 +21,7 @@ from tuskpoint_server.domain.search import pointer_of
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, inserting
-from tuskpoint_server.journal.search.documents import add_text
+from tuskpoint_server.journal.search.index import add_text
 
 PER_THREAD = 100
 AT_ONCE = 10_000

@@ -31,8 +31,8 @@ from tuskpoint_server.domain.search import SearchScope, Words, one_line, pack_ve
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import vectors
 from tuskpoint_server.journal.search import finding
-from tuskpoint_server.journal.search.documents import Document, scope_word
 from tuskpoint_server.journal.search.finding import Candidate, IndexStanding, Recalled, VectorRow
+from tuskpoint_server.journal.search.index import Document, scope_word
 
 # --- by words ------------------------------------------------------------------------------
 

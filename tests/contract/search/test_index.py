@@ -49,8 +49,8 @@ from tuskpoint_server.journal.database.schema import (
     vectors,
 )
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
-from tuskpoint_server.journal.search.documents import Document
 from tuskpoint_server.journal.search.following import Backlog, Stretch
+from tuskpoint_server.journal.search.index import Document
 from tuskpoint_server.journal.search.searched_values import MAX_VALUES, MAX_VALUES_BYTES
 
 

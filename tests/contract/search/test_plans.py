@@ -21,9 +21,6 @@ from tuskpoint_server.journal.database import statements
 from tuskpoint_server.journal.database.schema import documents, vectors
 from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.search import (
-    documents as storing,
-)
-from tuskpoint_server.journal.search import (
     finding,
     following,
     index,
@@ -104,7 +101,7 @@ async def test_what_is_due_is_read_in_the_order_of_indexes(
 
 @pytest.mark.parametrize("name", ["_STANDING", "_BY_CALLER"])
 async def test_what_stands_of_a_batch_is_read_by_numbers(journal: Rooms, name: str) -> None:
-    text = getattr(storing, name)._compile().replace(statements._LISTED, "?, ?")
+    text = getattr(index, name)._compile().replace(statements._LISTED, "?, ?")
 
     def work(connection: Connection) -> list[str]:
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))

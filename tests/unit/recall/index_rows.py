@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from tuskpoint_server.domain.model import CheckpointKey, Value
-from tuskpoint_server.journal.search.documents import Document
 from tuskpoint_server.journal.search.following import Advance, Backlog, Stretch
-from tuskpoint_server.journal.search.index import IndexRows, Unembedded
+from tuskpoint_server.journal.search.index import Document, IndexRows, Unembedded
 from tuskpoint_server.journal.search.searched_values import Due
 
 TENANT = "default"

@@ -16,7 +16,7 @@ from tests.unit.recall.index_rows import TENANT, Rows, due
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import Value
 from tuskpoint_server.journal.database.database import Waiters
-from tuskpoint_server.journal.search.documents import Document
+from tuskpoint_server.journal.search.index import Document
 from tuskpoint_server.recall import tasks as indexing
 from tuskpoint_server.recall.pacing import IndexSettings
 from tuskpoint_server.recall.tasks import BATCH, HURRIED_BATCH, IndexTask

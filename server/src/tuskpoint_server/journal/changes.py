@@ -38,6 +38,20 @@ _AFTER = Statement(
     .order_by(changes.c.seq)
     .limit(bindparam("max_rows"))
 )
+_FIRST_ABOVE = Statement(
+    select(changes.c.created_us)
+    .where(of_thread(changes), changes.c.seq > bindparam("above"))
+    .order_by(changes.c.seq)
+    .limit(1)
+)
+
+
+def first_above(connection: Connection, log: ThreadRow, watermark: int) -> int | None:
+    """Return the time of the first change of a log above a watermark; `None`: there is none."""
+    if log.seq <= watermark:
+        return None
+    row = _FIRST_ABOVE.run(connection, of_thread=log.number, above=watermark).fetchone()
+    return row[0] if row is not None else None
 
 
 class Events:

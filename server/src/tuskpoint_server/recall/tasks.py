@@ -15,9 +15,8 @@ from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.searchable import body_of
 from ..journal.database.database import Waiter
-from ..journal.search.documents import Document
 from ..journal.search.following import Backlog, Stretch
-from ..journal.search.index import IndexRows, Unembedded
+from ..journal.search.index import Document, IndexRows, Unembedded
 from ..journal.search.searched_values import Due
 from .embedders import Embedder, EmbedderError
 from .pacing import IndexSettings, Pause, Trouble, pause

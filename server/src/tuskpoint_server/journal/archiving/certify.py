@@ -8,8 +8,9 @@ from sqlalchemy import bindparam, delete, select, update
 
 from ...domain.formats.catalogs import decode_catalog, encode_catalog
 from ...domain.model import BlobLocation
+from ..changes import first_above
 from ..database.overlay import Batch
-from ..database.schema import catalogs, changes, checkpoints, members, removed
+from ..database.schema import catalogs, checkpoints, members, removed
 from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, putting
 from . import holding, holes
 from .plan import Plan, PlannedThread, drop_pack
@@ -22,12 +23,6 @@ class Void(Exception):
 _CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
 _PUT_CATALOG = Statement(putting(catalogs, ("tenant",)))
 _PUT_MEMBER = Statement(putting(members, ("tenant", "sha256")))
-_FIRST_LEFT = Statement(
-    select(changes.c.created_us)
-    .where(of_thread(changes), changes.c.seq > bindparam("through"))
-    .order_by(changes.c.seq)
-    .limit(1)
-)
 _THROUGH = removed.c.seq <= bindparam("through")
 _DROP_REMOVED = Statement(delete(removed).where(of_thread(removed), _THROUGH))
 _HOLD = Statement(
@@ -90,10 +85,8 @@ def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
             raise Void("the watermark of a thread has moved")
         row = log.row
         row.certified_seq = one.through
-        of = {"of_thread": row.number, "through": one.through}
+        row.dirty_since_us = first_above(batch.connection, row, one.through)
         more = row.seq > one.through
-        left = _FIRST_LEFT.run(batch.connection, **of).fetchone() if more else None
-        row.dirty_since_us = left[0] if left is not None else None
         row.dirty_bytes = max(0, row.dirty_bytes - one.size_bytes) if more else 0
         batch.store(log)
         batch.changed.add((tenant, one.thread_id))

@@ -27,8 +27,8 @@ from ..database.schema import checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
 from . import following
-from .documents import RANKED, TEXT, WEIGHTS, expression, scope_word
 from .following import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
+from .index import TEXT, scope_word
 
 FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
 # candidates after which it is judged whether so few pass that all who do are asked for
@@ -65,6 +65,16 @@ _OF_POINTER = Statement(
     .select_from(documents.join(threads, T.number == D.thread))
     .where(D.tenant == sa.bindparam("of_tenant"), D.pointer == sa.bindparam("of_pointer"))
 )
+# Number and BM25, above 0, of what an `expression` matches, best first.
+# Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
+_RANKED = Statement(
+    sa.text(
+        "SELECT rowid, -rank FROM search_text "
+        "WHERE search_text MATCH :expression AND rank MATCH :weights ORDER BY rank"
+    )
+)
+# What a word counts by where it stands: a summary was written to be found.
+_WEIGHTS = "bm25(0.0, 4.0, 1.0)"
 _BODY = Statement(sa.select(TEXT.c.body).where(TEXT.c.rowid == sa.bindparam("of_number")))
 _THREAD = sa.select(T.number).where(
     T.tenant == sa.bindparam("of_tenant"), T.thread_id == sa.bindparam("of_thread")
@@ -145,12 +155,12 @@ class FindRows:
             if scope.thread_id:
                 of = {"of_tenant": tenant, "of_thread": scope.thread_id}
                 word = scope_word(connection.execute(_THREAD, of).scalar() or 0)
-            matching = expression(words, word)
+            matching = _expression(words, word)
             if not matching:
                 return []
             lookup = _BY_DOCUMENT.where(_INDEXED)
             # Closed before the transaction ends: what is left of it would keep it open.
-            rows = RANKED.run(connection, expression=matching, weights=WEIGHTS)
+            rows = _RANKED.run(connection, expression=matching, weights=_WEIGHTS)
             with closing(rows):
                 matches = iter(rows.fetchone, None)
 
@@ -263,6 +273,29 @@ def _find(
             passing = {number for number, data in rows if matches(data, scope.filter, typed=True)}
             left, size, table = candidates(passing), FIRST_PAGE, None
     return list(found.values())
+
+
+def _expression(words: Words, scope: str = "") -> str:
+    """Return what a search matches; empty if it looks for nothing.
+
+    Every phrase must occur. If there are none, some word or identifier must; else they only
+    raise the rank. All text is quoted: none of it is syntax.
+    """
+    phrases = [_quoted(phrase) for phrase in words.phrases]
+    others = [_quoted(word) for word in (*words.words, *words.identifiers)]
+    if phrases and others:
+        # True wherever the phrases are: what else of it occurs counts for the rank.
+        phrases.append(f"({' OR '.join((phrases[0], *others))})")
+    wanted = " AND ".join(phrases) or " OR ".join(others)
+    if not wanted:
+        return ""
+    within = f"scope : {_quoted(scope)} AND " if scope else ""
+    return f"{within}{{summary body}} : ({wanted})"
+
+
+def _quoted(word: str) -> str:
+    doubled = word.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _within(lookup: sa.Select[Any], tenant: str, scope: SearchScope) -> sa.Select[Any]:

@@ -18,13 +18,14 @@ from sqlalchemy.engine.interfaces import DBAPICursor
 from ...domain.model import CheckpointKey
 from ...domain.snapshots import THREADS, THREADS_END
 from ...domain.threads import EventKind
-from ..database.schema import changes, checkpoints, documents, threads, vectors
+from ..database.schema import changes, checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, Statement
 from .searched_values import Due, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
-C, D, L, T, V = checkpoints.c, documents.c, changes.c, threads.c, vectors.c  # as in SQL
+C, D, L, M = checkpoints.c, documents.c, changes.c, memories.c  # as in SQL
+T, V = threads.c, vectors.c
 
 # So spelled, no index is asked for it: begun with its alternatives, SQLite reads everything.
 _NAME = func.coalesce(T.thread_id, EMPTY)

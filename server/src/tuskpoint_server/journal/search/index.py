@@ -1,29 +1,86 @@
-"""The search index in a journal being written: by its one owner, in short turns."""
+"""The search index in a journal being written, by its one owner, in short turns.
+
+A batch stores documents, their full text, the watermarks, and what others are owed. Every
+statement is executed once for the whole batch. A checkpoint that is saved again keeps its
+number, and so its document its place.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.search import COMPONENT_BYTES, MemoryState
+from ...domain.search import COMPONENT_BYTES, MemoryState, memory_text, one_line, pointer_of
+from ..changes import first_above
 from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
+from ..database.overlay import Batch
 from ..database.schema import checkpoints, documents, memories, threads, vectors
-from ..database.statements import EMPTY, LISTED, Statement
+from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
 from . import following
-from .documents import DROP_VECTOR, TEXT, Document, embedded_text, remove_text, store
-from .following import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, Backlog, C, D, Stretch, V, Walk
+from .following import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
+from .searched_values import Due
 
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
+# characters that are embedded of a body without a summary; a vector of more means less
+EMBEDDED_BODY = 1000
+# the text of documents; `rowid` is the number of a document
+TEXT = sa.table("search_text", sa.column("rowid"), sa.column("summary"), sa.column("body"))
+_ITS_TEXT = TEXT.c.rowid == D.number
+_ADD_TEXT = Statement(
+    sa.text(
+        "INSERT INTO search_text (rowid, scope, summary, body) "
+        "VALUES (:number, :scope, :summary, :body)"
+    )
+)
+_REMOVE_TEXT = Statement(sa.text("DELETE FROM search_text WHERE rowid = :number"))
+_STANDING = Statement(
+    sa.select(C.number, C.seq, D.planned, TEXT.c.summary, TEXT.c.body, V.number, V.embedder)
+    .select_from(
+        checkpoints.outerjoin(documents, ITS_DOCUMENT)
+        .outerjoin(TEXT, _ITS_TEXT)
+        .outerjoin(vectors, ITS_VECTOR)
+    )
+    .where(C.number.in_(LISTED))
+)
+_NOTHING: tuple[Any, ...] = (None,) * 6
+_copies = checkpoints.alias("copies")
+_copy = _copies.c
+_ITS_ORIGIN = sa.and_(
+    C.tenant == _copy.tenant,
+    C.checkpoint_id == _copy.checkpoint_id,
+    C.checkpoint_ns == _copy.checkpoint_ns,
+    C.number != _copy.number,
+    C.state == _copy.state,
+)
+_BY_CALLER = Statement(
+    sa.select(_copy.number, _copy.tenant, _copy.thread, _copy.checkpoint_ns, _copy.checkpoint_id)
+    .add_columns(V.embedder, V.vector)
+    .select_from(
+        _copies.join(checkpoints, _ITS_ORIGIN).join(
+            vectors, sa.and_(ITS_VECTOR, V.embedder == EMPTY)
+        )
+    )
+    .where(_copy.number.in_(LISTED))
+)
+_COLUMNS = tuple(column.name for column in documents.columns)
+_PUT = Statement(putting(documents, ("number",)))
+_DROP_VECTOR = Statement(sa.delete(vectors).where(V.number == sa.bindparam("of_number")))
+_REMEMBER = Statement(
+    inserting(
+        memories, [one.name for one in memories.columns if one.name != "number"]
+    ).on_conflict_do_nothing(index_elements=["tenant", "pointer", "digest"])
+)
 # spelled as in the partial index, which is used only then
 _OWED: ColumnElement[bool] = sa.literal_column("search_documents.unembedded")
 _SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
-_ITS_TEXT = TEXT.c.rowid == D.number
 _UNEMBEDDED = Statement(
     sa.select(*_SAID, D.tenant)
     .select_from(documents.outerjoin(TEXT, _ITS_TEXT))
@@ -65,7 +122,6 @@ _EMBEDDED = Statement(
     )
     .where(V.number.in_(LISTED))
 )
-M = memories.c
 _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
 # that sent it records how that went.
@@ -76,14 +132,36 @@ _LOST: dict[sa.Table, ColumnElement[bool]] = {
         M.state != int(MemoryState.SENDING), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT
     ),
 }
-_FIND_LOST = {
-    table: Statement(sa.select(table.c.number).where(is_lost).order_by(table.c.number))
+_FIND_AND_DROP = {
+    table: (
+        Statement(sa.select(table.c.number).where(is_lost).order_by(table.c.number)),
+        Statement(
+            sa.delete(table).where(table.c.number.in_(LISTED), is_lost).returning(table.c.number)
+        ),
+    )
     for table, is_lost in _LOST.items()
 }
-_DROP_LOST = {
-    table: Statement(sa.delete(table).where(table.c.number == sa.bindparam("of_number"), is_lost))
-    for table, is_lost in _LOST.items()
-}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What is indexed of a checkpoint."""
+
+    due: Due  # the checkpoint it was made for
+    body: str = ""  # searchable text of the state
+    planned: bool = False  # the body is a plan in words, not JSON
+    truncated: bool = False  # the state holds more text than the body
+
+    @property
+    def pointer(self) -> bytes:
+        """The pointer of the checkpoint."""
+        due = self.due
+        return pointer_of(due.tenant, due.key.checkpoint_ns, due.key.checkpoint_id)
+
+    @property
+    def embedded(self) -> str:
+        """What of it is embedded."""
+        return embedded_text(self.due.summary, self.body, planned=self.planned)
 
 
 class Unembedded(NamedTuple):
@@ -101,19 +179,25 @@ class IndexRows:
         self._database = database
         # Where a walk has come is kept here alone: after a restart it begins again, and finds
         # nothing to change where it was before.
-        self._walk: Walk | None = None
+        self._walk: following.Walk | None = None
 
-    async def take(self, limit: int) -> Stretch:
+    async def take(self, limit: int) -> following.Stretch:
         """Return the next changes that the index has to know of, of all tenants, oldest first."""
         walk = self._walk
         return await self._database.query(
             lambda connection: following.stretch(connection, limit, walk)
         )
 
-    async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
-        """Do what `documents.store` does, and note how far a thread was gone through."""
+    async def store(
+        self, stretch: following.Stretch, made: Sequence[Document], *, remember: bool
+    ) -> int:
+        """Store documents and move the watermarks of their threads; return how many were stored.
+
+        A checkpoint that changed since it was read, or went, is left as it is: a later change
+        says so. So is one of a thread that search may not find any more.
+        """
         stored = await self._database.transact(
-            lambda batch: store(batch, stretch, made, remember=remember),
+            lambda batch: _store(batch, stretch, made, remember=remember),
             size_bytes=sum(len(one.due.summary) + len(one.body) for one in made),
         )
         for advance in stretch.advances:
@@ -125,7 +209,7 @@ class IndexRows:
         """Return the threads, by number, that the index is behind of, with their last change."""
         return dict(await self._database.rows(following.NOW, of_tenant=tenant))
 
-    async def backlog(self) -> list[Backlog]:
+    async def backlog(self) -> list[following.Backlog]:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
         return await self._database.query(following.backlog)
 
@@ -168,10 +252,10 @@ class IndexRows:
     async def sweep(self) -> int:
         """Remove what belongs to no checkpoint that search may find; return how many rows."""
         count = 0
-        for table, find in _FIND_LOST.items():
+        for table, (find, drop) in _FIND_AND_DROP.items():
             # They are looked for beside the writer, and looked at again when they go.
             lost = await self._database.rows(find)
-            count += await self._in_turns(lost, partial(_drop_lost, table))
+            count += await self._in_turns(lost, partial(_drop_lost, table, drop))
         return count
 
     async def _in_turns(
@@ -187,11 +271,119 @@ class IndexRows:
         return count
 
 
-def _drop_lost(table: sa.Table, connection: sa.Connection, numbers: Sequence[int]) -> int:
-    drop = _DROP_LOST[table]
-    gone = [number for number in numbers if drop.run(connection, of_number=number).rowcount]
+def _store(
+    batch: Batch, stretch: following.Stretch, made: Sequence[Document], *, remember: bool
+) -> int:
+    """Store documents and move the watermarks of their threads; return how many were stored.
+
+    What an embedder made of another text goes. A checkpoint without a vector gets the one that
+    a caller sent with its origin: no caller mints the same ID in two threads for the same state
+    unless it means the same.
+    """
+    open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
+    connection = batch.connection
+    rows = _STANDING.run_listed(connection, (one.due.number for one in made))
+    standing = {row[0]: row[1:] for row in rows}
+    taken: list[Document] = []
+    without: list[int] = []  # checkpoints without a vector
+    outdated: list[tuple[int]] = []  # vectors
+    gone: list[tuple[int]] = []
+    said: list[tuple[int, int, str, str]] = []
+    for one in made:
+        due = one.due
+        seq, planned, summary, body, vector, embedder = standing.get(due.number, _NOTHING)
+        if seq != due.seq or due.thread not in open_threads:
+            continue
+        taken.append(one)
+        if (summary, body) != (due.summary, one.body):
+            said.append((due.number, due.thread, due.summary, one.body))
+            gone += [(due.number,)] if body is not None else []
+        if vector is None:
+            without.append(due.number)
+        elif embedder != vector_rows.CALLER and one.embedded != embedded_text(
+            summary or "", body or "", planned=bool(planned)
+        ):
+            outdated.append((vector,))
+            without.append(due.number)
+    _DROP_VECTOR.run_rows(connection, ("of_number",), outdated)
+    lacking = set(without) - _inherit(connection, without)
+    put = []
+    for one in taken:
+        due, owed = one.due, one.due.number in lacking and bool(one.embedded)
+        place = (due.number, due.tenant, due.thread, due.seq)
+        put.append((*place, one.planned, one.truncated, one.pointer, owed))
+    _PUT.run_rows(connection, _COLUMNS, put)
+    _REMOVE_TEXT.run_rows(connection, ("number",), gone)
+    add_text(connection, said)
+    if remember:
+        _remember(connection, taken, batch.now_us)
+    return len(taken)
+
+
+def _advance(batch: Batch, advance: following.Advance) -> bool:
+    """Move the watermark of a thread; tell whether search may still find its checkpoints."""
+    log = batch.find(advance.tenant, advance.thread_id)
+    if log is None or log.row.indexed_seq != advance.before:
+        return False
+    row = log.row
+    if advance.through > row.indexed_seq:
+        row.indexed_seq = advance.through
+        row.unindexed_since_us = first_above(batch.connection, row, advance.through)
+        batch.store(log)
+    return not (row.deleted or row.unsearchable)
+
+
+def _inherit(connection: sa.Connection, numbers: Sequence[int]) -> set[int]:
+    """Give checkpoints the vectors of their origins; return the numbers of those that got one."""
+    found = list(_BY_CALLER.run_listed(connection, numbers))
+    # While an embedder is adopted, some of another dimension are still there.
+    size = vector_rows.noted_dimension(connection) * COMPONENT_BYTES if found else 0
+    rows = {row[0]: row[1:] for row in found if size in (0, len(row[-1]))}
+    vector_rows.add(connection, list(rows.values()))
+    return set(rows)
+
+
+def embedded_text(summary: str, body: str, *, planned: bool) -> str:
+    """Return what of a document is embedded: its words; JSON only if there are no others."""
+    said = summary.strip()
+    if planned:
+        return f"{said}\n{body}".strip()
+    return said or body[:EMBEDDED_BODY].strip()
+
+
+def _remember(connection: sa.Connection, made: Sequence[Document], now_us: int) -> None:
+    rows = []
+    for one in made:
+        if not one_line(one.due.summary):
+            continue
+        pointer = one.pointer
+        said = memory_text(one.due.summary, pointer)
+        digest = hashlib.sha256(said.encode()).digest()
+        rows.append(
+            {"tenant": one.due.tenant, "pointer": pointer, "text": said, "digest": digest}
+            | {"state": int(MemoryState.WAITING), "due_us": now_us, "created_us": now_us}
+            | {"unsure": False, "attempts": 0, "job_id": "", "blob_id": ""}
+        )
+    _REMEMBER.run_many(connection, rows)
+
+
+def scope_word(thread: int) -> str:
+    """Return the word of a thread; it ends in a digit, so that the stemmer leaves it whole."""
+    return f"t{thread}"
+
+
+def add_text(connection: sa.Connection, said: Sequence[tuple[int, int, str, str]]) -> None:
+    """Index documents: of each its number, its thread's, summary and body."""
+    rows = [(number, scope_word(thread), *parts) for number, thread, *parts in said]
+    _ADD_TEXT.run_rows(connection, ("number", "scope", "summary", "body"), rows)
+
+
+def _drop_lost(
+    table: sa.Table, drop: Statement, connection: sa.Connection, numbers: Sequence[int]
+) -> int:
+    gone = list(drop.run_listed(connection, numbers))
     if table is documents:
-        remove_text(connection, gone)
+        _REMOVE_TEXT.run_rows(connection, ("number",), gone)
     return len(gone)
 
 
@@ -199,7 +391,7 @@ def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
     """Drop vectors, and owe others to what they were made of; return how many."""
     owed = [row[0] for row in _EMBEDDED.run_listed(connection, numbers) if _embedded(row)]
     _set_owed(connection, owed, owed=True)
-    return DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
+    return _DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
 
 
 def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) -> None:

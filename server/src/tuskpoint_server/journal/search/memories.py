@@ -1,6 +1,6 @@
 """Memories: the summaries that MemWal has to have, and how far each of them got.
 
-`documents` adds them with the documents; one task writes them from then on. One that points
+`index` adds them with the documents; one task writes them from then on. One that points
 to no checkpoint which search may find is removed when its turn comes: the checkpoint was
 deleted or summarised anew meanwhile, or its thread made unsearchable.
 """
@@ -19,14 +19,11 @@ from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import UNSURE, checkpoints, documents, memories, threads
 from ..database.statements import Statement
-from .following import ITS_DOCUMENT, ITS_THREAD, C, D, T
+from .following import ITS_DOCUMENT, ITS_THREAD, C, D, M, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
 _PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
-
-
-M = memories.c
 
 
 def _oldest_due() -> Select[Any]:
