@@ -39,8 +39,9 @@ from .service.admin import Admin
 from .service.checkpoints import Checkpoints, History
 from .service.completing import Commits, Completer
 from .service.handoffs import Handoffs
+from .service.positions import Seals
 from .service.searching import Search
-from .service.threads import PageTokens, Snapshots, Threads
+from .service.threads import Snapshots, Threads
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
@@ -132,13 +133,13 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         recall = await start_recall(config, journal)
         if recall is not None:
             stack.push_async_callback(recall.stop)
-        tokens = PageTokens(journal.journal_id)
-        threads = Threads(rows, removal, lineage, archive, commits, tokens)
+        seals = Seals(journal.journal_id)
+        threads = Threads(rows, removal, lineage, archive, commits, seals)
         handed_off = HandoffRows(journal, archive.expiry)
         contract = services(
             Checkpoints(rows, archive, commits, completer),
             threads,
-            Snapshots(SnapshotRows(journal), archive, commits, tokens),
+            Snapshots(SnapshotRows(journal), archive, commits, seals),
             History(rows, Events(journal), completer, clock_us=journal.now_us),
             Handoffs(rows, lineage, handed_off, archive.apart, archive, commits),
             Search(recall),

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
-import hmac
-import struct
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found, invalid_field
@@ -34,6 +31,7 @@ from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.database.logs import ThreadRow
 from .completing import Commits, Completer, apart
+from .positions import Seals
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
 
@@ -159,52 +157,12 @@ class Delivery:
     checkpoint: Checkpoint | None = None
 
 
-_LAYOUT = struct.Struct(">B16sQQQ16s")
-_FORMAT = 2
-_CHECKED = _LAYOUT.size - 16
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """Where a watch stands: after this number of the thread's sequence."""
 
     incarnation: int  # of the thread then
     seq: int
     certified_seq: int  # the watermark that was delivered last
-
-
-class Cursors:
-    """Seals positions in a thread's sequence.
-
-    A cursor grants nothing; the checksum is there so that one of another thread, or one that
-    was mangled, is refused instead of misread. It outlives a restart.
-    """
-
-    def __init__(self, journal_id: str) -> None:
-        self._journal = hashlib.sha256(journal_id.encode()).digest()[:16]
-
-    def seal(self, tenant: str, thread_id: str, at: Position) -> bytes:
-        """Return the cursor of a position."""
-        position = (at.incarnation, at.seq, at.certified_seq)
-        unchecked = _LAYOUT.pack(_FORMAT, self._journal, *position, b"")[:_CHECKED]
-        return unchecked + _checksum(tenant, thread_id, unchecked)
-
-    def open(self, tenant: str, thread_id: str, cursor: bytes) -> Position | None:
-        """Return the position in a cursor; `None` if it is of another journal."""
-        unchecked, checksum = cursor[:_CHECKED], cursor[_CHECKED:]
-        if (
-            cursor[:1] != bytes([_FORMAT])
-            or len(cursor) != _LAYOUT.size
-            or not hmac.compare_digest(checksum, _checksum(tenant, thread_id, unchecked))
-        ):
-            raise invalid_field("cursor", "must be the cursor of an event of this thread")
-        _, journal, *position, _ = _LAYOUT.unpack(cursor)
-        return Position(*position) if journal == self._journal else None
-
-
-def _checksum(tenant: str, thread_id: str, unchecked: bytes) -> bytes:
-    bound = "\0".join(("tuskpoint watch cursor", tenant, thread_id, "")).encode()
-    return hashlib.sha256(bound + unchecked).digest()[:16]
 
 
 class History:
@@ -221,7 +179,7 @@ class History:
         self._journal = journal
         self._log = log
         self._completer = completer
-        self._cursors = Cursors(log.journal_id)
+        self._seals = Seals(log.journal_id)
         self._clock_us = clock_us
 
     async def replay(
@@ -261,12 +219,12 @@ class History:
                 except EventsCompacted as gone:
                     raise self._compacted(tenant, thread_id, gone.kept) from None
                 for event in news.events:
-                    at = replace(at, incarnation=event.incarnation, seq=event.seq)
+                    at = at._replace(incarnation=event.incarnation, seq=event.seq)
                     if event.kind in wanted:
                         yield await self._delivery(tenant, event, at, view)
                         heard = clock()
                 if at.certified_seq < news.certified_seq <= at.seq:
-                    at = replace(at, certified_seq=news.certified_seq)
+                    at = at._replace(certified_seq=news.certified_seq)
                     if EventKind.CERTIFIED in wanted:
                         yield self._unnumbered(tenant, thread_id, EventKind.CERTIFIED, at)
                         heard = clock()
@@ -277,7 +235,14 @@ class History:
                     await waiter.wait(heard + progress_s - clock())
 
     async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
-        position = self._cursors.open(tenant, thread_id, cursor) if cursor else None
+        position = None
+        if cursor:
+            try:
+                found = self._seals.open(("watch", tenant, thread_id), cursor, int, int, int)
+            except ValueError:
+                problem = "must be the cursor of an event of this thread"
+                raise invalid_field("cursor", problem) from None
+            position = Position(*found) if found is not None else None
         kept = await self._log.kept(tenant, thread_id)
         if kept is None or (kept.deleted and not cursor):
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
@@ -289,8 +254,11 @@ class History:
             raise invalid_field("cursor", "is ahead of the thread")
         return position
 
+    def _cursor(self, tenant: str, thread_id: str, at: Position) -> bytes:
+        return self._seals.seal(("watch", tenant, thread_id), at)
+
     async def _delivery(self, tenant: str, event: Event, at: Position, view: View) -> Delivery:
-        cursor = self._cursors.seal(tenant, event.key.thread_id, at)
+        cursor = self._cursor(tenant, event.key.thread_id, at)
         if event.kind is not EventKind.CHECKPOINT_SAVED:
             view = View.ENTRY
         loaded = None
@@ -307,11 +275,11 @@ class History:
         seq = at.certified_seq if kind is EventKind.CERTIFIED else at.seq
         nothing = CheckpointKey(thread_id, "", "")
         event = Event(kind, seq, at.incarnation, nothing, 0, self._clock_us())
-        return Delivery(event, self._cursors.seal(tenant, thread_id, at))
+        return Delivery(event, self._cursor(tenant, thread_id, at))
 
     def _compacted(self, tenant: str, thread_id: str, kept: ThreadRow) -> Refusal:
         oldest = Position(kept.incarnation, kept.compacted_seq, kept.compacted_seq)
-        cursor = self._cursors.seal(tenant, thread_id, oldest)
+        cursor = self._cursor(tenant, thread_id, oldest)
         return Refusal(
             Reason.CURSOR_COMPACTED,
             thread_id=thread_id,

@@ -233,12 +233,25 @@ class Commits:
         self._running.add(task)
         task.add_done_callback(self._finished)
         result = await asyncio.shield(task)
-        await self.reach(tenant, wanted, concerns)
+        await self.reach(tenant, wanted, result, concerns)
         return result
 
-    async def reach(self, tenant: str, wanted: Durability, concerns: Callable[[str], bool]) -> None:
-        """Wait until all changes so far of some threads have the durability asked for."""
-        if wanted is Durability.CERTIFIED:
+    async def reach(
+        self,
+        tenant: str,
+        wanted: Durability,
+        result: object,
+        concerns: Callable[[str], bool] = lambda thread_id: True,
+    ) -> None:
+        """Wait until a change that had this result has the durability asked for.
+
+        Of a thread that was `Saved`, all up to there has it then; otherwise all changes so far
+        of the threads that it `concerns`.
+        """
+        if wanted is Durability.CERTIFIED and isinstance(result, Saved):
+            thread = CheckpointKey(result.key.thread_id, "", "")
+            await self._archive.certify(tenant, thread, result.seq)
+        elif wanted is Durability.CERTIFIED:
             await self._archive.certify_all(tenant, concerns)
 
     async def supplied(
@@ -251,12 +264,6 @@ class Commits:
                 return await call(supplied)
             except ValuesEvicted as lack:
                 supplied |= await self._completer.values(tenant, lack, supplied)
-
-    async def reach_change(self, tenant: str, saved: Saved, wanted: Durability) -> None:
-        """Wait until a thread up to a change of it has the durability asked for."""
-        if wanted is Durability.CERTIFIED:
-            thread = CheckpointKey(saved.key.thread_id, "", "")
-            await self._archive.certify(tenant, thread, saved.seq)
 
     async def drain(self) -> None:
         """Wait until no change is running."""

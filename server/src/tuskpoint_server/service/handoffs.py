@@ -148,7 +148,7 @@ class Handoffs:
     async def _adopted(
         self, tenant: str, saved: model.Saved, wanted: model.Durability, size: int = 0
     ) -> Step:
-        await self._commits.reach_change(tenant, saved, wanted)
+        await self._commits.reach(tenant, wanted, saved)
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
         certified = loaded is not None and loaded.entry.certified
         blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""

@@ -1,18 +1,13 @@
-"""What the calls on whole threads and on snapshots of them mean, and the tokens of pages."""
+"""What the calls on whole threads and on snapshots of them mean."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
-import json
 from collections import Counter, OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Any
 
 from ..archive.archive import Archive
 from ..archive.read import page_of
@@ -38,77 +33,10 @@ from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..journal.lineage.snapshots import Snapshots as SnapshotRows
 from ..journal.removal.removal import Removal
 from .completing import Commits
+from .positions import Page, Seals, page_size
 
 _SWEPT_AT_ONCE = 100  # threads past their retention that are looked up together
 _MANIFESTS_KEPT = 4  # manifests that are kept for the next page of their listing
-
-_MAC_BYTES = 16
-
-ItemT = TypeVar("ItemT")
-
-
-@dataclass(frozen=True, slots=True)
-class Page(Generic[ItemT]):
-    """A part of a listing; `next_token` is empty on the last page."""
-
-    items: Sequence[ItemT]
-    next_token: str
-
-
-class PageTokens:
-    """Seals positions in a listing, bound to the listing's parameters.
-
-    A token grants nothing; the seal is there so that one from another listing, server or
-    version is refused instead of misread. The key is therefore derived from the journal's
-    identity, and tokens outlive a restart.
-    """
-
-    def __init__(self, journal_id: str) -> None:
-        self._key = hashlib.sha256(b"tuskpoint page token\0" + journal_id.encode()).digest()
-
-    async def page(
-        self,
-        listing: Sequence[str | int],
-        size: int,
-        token: str,
-        read: Callable[[str, int], Awaitable[Sequence[ItemT]]],
-        name: Callable[[ItemT], str],
-    ) -> Page[ItemT]:
-        """Return a page of what is read by name, after a name; a size of 0 means the default."""
-        after = self.open(listing, token, 1)[0] if token else ""
-        size = page_size(size)
-        found = await read(after, size + 1)
-        items = found[:size]
-        return Page(items, self.seal(listing, [name(items[-1])]) if len(found) > size else "")
-
-    def seal(self, listing: Sequence[str | int], position: Sequence[str]) -> str:
-        """Return the token of a position in the listing with these parameters."""
-        payload = json.dumps(position).encode()
-        return base64.urlsafe_b64encode(self._mac(listing, payload) + payload).decode().rstrip("=")
-
-    def open(self, listing: Sequence[str | int], token: str, parts: int) -> tuple[str, ...]:
-        """Return the position in a token, which has this number of parts."""
-        padded = token + "=" * (-len(token) % 4)
-        try:
-            sealed = base64.b64decode(padded, altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            raise Refusal(Reason.PAGE_TOKEN_INVALID) from None
-        mac, payload = sealed[:_MAC_BYTES], sealed[_MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(listing, payload)):
-            raise Refusal(Reason.PAGE_TOKEN_INVALID)
-        position = json.loads(payload)
-        if not (isinstance(position, list) and len(position) == parts):
-            raise Refusal(Reason.PAGE_TOKEN_INVALID)
-        return tuple(map(str, position))
-
-    def _mac(self, listing: Sequence[str | int], payload: bytes) -> bytes:
-        bound = json.dumps(listing).encode() + b"\0" + payload
-        return hmac.digest(self._key, bound, "sha256")[:_MAC_BYTES]
-
-
-def page_size(asked: int) -> int:
-    """Return the size of a page; 0 asks for the default."""
-    return min(asked or LIMITS.default_page, LIMITS.max_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +64,7 @@ class Threads:
     _lineage: Lineage
     _archive: Archive
     _commits: Commits
-    _tokens: PageTokens
+    _seals: Seals
     _kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = field(
         default_factory=OrderedDict
     )
@@ -152,7 +80,7 @@ class Threads:
         """Return a page of threads, by ID."""
         listing = ("threads", tenant, query.agent_id, query.label, query.state or 0)
         read = partial(self._journal.list_threads, tenant, query)
-        return await self._tokens.page(listing, size, token, read, lambda one: one.thread_id)
+        return await self._seals.page(listing, size, token, read, lambda one: one.thread_id)
 
     async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
         """Return the steps that lead to a thread and from it."""
@@ -188,7 +116,7 @@ class Threads:
         after: Key | None = None
         known = None
         if token:
-            catalog, *last = self._tokens.open(listing, token, 3)
+            catalog, *last = self._seals.of_token(listing, token, 3)
             after = (last[0], last[1])
             known = self._kept.pop((tenant, thread_id, catalog), None)
         if known is None:
@@ -200,7 +128,7 @@ class Threads:
         next_token = ""
         if more:
             catalog = known[1].location.sha256.hex()
-            next_token = self._tokens.seal(listing, [catalog, *entries[-1][0]])
+            next_token = self._seals.token(listing, [catalog, *entries[-1][0]])
             self._kept[(tenant, thread_id, catalog)] = known
             if len(self._kept) > _MANIFESTS_KEPT:
                 self._kept.popitem(last=False)
@@ -247,7 +175,7 @@ class Threads:
         copy = partial(self._lineage.copy_thread, tenant, source, target, request_id)
         copied = await self._commits.run(tenant, self._commits.supplied(tenant, copy))
         self._journal.keyframes.share(tenant, source, target)
-        await self._commits.reach(tenant, wanted, {target}.__contains__)
+        await self._commits.reach(tenant, wanted, copied, {target}.__contains__)
         return copied
 
     async def fork(
@@ -258,7 +186,7 @@ class Threads:
         fork = partial(self._lineage.fork, tenant, key, target, request_id)
         saved = await self._commits.run(tenant, self._commits.supplied(tenant, fork))
         self._journal.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
-        await self._commits.reach_change(tenant, saved, wanted)
+        await self._commits.reach(tenant, wanted, saved)
         return saved.key
 
     async def rollback(
@@ -272,9 +200,8 @@ class Threads:
         """Append a checkpoint that has the state of an earlier one."""
         self._archive.backlog(tenant).admit()
         rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
-        saved = await self._commits.run(tenant, self._commits.supplied(tenant, rollback))
-        await self._commits.reach_change(tenant, saved, wanted)
-        return saved.key
+        change = self._commits.supplied(tenant, rollback)
+        return (await self._commits.run(tenant, change, wanted)).key
 
     async def prune(
         self,
@@ -289,7 +216,7 @@ class Threads:
         for thread_id in pruned:
             change = self._removal.prune_thread(tenant, thread_id, strategy)
             deleted += await self._commits.run(tenant, change)
-        await self._commits.reach(tenant, wanted, pruned.__contains__)
+        await self._commits.reach(tenant, wanted, deleted, pruned.__contains__)
         return deleted
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> int:
@@ -305,7 +232,7 @@ class Snapshots:
     _journal: SnapshotRows
     _archive: Archive
     _commits: Commits
-    _tokens: PageTokens
+    _seals: Seals
 
     async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
         """Return a snapshot."""
@@ -328,7 +255,7 @@ class Snapshots:
         asked = (query.session_id, query.hostname, query.working_directory)
         read = partial(self._journal.list_snapshots, tenant, query)
         listing = ("snapshots", tenant, *asked)
-        return await self._tokens.page(listing, size, token, read, lambda one: one.snapshot_id)
+        return await self._seals.page(listing, size, token, read, lambda one: one.snapshot_id)
 
     async def create(
         self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability
@@ -337,7 +264,7 @@ class Snapshots:
         self._archive.backlog(tenant).admit()
         create = partial(self._journal.create_snapshot, tenant, draft, request_id)
         created = await self._commits.run(tenant, self._commits.supplied(tenant, create))
-        await self._commits.reach(tenant, wanted, _threads_of(created.snapshot_id))
+        await self._commits.reach(tenant, wanted, created, _threads_of(created.snapshot_id))
         return created
 
     async def restore(
@@ -345,15 +272,12 @@ class Snapshots:
     ) -> tuple[CheckpointKey, ...]:
         """Restore all members, or none; return the restored checkpoints, in their order."""
         self._archive.backlog(tenant).admit()
-        change = self._commits.supplied(
-            tenant,
-            lambda supplied: self._journal.restore_snapshot(
-                tenant, snapshot_id, rollback=rollback, request_id=request_id, supplied=supplied
-            ),
-        )
-        restored = tuple(saved.key for saved in await self._commits.run(tenant, change))
+        asked: dict[str, Any] = {"rollback": rollback, "request_id": request_id}
+        restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **asked)
+        saved = await self._commits.run(tenant, self._commits.supplied(tenant, restore))
+        restored = tuple(one.key for one in saved)
         targets = {key.thread_id for key in restored}
-        await self._commits.reach(tenant, wanted, targets.__contains__)
+        await self._commits.reach(tenant, wanted, restored, targets.__contains__)
         return restored
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:

@@ -143,10 +143,10 @@ class Snapshots:
         self,
         tenant: str,
         snapshot_id: str,
+        supplied: Supplied = NOTHING,
         *,
         rollback: bool,
         request_id: str,
-        supplied: Supplied = NOTHING,
     ) -> tuple[Saved, ...]:
         """Make each member a new thread, or roll its own thread back to it; all or none.
 
