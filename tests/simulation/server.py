@@ -203,7 +203,7 @@ class Server:
     async def evict(self) -> None:
         """Evict whatever may leave the journal."""
         settings = EvictionSettings(journal_bytes=0, grace_s=0.0)
-        await Evictor(self.database, self.removal.passes, settings).evict_now()
+        await Evictor(self.database, self.removal.passes, settings).evict()
 
     async def load(self, key: CheckpointKey) -> Checkpoint | None:
         """Load a checkpoint as the service does: evicted values come from the store."""

@@ -123,9 +123,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             interval_s=config.eviction_interval,
             grace_s=config.eviction_grace,
         )
-        evictor = Evictor(journal, removal.passes, eviction)
-        evictor.start()
-        stack.push_async_callback(evictor.stop)
+        evicting = asyncio.create_task(Evictor(journal, removal.passes, eviction).run())
+        stack.push_async_callback(_cancel, evicting)
         rows, lineage = CheckpointRows(journal), Lineage(journal)
         completer = Completer(rows, archive)
         commits = Commits(archive, completer)

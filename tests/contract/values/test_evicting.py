@@ -14,7 +14,7 @@ from tests.kit.values import LATER_US, PLENTY, Home, text
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import EVICTED, Value
 from tuskpoint_server.domain.values import Encoding
-from tuskpoint_server.journal.archiving import eviction, refill
+from tuskpoint_server.journal.archiving import refill
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor, evict_family
 from tuskpoint_server.journal.checkpoints.located import encode_held
 from tuskpoint_server.journal.database.overlay import Batch
@@ -216,7 +216,6 @@ async def test_a_value_in_a_segment_without_a_range_goes_there(home: Home) -> No
 async def test_many_pages_are_read_and_many_batches_evicted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eviction, "WRITES_AT_ONCE", 3)
     for name in ("SCANNED_AT_ONCE", "TAKEN_AT_ONCE"):
         monkeypatch.setattr(passes, name, 3)
     for number in range(20):
@@ -499,7 +498,7 @@ async def test_a_journal_within_its_bound_keeps_its_values(home: Home) -> None:
     await grow(home, "t", 3)
     home.clock.advance(1)
     used = await home.database.used_bytes()
-    assert await evictor(home, used).evict_now() == Taken()
+    assert await evictor(home, used).evict() == Taken()
 
 
 async def test_eviction_ends_within_the_bound_and_begins_with_idle_families(home: Home) -> None:
@@ -507,7 +506,7 @@ async def test_eviction_ends_within_the_bound_and_begins_with_idle_families(home
     await grow(home, "busy", 10)
     home.clock.advance(1)
     bound = await home.database.used_bytes() - 300_000
-    gone = await evictor(home, bound).evict_now()
+    gone = await evictor(home, bound).evict()
     assert await home.database.used_bytes() <= bound
     assert 3 <= gone.values < 9
     kept = [await home.here(f"{number:02}", "idling") for number in range(10)]
@@ -519,28 +518,33 @@ async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: 
     await grow(home, "t", 3)
     home.clock.advance(1)
     one = evictor(home, 0)
-    assert (await one.evict_now()).values == 2
+    assert (await one.evict()).values == 2
     seen = []
 
     async def count() -> None:
         seen.append(1)
 
     home.database.between = count
-    assert await one._evict() == Taken()
+    assert await one.evict() == Taken()
     assert len(seen) == 1  # it looked at the families, and at none of them
     home.database.between = None
     await home.save("03", {"x": b"new"}, parent="02", thread="t")
     await home.certify("t")
     home.clock.advance(1)
-    assert (await one._evict()).values == 1
+    assert (await one.evict()).values == 1
 
 
 async def test_young_changes_are_asked_again_later(home: Home) -> None:
     await grow(home, "t", 3)
     one = evictor(home, 0, grace_s=60)
-    assert await one._evict() == Taken()
+    assert await one.evict() == Taken()
     home.clock.advance(61)
-    assert (await one._evict()).values == 2
+    assert (await one.evict()).values == 2
+
+
+async def ended(running: asyncio.Task[None]) -> None:
+    running.cancel()
+    await asyncio.wait({running})
 
 
 async def test_the_evictor_works_by_itself_and_stops(home: Home) -> None:
@@ -552,10 +556,10 @@ async def test_the_evictor_works_by_itself_and_stops(home: Home) -> None:
         chosen = select(func.count()).where(contents.c.data.is_(None))
         return int(connection.execute(chosen).scalar_one())
 
-    one.start()
+    running = asyncio.create_task(one.run())
     while await home.database.query(evicted) < 2:
         pass
-    await one.stop()
+    await ended(running)
     assert home.passes._open == []
 
 
@@ -576,13 +580,9 @@ async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixtu
     home.database.between = fail
     settings = EvictionSettings(journal_bytes=0, grace_s=0, interval_s=0.001)
     one = Evictor(home.database, home.passes, settings)
-    one.start()
+    running = asyncio.create_task(one.run())
     await asyncio.wait_for(went_on.wait(), 30)
-    await one.stop()
+    await ended(running)
     logged = [record.message for record in caplog.records if record.name.endswith("eviction")]
     assert logged[0].startswith("eviction waits: ")
     assert logged[1] == "eviction failed"
-
-
-async def test_it_can_be_stopped_before_it_began(home: Home) -> None:
-    await evictor(home, 0).stop()

@@ -93,7 +93,7 @@ class HistoryHouse:
         await self.home.flush()
         self.home.clock.advance(1)
         settings = EvictionSettings(journal_bytes=0, grace_s=0)
-        await Evictor(self.home.journal.database, self.removal.passes, settings).evict_now()
+        await Evictor(self.home.journal.database, self.removal.passes, settings).evict()
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ keyframe. Only data goes: the rows stay, with the hash of the segment that holds
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,13 +34,11 @@ from .plan import split
 
 _log = logging.getLogger(__name__)
 
-WRITES_AT_ONCE = 2000  # that one read transaction looks at
 FULL_LOOK = 20  # every so many looks, families that had nothing to give are asked again
 _ALL = 2**62
 
 # How far the logs of a family have come, how far they are certified, and the last change.
 _Progress = tuple[int, int, int]
-_WriteKey = tuple[str, str, str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +112,17 @@ _IN_RANGE = sa.exists().where(
     members.c.first_seq <= writes.c.seq,
     members.c.sha256.not_in(_LOST),
 )
-_WRITE_KEY = (writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.task_id, writes.c.idx)
-_WRITE_SIZE = (writes.c.number, writes.c.seq, sa.func.length(writes.c.data))
+_WRITE = (writes.c.number, writes.c.seq, sa.func.length(writes.c.data))
 _WRITES = Statement(
-    sa.select(*_WRITE_KEY, *_WRITE_SIZE, checkpoints.c.held, _IN_RANGE)
+    sa.select(writes.c.checkpoint_ns, writes.c.checkpoint_id, *_WRITE)
+    .add_columns(checkpoints.c.held, _IN_RANGE)
     .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
     .where(
         of_thread(writes),
         writes.c.seq <= _THROUGH,
         writes.c.early_us.is_(None),
         writes.c.data.is_not(None),
-        sa.tuple_(*_WRITE_KEY)
-        > sa.tuple_(*(sa.bindparam(f"after_{column.name}") for column in _WRITE_KEY)),
     )
-    .order_by(*_WRITE_KEY)
-    .limit(sa.bindparam("at_most", type_=sa.Integer))
 )
 _SEGMENTS = Statement(
     sa.select(members.c.sha256, members.c.digests)
@@ -176,34 +171,14 @@ class Evictor:
         self._passes = passes
         self._settings = settings
         self._spent: dict[int, _Progress] = {}
-        self._looks = 0
-        self._turn = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to look from time to time."""
-        self._task = asyncio.create_task(self._run(), name="eviction")
-
-    async def stop(self) -> None:
-        """Stop looking; a transaction under way is finished by the journal."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def evict_now(self) -> Taken:
-        """Evict all that has to go and may."""
-        async with self._turn:
-            self._spent.clear()
-            return await self._evict()
-
-    async def _run(self) -> None:
-        while True:
+    async def run(self) -> None:
+        """Look from time to time, until cancelled; the journal ends a transaction under way."""
+        for look in itertools.count(1):
+            if look % FULL_LOOK == 0:
+                self._spent.clear()  # what was read back may go again
             try:
-                async with self._turn:
-                    self._looks += 1
-                    if self._looks % FULL_LOOK == 0:
-                        self._spent.clear()  # what was read back may go again
-                    gone = await self._evict()
+                gone = await self.evict()
             except Refusal as refusal:
                 _log.warning("eviction waits: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect must not end eviction for good
@@ -213,16 +188,14 @@ class Evictor:
                     _log.info("%d bytes left the journal for the blob store", gone.size_bytes)
             await asyncio.sleep(self._settings.interval_s)
 
-    async def _evict(self) -> Taken:
+    async def evict(self) -> Taken:
         """Evict until the journal is within its bound or no family has anything to give."""
         gone, wanted = Taken(), await self._excess()
         if wanted <= 0:
             return gone
         before_us = self._database.now_us() - int(self._settings.grace_s * 1e6)
-        rows = await self._database.query(lambda connection: _FAMILIES.run(connection).fetchall())
-        families: dict[int, _Progress] = {
-            int(family): (int(seq), int(done), int(last)) for family, seq, done, last in rows
-        }
+        rows = await self._database.rows(_FAMILIES)
+        families: dict[int, _Progress] = {row[0]: tuple(row[1:]) for row in rows}
         self._spent = dict(self._spent.items() & families.items())
         for family, progress in families.items():
             more = family not in self._spent
@@ -257,7 +230,10 @@ async def evict_family(
             for thread in await database.query(partial(threads_of, family=family))
         ]
         for thread in kept:
-            gone += await _evict_writes(database, thread, wanted_bytes - gone.size_bytes)
+            if gone.size_bytes < wanted_bytes:
+                stored = await database.query(partial(_stored_writes, thread=thread))
+                for doomed in batches(stored, wanted_bytes - gone.size_bytes):
+                    gone += await database.transact(partial(_evict_writes, chosen=doomed))
         if gone.size_bytes < wanted_bytes:
             tenant = kept[0].tenant if kept else ""
             needed = set[bytes]().union(*(thread.digests for thread in kept))
@@ -278,17 +254,6 @@ async def evict_family(
     return gone
 
 
-async def _evict_writes(database: Database, thread: _Kept, wanted_bytes: int) -> Taken:
-    gone = Taken()
-    after: _WriteKey | None = ("", "", "", 0)
-    while after is not None and gone.size_bytes < wanted_bytes:
-        found, after = await database.query(partial(_stored_writes, thread=thread, after=after))
-        found.sort(key=lambda one: one.seq)
-        for some in batches(found, wanted_bytes - gone.size_bytes):
-            gone += await database.transact(partial(_evict_write_rows, chosen=some))
-    return gone
-
-
 def _kept(connection: sa.Connection, thread: int, before_us: int) -> _Kept:
     """Return what a thread keeps, with all that changed since a time."""
     row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
@@ -302,20 +267,16 @@ def _kept(connection: sa.Connection, thread: int, before_us: int) -> _Kept:
     return kept
 
 
-def _stored_writes(
-    connection: sa.Connection, thread: _Kept, after: _WriteKey
-) -> tuple[list[Sized], _WriteKey | None]:
-    """Return the next writes of a thread that may be given up, and where to go on.
+def _stored_writes(connection: sa.Connection, thread: _Kept) -> list[Sized]:
+    """Return the writes of a thread that may be given up, the oldest first.
 
     A write lies where its checkpoint says that its rows lie up to a change, and above that
     in the segment whose range has its own change.
     """
     of = {"of_thread": thread.thread, "of_tenant": thread.tenant, "through": thread.through}
-    position = {f"after_{one.name}": item for one, item in zip(_WRITE_KEY, after, strict=True)}
-    rows = _WRITES.run(connection, **of, at_most=WRITES_AT_ONCE, **position).fetchall()
-    end = tuple(rows[-1][:4]) if len(rows) == WRITES_AT_ONCE else None
+    rows = _WRITES.run(connection, **of).fetchall()
     rows = [row for row in rows if (row[0], row[1]) not in thread.places]
-    helds = {row[7]: decode_held(row[7]) for row in rows if row[7] is not None}
+    helds = {row[5]: decode_held(row[5]) for row in rows if row[5] is not None}
     hashes = {sha256 for held in helds.values() for sha256 in held.segments}
     here = by_hash(connection, thread.tenant, hashes).keys() - lost(connection, thread.tenant)
     found = []
@@ -325,7 +286,7 @@ def _stored_writes(
             is_in_range = here.issuperset(held.segments)
         if is_in_range:
             found.append(Sized(number, seq, size))
-    return found, end
+    return sorted(found, key=lambda one: one.seq)
 
 
 def _segments_of(
@@ -364,7 +325,7 @@ def _evict_values(
     return Taken(count, size_bytes=size)
 
 
-def _evict_write_rows(batch: Batch, chosen: Sequence[Sized]) -> Taken:
+def _evict_writes(batch: Batch, chosen: Sequence[Sized]) -> Taken:
     count = _EVICT_WRITE.run_many(
         batch.connection, [{"of_number": one.number, "of_seq": one.seq} for one in chosen]
     )
