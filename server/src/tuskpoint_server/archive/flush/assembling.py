@@ -15,8 +15,7 @@ from ...domain.formats.runs import Fetch, Put, store_records
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
-from ...journal.archiving.dirty import Collected
-from ...journal.archiving.dirty_rows import DirtyPlace, DirtyRange, DirtyThread
+from ...journal.archiving.dirty import Collected, DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.plan import Plan, PlannedHold, PlannedHole, PlannedThread, StoredMember
 from ...journal.checkpoints.located import encode_held
 from ...journal.database.logs import Place
@@ -220,7 +219,7 @@ class Recorder:
             self.records.append(thread.record(self._generation, row, one.elsewhere[0], held_ns))
         elif row is not None:
             self.records.append(thread.record(self._generation, row, segment, None))
-        if one.held is not None and one.held_writes:
+        if one.held_writes:
             for sha256 in one.elsewhere:
                 held_ns = _held_ns(thread, one, dirty.holders[sha256])
                 self._writes(thread, one, one.held.seq, sha256, held_ns)
@@ -298,8 +297,8 @@ class Recorder:
 
     def _failed(self, dirty: DirtyRange, bad: DirtyPlace) -> None:
         """Tell of a checkpoint that is not stored."""
-        if dirty.hole and bad.last_seq <= dirty.hole_seq:
-            self.postponed.append((dirty.hole, bad.problem))
+        if dirty.hole is not None and bad.last_seq <= dirty.hole.seq:
+            self.postponed.append((dirty.hole.number, bad.problem))
             return
         where = dirty.thread.at(self._generation, bad.last_seq)
         self.records.append(facts.GapRecord(*where, bad.problem, *bad.place))
@@ -310,9 +309,9 @@ class Recorder:
         """Tell that a checkpoint lies beside its range, and is no hole any more."""
         held = encode_held(dirty.through, (segment,))
         self.plan.holds.append(PlannedHold(dirty.thread.number, *place, held))
-        if dirty.hole:
-            self.plan.filled.append(dirty.hole)
-            seq = max(dirty.through, dirty.hole_seq)
+        if dirty.hole is not None:
+            self.plan.filled.append(dirty.hole.number)
+            seq = max(dirty.through, dirty.hole.seq)
             self.records.append(
                 facts.GapRecord(*dirty.thread.at(self._generation, seq), "", *place)
             )

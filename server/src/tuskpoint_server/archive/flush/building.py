@@ -11,7 +11,7 @@ from ...domain.formats import segments
 from ...domain.formats.stored_json import Kind, cut_in_parts, encode_parts
 from ...domain.model import BlobLocation, Value
 from ...domain.values import blob_digest, compress
-from ...journal.archiving.dirty_rows import DirtyPlace, DirtyRange
+from ...journal.archiving.dirty import DirtyPlace, DirtyRange
 
 _log = logging.getLogger(__name__)
 
@@ -158,15 +158,14 @@ def _value(
     dirty: DirtyRange, digest: bytes, fetched: Mapping[bytes, Value]
 ) -> segments.SegmentValue:
     value = dirty.values[digest]
-    data = dirty.data.get(digest)
-    if data is None:
+    if value.data is None:
         whole = fetched[digest]
         packed = compress(whole.data)
         return segments.SegmentValue(
             digest, whole.type, len(whole.data), packed.encoding, packed.data
         )
     return segments.SegmentValue(
-        digest, value.type, value.size, value.encoding, data, value.keyframe or b""
+        digest, value.type, value.size, value.encoding, value.data, value.keyframe or b""
     )
 
 

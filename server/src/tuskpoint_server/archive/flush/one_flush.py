@@ -21,8 +21,7 @@ from ...domain.formats.stored_json import MEMBER_BYTES, Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...journal.archiving import certify, holes, status
-from ...journal.archiving.dirty import Collected, collect
-from ...journal.archiving.dirty_rows import Bounds, DirtyRange
+from ...journal.archiving.dirty import Bounds, Collected, DirtyRange, collect
 from ...journal.database.database import Database
 from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch

@@ -6,38 +6,212 @@ are: one that was changed again above it is in it as it is now, and in the next 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
-from sqlalchemy import ColumnElement, Connection, Join, Table, and_, bindparam, case, func, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, func, select
 
+from ...domain.formats.records import CheckpointRecord, SettingRecord
+from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
 from ...domain.limits import MIB
+from ...domain.model import BlobLocation, Lineage
 from ...domain.values import Encoding
 from ..checkpoints import located
 from ..checkpoints.contents import referred
+from ..checkpoints.located import NOWHERE, Held, decode_held
 from ..database.logs import Place
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
-from ..database.statements import EMPTY, LISTED, Statement, of_checkpoint, of_thread, parameters_of
-from . import holes, status
-from .dirty_rows import (
-    CHECKPOINT_COLUMNS,
-    WRITE_COLUMNS,
-    Bounds,
-    DirtyPlace,
-    DirtyRange,
-    DirtyThread,
-    Pin,
-    Removal,
-    dirty_checkpoint,
+from ..database.statements import (
+    EMPTY,
+    LISTED,
+    Statement,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+    same_checkpoint,
 )
+from . import holes, status
 from .holding import Holders, NeededValue, choose, used
 from .holes import Hole
+from .plan import StoredMember
 from .status import KnownCatalog
 
 RANGE_BYTES = 8 * MIB  # content of one range; a single checkpoint may have more
 _CHANGES_PER_CHECKPOINT = 4
 _READ_AT_ONCE = 32
+
+
+class Bounds(NamedTuple):
+    """How much one flush takes over all threads; of one that is reached at least a checkpoint."""
+
+    threads: int
+    checkpoints: int
+    size_bytes: int
+
+
+class DirtyThread(NamedTuple):
+    """A thread, for the most part one with changes above its watermark; fields as the columns."""
+
+    number: int
+    thread_id: str
+    family: int
+    incarnation: int
+    seq: int
+    certified_seq: int
+    dirty_since_us: int
+    dirty_bytes: int
+    settings_seq: int
+    deleted: bool
+    deleted_through: str
+    agent_id: str
+    retention_s: int
+    unsearchable: bool
+
+    def at(self, generation: int, seq: int) -> tuple[str, int, int, int]:
+        """Return what a record of one of its changes begins with."""
+        return (self.thread_id, self.incarnation, generation, seq)
+
+    def setting(self, generation: int) -> SettingRecord:
+        """Return the record of its agent and settings."""
+        where = self.at(generation, self.settings_seq)
+        return SettingRecord(*where, self.agent_id, self.retention_s, bool(self.unsearchable))
+
+    def record(
+        self, generation: int, row: SegmentCheckpoint, segment: bytes, held_ns: str | None
+    ) -> CheckpointRecord:
+        """Return the record of one of its checkpoints, which names the segment that holds it."""
+        where = self.at(generation, row.seq)
+        known = (row.checkpoint_ns, row.checkpoint_id, row.parent_id, row.created_us)
+        state = hashlib.sha256(row.state).digest()
+        said = (row.label, row.summary, row.lineage)
+        return CheckpointRecord(*where, *known, segment, state, *said, held_ns)
+
+
+class Removal(NamedTuple):
+    """A checkpoint that was removed; an empty ID: the whole incarnation."""
+
+    seq: int
+    incarnation: int
+    checkpoint_ns: str
+    checkpoint_id: str
+
+
+class Pin(NamedTuple):
+    """A bundle that was handed off."""
+
+    sha256: bytes
+    checkpoint_ns: str
+    checkpoint_id: str
+    seq: int
+
+
+@dataclass(slots=True)
+class DirtyPlace:
+    """What changed of a checkpoint in a range."""
+
+    place: Place
+    row: SegmentCheckpoint | None = None  # its row, if that changed
+    writes: list[SegmentWrite] = field(default_factory=list)  # its pending writes that changed
+    # what holds it already, if it is a copy, or was stored beside its range
+    held: Held = NOWHERE
+    held_writes: bool = False  # some of its writes lie there too
+    # digests of values and writes that were evicted, and the changes that brought such writes
+    gone: dict[bytes, int] = field(default_factory=dict)
+    needs: set[bytes] = field(default_factory=set)  # digests of the values that its row needs
+    problem: str = ""  # why it cannot be stored as it stands; empty: nothing is known of
+
+    def add(self, row: Sequence[Any]) -> None:
+        """Add a write from its row, which has `WRITE_COLUMNS`."""
+        values: list[Any] = [*row[:-1], row[-1] or b""]
+        write = SegmentWrite(*values)
+        if write.seq <= self.held.seq:
+            self.held_writes = True
+            return
+        self.writes.append(write)
+        if row[-1] is None:
+            self.gone[write.digest] = write.seq
+
+    @property
+    def held_row(self) -> bool:
+        """Whether the row is stored already, elsewhere."""
+        return self.row is not None and self.row.seq <= self.held.seq
+
+    @property
+    def own_row(self) -> SegmentCheckpoint | None:
+        """The row, unless it is stored already."""
+        return None if self.held_row else self.row
+
+    @property
+    def elsewhere(self) -> tuple[bytes, ...]:
+        """Segments, not of the range, that hold something of it."""
+        return self.held.segments if self.held_row or self.held_writes else ()
+
+    @property
+    def seqs(self) -> list[int]:
+        """The numbers of its rows."""
+        return [one.seq for one in (self.row, *self.writes) if one is not None]
+
+    @property
+    def last_seq(self) -> int:
+        """The greatest number of its rows."""
+        return max(self.seqs, default=0)
+
+    @property
+    def size(self) -> int:
+        """Bytes of its rows, without the values."""
+        size = sum(len(write.data) for write in self.writes)
+        return size if self.row is None else size + len(self.row.state) + len(self.row.metadata)
+
+
+CHECKPOINT_COLUMNS = tuple(
+    checkpoints.c[name]
+    for name in (
+        *("checkpoint_ns", "checkpoint_id", "seq", "parent_id", "state", "metadata", "created_us"),
+        *("label", "summary", "delta_base", "forked_from", "rolled_back_from", "adopted_from"),
+        "held",
+    )
+)
+WRITE_COLUMNS = tuple(writes.c[name] for name in SegmentWrite._fields)
+
+
+def dirty_checkpoint(row: Sequence[Any]) -> DirtyPlace:
+    """Return a checkpoint from its row, which has `CHECKPOINT_COLUMNS`."""
+    *known, delta_base, forked_from, rolled_back_from, adopted_from, held = row
+    lineage = Lineage(forked_from, rolled_back_from, adopted_from)
+    values: list[Any] = [*known, delta_base or b"", lineage]
+    found = SegmentCheckpoint(*values)
+    return DirtyPlace((found.checkpoint_ns, found.checkpoint_id), found, held=decode_held(held))
+
+
+@dataclass(slots=True)
+class DirtyRange:
+    """What one segment is to hold: a range of a thread's log, or one checkpoint beside it.
+
+    A checkpoint stands alone if it could not be stored with its range, or if each is to be a blob
+    of its own. Then its row and all its writes are here, and no other segment is named.
+    """
+
+    thread: DirtyThread
+    through: int  # the last change; the first of a range follows the thread's watermark
+    size_bytes: int = 0  # what of the thread's dirty bytes is in it
+    alone: bool = False  # it is one checkpoint beside the ranges
+    hole: Hole | None = None  # that the checkpoint was
+    # the checkpoints that changed, in the order of their last change
+    places: list[DirtyPlace] = field(default_factory=list)
+    removed: list[Removal] = field(default_factory=list)
+    pins: list[Pin] = field(default_factory=list)  # bundles that were handed off
+    # the values that its rows need and that are in no named segment, by digest
+    values: dict[bytes, NeededValue] = field(default_factory=dict)
+    # by digest the segment that holds a value
+    named: dict[bytes, StoredMember] = field(default_factory=dict)
+    # segments that hold what was evicted, of values and writes
+    sources: list[BlobLocation] = field(default_factory=list)
+    # segments that hold copies and bundles, what these need, and parts of all, by hash
+    holders: dict[bytes, StoredMember] = field(default_factory=dict)
+
 
 _DIRTY_THREAD = select(*(threads.c[name] for name in DirtyThread._fields))
 _THREADS = Statement(
@@ -62,33 +236,25 @@ def _in_range(table: Table) -> ColumnElement[bool]:
 
 
 _PLACES = (
-    select(changes.c.checkpoint_ns, changes.c.checkpoint_id)
+    select(changes.c.thread, changes.c.checkpoint_ns, changes.c.checkpoint_id)
     .where(_in_range(changes), changes.c.checkpoint_id != EMPTY)
     .distinct()
     .subquery()
 )
-
-
-def _of_places(table: Table) -> Join:
-    """Join the checkpoints that changed in a range with what a table has of them."""
-    same_ns = table.c.checkpoint_ns == _PLACES.c.checkpoint_ns
-    same_id = table.c.checkpoint_id == _PLACES.c.checkpoint_id
-    return _PLACES.join(table, and_(of_thread(table), same_ns, same_id))
-
-
+# the checkpoints that changed in a range, with their writes
+_WRITTEN = _PLACES.join(writes, same_checkpoint(writes, _PLACES))
 _CLAIMED_SINCE = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
 _ROWS = Statement(
     select(*CHECKPOINT_COLUMNS)
-    .select_from(_of_places(checkpoints))
+    .select_from(_PLACES.join(checkpoints, same_checkpoint(checkpoints, _PLACES)))
     .where(checkpoints.c.seq > bindparam("after"))
 )
-_WRITES = Statement(select(*WRITE_COLUMNS).select_from(_of_places(writes)).where(_CLAIMED_SINCE))
-_WRITTEN = (writes.c.checkpoint_ns, writes.c.checkpoint_id)
+_WRITES = Statement(select(*WRITE_COLUMNS).select_from(_WRITTEN).where(_CLAIMED_SINCE))
 _WRITE_SIZES = Statement(
-    select(*_WRITTEN, func.sum(func.coalesce(func.length(writes.c.data), 0)))
-    .select_from(_of_places(writes))
+    select(*WRITE_COLUMNS[:2], func.sum(func.coalesce(func.length(writes.c.data), 0)))
+    .select_from(_WRITTEN)
     .where(_CLAIMED_SINCE)
-    .group_by(*_WRITTEN)
+    .group_by(*WRITE_COLUMNS[:2])
 )
 _ROW = Statement(select(*CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
 _WRITES_OF_ROW = Statement(
@@ -108,7 +274,7 @@ _DATA = Statement(select(contents.c.digest, contents.c.data).where(*_OF_VALUES))
 _IS_NEW = and_(of_thread(contents), contents.c.seq > bindparam("after"))
 _NEEDED = Statement(
     select(
-        *(contents.c[name] for name in NeededValue._fields[:-1]),
+        *(contents.c[name] for name in NeededValue._fields[:-2]),
         func.length(contents.c.data),
         case((_IS_NEW, contents.c.data), else_=None),
     ).where(*_OF_VALUES)
@@ -166,7 +332,7 @@ def collect(
         apart = {hole.place for hole in fills}
         one = read_range(connection, tenant, thread, left, apart, lost)
         found.ranges.append(one)
-        found.complete = found.complete and one.whole
+        found.complete = found.complete and one.through == thread.seq
         taken = (left.checkpoints - len(one.places), left.size_bytes - one.size_bytes)
         left = Bounds(left.threads, *taken)
         fill(thread, fills)
@@ -195,8 +361,8 @@ def _separate(connection: Connection, tenant: str, one: DirtyRange) -> list[Dirt
             one.places.append(dirty)
         else:
             found.append(read_alone(connection, tenant, one.thread, dirty.place))
-    for read in (one.values, one.data, one.named):
-        read.clear()
+    one.values.clear()
+    one.named.clear()
     return found
 
 
@@ -210,13 +376,11 @@ def read_range(
 ) -> DirtyRange:
     """Return the next range of a thread, within bounds but for one checkpoint, and not `apart`."""
     through = _bound(connection, thread, bounds)
-    whole = through == thread.seq
     of = {"of_thread": thread.number, "after": thread.certified_seq, "through": through}
     found = DirtyRange(
         thread,
         through,
         thread.dirty_bytes,
-        whole,
         places=_places(connection, of, apart),
         removed=[Removal(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
@@ -224,8 +388,10 @@ def read_range(
     holders = Holders(connection, tenant, thread.number, thread.incarnation, lost)
     _read_values(connection, found, holders)
     _find_holders(found, holders)
-    if not whole:
-        content = sum(one.size for one in found.places) + sum(map(len, found.data.values()))
+    if through < thread.seq:
+        content = sum(one.size for one in found.places) + sum(
+            len(value.data or b"") for value in found.values.values()
+        )
         found.size_bytes = min(thread.dirty_bytes, content)
     return found
 
@@ -306,12 +472,10 @@ def read_alone(
     if row is None:
         return None
     one = dirty_checkpoint(row)
-    one.held = None
+    one.held = NOWHERE
     for write in _WRITES_OF_ROW.run(connection, **of).fetchall():
         one.add(write)
-    found = DirtyRange(thread, one.last_seq, alone=True, places=[one])
-    if hole is not None:
-        found.hole, found.hole_seq = hole.number, hole.seq
+    found = DirtyRange(thread, one.last_seq, alone=True, hole=hole, places=[one])
     holders = Holders(connection, tenant, thread.number, thread.incarnation)
     if one.gone:
         seqs = list(one.gone.values())
@@ -333,13 +497,14 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
     keyframes = {one.keyframe for one in values.values() if one.encoding == Encoding.PATCH}
     missing = {one for one in keyframes if one is not None and one not in values}
     values.update(_read_needed(connection, dirty, missing))
-    older = [value for digest, value in values.items() if digest not in dirty.data]
+    older = [value for value in values.values() if value.data is None]
     if older and not dirty.alone:
         dirty.named = choose(values, holders.of(older))
     dirty.values = {digest: value for digest, value in values.items() if digest not in dirty.named}
     evicted = {digest: value for digest, value in dirty.values.items() if value.stored is None}
-    lacking = dirty.values.keys() - dirty.data.keys() - evicted.keys()
-    dirty.data.update(_DATA.run_listed(connection, lacking, of_family=dirty.thread.family))
+    lacking = {one.digest for one in dirty.values.values() if one.data is None} - evicted.keys()
+    for digest, data in _DATA.run_listed(connection, lacking, of_family=dirty.thread.family):
+        dirty.values[digest] = dirty.values[digest]._replace(data=data)
     for one in dirty.places if evicted else ():
         one.gone.update(dict.fromkeys(one.needs & evicted.keys(), 0))
     for sha256 in {value.segment for value in evicted.values() if value.segment is not None}:
@@ -359,15 +524,11 @@ def _referred(one: DirtyPlace) -> set[bytes]:
 def _read_needed(
     connection: Connection, dirty: DirtyRange, digests: Collection[bytes]
 ) -> dict[bytes, NeededValue]:
-    """Return what the journal knows of values, and take the data of those that are new."""
+    """Return what the journal knows of values, with the data of those that are new."""
     thread = dirty.thread
     of = {"of_family": thread.family, "of_thread": thread.number, "after": thread.certified_seq}
-    found: dict[bytes, NeededValue] = {}
-    for *known, data in _NEEDED.run_listed(connection, digests, **of):
-        found[known[0]] = NeededValue(*known)
-        if data is not None:
-            dirty.data[known[0]] = data
-    return found
+    rows = _NEEDED.run_listed(connection, digests, **of)
+    return {row[0]: NeededValue(*row) for row in rows}
 
 
 def _find_holders(dirty: DirtyRange, holders: Holders) -> None:

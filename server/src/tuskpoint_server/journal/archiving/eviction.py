@@ -276,13 +276,13 @@ def _stored_writes(connection: sa.Connection, thread: _Kept) -> list[Sized]:
     of = {"of_thread": thread.thread, "of_tenant": thread.tenant, "through": thread.through}
     rows = _WRITES.run(connection, **of).fetchall()
     rows = [row for row in rows if (row[0], row[1]) not in thread.places]
-    helds = {row[5]: decode_held(row[5]) for row in rows if row[5] is not None}
+    helds = {row[5]: decode_held(row[5]) for row in rows}
     hashes = {sha256 for held in helds.values() for sha256 in held.segments}
     here = by_hash(connection, thread.tenant, hashes).keys() - lost(connection, thread.tenant)
     found = []
     for *_, number, seq, size, stored, is_in_range in rows:
-        held = helds.get(stored)
-        if held is not None and seq <= held.seq:
+        held = helds[stored]
+        if seq <= held.seq:
             is_in_range = here.issuperset(held.segments)
         if is_in_range:
             found.append(Sized(number, seq, size))

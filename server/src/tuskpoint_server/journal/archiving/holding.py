@@ -31,6 +31,7 @@ class NeededValue(NamedTuple):
     seq: int  # that change
     segment: bytes | None  # of an evicted one the segment that holds it
     stored: int | None  # bytes that the journal has of it; `None` if it was evicted
+    data: bytes | None  # these, as far as they were read
 
 
 _OF_HASH = (members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256"))

@@ -21,7 +21,7 @@ from ..database.logs import Place
 from ..database.schema import checkpoints, contents, handoffs, members, removed, threads, writes
 from ..database.statements import LISTED, Statement, of_thread
 from . import holes, status
-from .dirty_rows import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
+from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
 from .holding import Holders
 from .holes import Hole
 from .plan import StoredMember
@@ -200,7 +200,6 @@ def _recorded(
     )
 
 
-_NOWHERE = Held(0, ())
 _THREADS = Statement(
     select(*(threads.c[name] for name in DirtyThread._fields))
     .where(
@@ -294,7 +293,7 @@ class _Records:
             if seq <= certified:
                 written.setdefault((checkpoint_ns, checkpoint_id), []).append(seq)
         for one in map(dirty_checkpoint, self._of(_ALL_ROWS)):
-            row, held, place = one.row, one.held or _NOWHERE, one.place
+            row, held, place = one.row, one.held, one.place
             if row is None or place in unstored:
                 continue
             segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)

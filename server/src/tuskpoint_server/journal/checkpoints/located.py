@@ -27,13 +27,18 @@ class Held(NamedTuple):
     segments: tuple[bytes, ...]  # hashes, that of the state first
 
 
+NOWHERE = Held(0, ())
+
+
 def encode_held(seq: int, segments: Sequence[bytes]) -> bytes:
     """Return the stored form of `Held`; `seq` of a copy is the change that made it."""
     return seq.to_bytes(_SEQ_BYTES, "big") + b"".join(segments)
 
 
-def decode_held(stored: bytes) -> Held:
-    """Return what `encode_held` was given."""
+def decode_held(stored: bytes | None) -> Held:
+    """Return what `encode_held` was given; `None`: it is held nowhere."""
+    if stored is None:
+        return NOWHERE
     starts = range(_SEQ_BYTES, len(stored), DIGEST_BYTES)
     segments = tuple(stored[start : start + DIGEST_BYTES] for start in starts)
     return Held(int.from_bytes(stored[:_SEQ_BYTES], "big"), segments)
@@ -123,7 +128,7 @@ def of_rows(
 
     `numbers`: for each row its own number in the log and those of its writes.
     """
-    helds = [decode_held(row.held) if row.held is not None else Held(0, ()) for row in rows]
+    helds = [decode_held(row.held) for row in rows]
     stored = [row.seq <= row.certified_seq and not row.hole for row in rows]
     since: list[list[int]] = []
     wanted: dict[int, list[int]] = {}
@@ -165,7 +170,7 @@ def of_writes(
 
     `held`: as the checkpoint's row has it; `seqs`: numbers of the writes in the log.
     """
-    at_first = decode_held(held) if held is not None else Held(0, ())
+    at_first = decode_held(held)
     later = [seq for seq in seqs if seq > at_first.seq]
     segments = _segments(connection, {thread: later} if later else {})
     places = _with_numbers(segments.get(thread, ()), later)
