@@ -181,7 +181,7 @@ async def test_another_publisher_is_asked_at_once(kit: PeerKit, fault: Fault) ->
     assert receipt.blobs[0].blob_id in kit.world.blobs
 
 
-async def test_unreachable_publisher_is_put_aside(kit: PeerKit) -> None:
+async def test_unreachable_publisher_is_suspend(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(NOWHERE, peer)
     for number in range(3):

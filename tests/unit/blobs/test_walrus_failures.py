@@ -350,31 +350,31 @@ def test_what_is_down_is_not_asked_by_the_next_run() -> None:
     assert run({"a": []}) == "a"
 
 
-def test_endpoint_that_keeps_failing_is_put_aside_for_longer() -> None:
+def test_endpoint_that_keeps_failing_is_suspend_for_longer() -> None:
     run = Run(2)
     first = run.endpoints.choose()
     pauses = []
     for _ in range(8):
-        run.endpoints.put_aside(first)
-        run.endpoints.put_aside(first)  # another request, of the same cause
+        run.endpoints.suspend(first)
+        run.endpoints.suspend(first)  # another request, of the same cause
         began = run.time.now
         while run.endpoints.choose() != first:
             run.time.now += 0.5
         pauses.append(run.time.now - began)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
     assert run({}) == "a"
-    run.endpoints.put_aside(first)
+    run.endpoints.suspend(first)
     run.time.now += 1.0
     assert run.endpoints.choose() == first
 
 
-def test_all_aside_is_the_one_back_soonest() -> None:
+def test_all_suspended_is_the_one_back_soonest() -> None:
     run = Run(2)
     a = run.endpoints.choose()
     b = run.endpoints.choose(tried=[a])
-    run.endpoints.put_aside(b)
+    run.endpoints.suspend(b)
     run.time.now = 0.5
-    run.endpoints.put_aside(a)
+    run.endpoints.suspend(a)
     assert run.endpoints.choose() == b
     assert run.endpoints.choose(tried=[b]) == a
     assert run.endpoints.choose(refused=[b]) == a
@@ -390,16 +390,16 @@ def test_endpoint_that_fails_for_days_is_still_asked() -> None:
     run = Run(2)
     first = run.endpoints.choose()
     for _ in range(2000):
-        run.endpoints.put_aside(first)
+        run.endpoints.suspend(first)
         assert run.endpoints.choose() != first
         run.time.now += 60.0
         assert run.endpoints.choose() == first
 
 
-def test_busy_first_is_better_than_second_aside() -> None:
+def test_busy_first_is_better_than_second_suspended() -> None:
     run = Run(2)
     a = run.endpoints.choose()
-    run.endpoints.put_aside(run.endpoints.choose(tried=[a]))
+    run.endpoints.suspend(run.endpoints.choose(tried=[a]))
     assert run.endpoints.choose(tried=[a]) == a
 
 

@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 _T = TypeVar("_T")
 
-_FIRST_ASIDE_S = 1.0
-_LONGEST_ASIDE_S = 60.0
+_FIRST_SUSPENSION_S = 1.0
+_LONGEST_SUSPENSION_S = 60.0
 _DOUBLINGS = 10  # more would not lengthen the pause, and in the end not be a number any more
 
 
@@ -125,7 +125,7 @@ class Rule:
     recent: bool = False  # it is about blobs stored a moment ago alone
     ambiguous: bool = False  # a put may have happened: the same bytes are sent again
     stale: bool = False  # the answer may be an older one: ask in a way that was not seen yet
-    blames: bool = False  # the endpoint is put aside for a while
+    blames: bool = False  # the endpoint is suspended for a while
 
     def matches(self, operation: Operation, symptom: Symptom) -> bool:
         """Return whether the row is about this."""
@@ -248,7 +248,7 @@ class Endpoint:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             self.authorization = "Basic " + base64.b64encode(pair.encode()).decode()
         self.failures = 0  # since it answered last
-        self.aside_until = 0.0
+        self.suspended_until = 0.0
 
     def url(self, *segments: str) -> str:
         """Return the URL of a route; each segment is percent-encoded, slashes too."""
@@ -260,9 +260,9 @@ class Endpoints:
 
     Tries again what may succeed, bounded in tries and in time. A round asks each endpoint once,
     without a pause where another is well; between rounds it pauses as the rule of the last
-    failure says. An endpoint that fails is put aside, at first shortly, then for twice as long
+    failure says. An endpoint that fails is suspended, at first shortly, then for twice as long
     with every further failure, until it answers. Failures that are followed by another attempt
-    are told to `on_retry`.
+    are given to `on_retry`.
     """
 
     def __init__(
@@ -306,7 +306,7 @@ class Endpoints:
             except Failed as failed:
                 rule = failed.rule
                 if rule.blames:
-                    self.put_aside(endpoint)
+                    self.suspend(endpoint)
                 stale[endpoint] += rule.stale
                 if rule.where is Where.ELSEWHERE_ONLY:
                     refused.add(endpoint)
@@ -321,7 +321,7 @@ class Endpoints:
                 if (
                     rule.where is Where.HERE
                     or following in tried
-                    or (rule.where is Where.ELSEWHERE and following.aside_until > self._clock())
+                    or (rule.where is Where.ELSEWHERE and following.suspended_until > self._clock())
                 ):
                     # The round is over.
                     if waiting is None or not patient:
@@ -341,28 +341,28 @@ class Endpoints:
                 if pause_s:
                     await self._sleep(pause_s)
             else:
-                endpoint.failures, endpoint.aside_until = 0, 0.0
+                endpoint.failures, endpoint.suspended_until = 0, 0.0
                 return result
 
     def choose(
         self, tried: Collection[Endpoint] = (), refused: Collection[Endpoint] = ()
     ) -> Endpoint:
-        """Return whom to ask: the first that is well, else the one least long aside.
+        """Return the endpoint to ask: the first that is well, else the one suspended least long.
 
         Those tried lately are asked again only if no other is well, the refused ones never.
         """
         now = self._clock()
 
         def preference(endpoint: Endpoint) -> tuple[bool, bool, float]:
-            until = max(endpoint.aside_until, now)
+            until = max(endpoint.suspended_until, now)
             return until > now, endpoint in tried, until
 
         return min((one for one in self._endpoints if one not in refused), key=preference)
 
-    def put_aside(self, endpoint: Endpoint) -> None:
-        """Ask others first for a while; nothing new of one that is aside, of the same cause."""
+    def suspend(self, endpoint: Endpoint) -> None:
+        """Ask others first for a while; one that is suspended already stays so no longer for it."""
         now = self._clock()
-        if endpoint.aside_until <= now:
-            pause_s = _FIRST_ASIDE_S * 2.0 ** min(endpoint.failures, _DOUBLINGS)
+        if endpoint.suspended_until <= now:
+            pause_s = _FIRST_SUSPENSION_S * 2.0 ** min(endpoint.failures, _DOUBLINGS)
             endpoint.failures += 1
-            endpoint.aside_until = now + min(pause_s, _LONGEST_ASIDE_S)
+            endpoint.suspended_until = now + min(pause_s, _LONGEST_SUSPENSION_S)
