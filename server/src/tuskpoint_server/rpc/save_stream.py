@@ -41,10 +41,9 @@ class SaveStream:
         self._call = call
         self._request: pb.SaveCheckpointRequest | pb.SaveWritesRequest | None = None
         self._assembly = Assembly(0, ())  # of the last save, whose number it has
-        self._outgoing: asyncio.Queue[tuple[pb.SaveCheckpointsResponse, bool] | None] = (
-            asyncio.Queue()
-        )
-        self._acknowledging: set[asyncio.Task[None]] = set()
+        # Answers, whether each is the last of its save, and `None` behind all of them.
+        self._outgoing = asyncio.Queue[tuple[pb.SaveCheckpointsResponse, bool] | None]()
+        self._running: set[asyncio.Task[None]] = set()  # the reader, and what answers a save
         self._certifying: set[asyncio.Task[Any] | None] = set()
         self._gone = False
         self._unanswered = 0
@@ -54,42 +53,37 @@ class SaveStream:
     async def answers(
         self, requests: AsyncIterator[pb.SaveCheckpointsRequest]
     ) -> AsyncIterator[pb.SaveCheckpointsResponse]:
-        """Yield the answers to what the stream brings."""
-        reader = asyncio.create_task(self._read_to_end(requests))
+        """Yield the answers to what the stream brings, until it ends or the server drains."""
+        reader = self._start(self._read(requests))
+        draining = asyncio.create_task(self._call.draining.wait())
+        draining.add_done_callback(lambda _: reader.cancel())
         try:
             while (answer := await self._outgoing.get()) is not None:
                 yield answer[0]
                 if answer[1]:
                     self._unanswered -= 1
                     self._room.set()
-            await reader
+            if reader.cancelled():
+                raise Refusal(Reason.DRAINING)
+            reader.result()
         finally:
             # Whoever waits for certification may stop; whoever waits for the journal goes on.
             self._gone = True
-            waiting = [reader, *(task for task in self._certifying if task is not None)]
+            waiting = [reader, draining, *(task for task in self._certifying if task is not None)]
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
 
-    async def _read_to_end(self, requests: AsyncIterator[pb.SaveCheckpointsRequest]) -> None:
-        """Read until the stream ends or the server drains, then let all answers go out."""
-        reading = asyncio.create_task(self._read(requests))
-        draining = asyncio.create_task(self._call.draining.wait())
-        try:
-            await asyncio.wait({reading, draining}, return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                reading.cancel()
-                await asyncio.wait({reading})
-            while self._acknowledging:
-                await asyncio.wait(self._acknowledging)
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not self._running:
             self._outgoing.put_nowait(None)
-            if reading.cancelled():
-                raise Refusal(Reason.DRAINING)
-            reading.result()
-        finally:
-            draining.cancel()
-            reading.cancel()
-            await asyncio.gather(reading, draining, return_exceptions=True)
 
     async def _read(self, requests: AsyncIterator[pb.SaveCheckpointsRequest]) -> None:
         async for frame in requests:
@@ -131,37 +125,29 @@ class SaveStream:
         self._request = None
         self._assembly = Assembly(save_id, (), refused=True)
         self._unanswered += 1
-        self._answer(_error(save_id, refusal), last=True)
+        self._outgoing.put_nowait((_error(save_id, refusal), True))
 
     def _submit(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> None:
         save_id, received = self._assembly.save_id, self._assembly.received
         size = request.ByteSize() + sum(len(value.data) for value, _ in received)
         self._request = None
         self._assembly = Assembly(save_id, ())
+        tenant, wanted = self._call.tenant, Durability(request.durability)
         try:
-            commit = self._commit(request, received)
+            if isinstance(request, pb.SaveCheckpointRequest):
+                kind, draft = "checkpoint", convert.checkpoint_draft(request, received)
+                commit = self._checkpoints.save(tenant, draft)
+            else:
+                kind, key = "writes", convert.key(request.ref)
+                writes = convert.write_drafts(request.writes, iter(received))
+                # The order of the stream must not wait for a look at the checkpoint.
+                commit = self._checkpoints.save_writes(tenant, key, writes, Durability.JOURNALED)
         except Refusal as refusal:
             self._refuse(save_id, refusal)
             return
         self._unanswered += 1
         self._uncommitted += size
-        wanted = Durability(request.durability)
-        kind = "checkpoint" if isinstance(request, pb.SaveCheckpointRequest) else "writes"
-        task = asyncio.create_task(self._acknowledge(save_id, kind, commit, size, wanted))
-        self._acknowledging.add(task)
-        task.add_done_callback(self._acknowledging.discard)
-
-    def _commit(
-        self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest, received: Any
-    ) -> Coroutine[Any, Any, SaveOutcome]:
-        if isinstance(request, pb.SaveCheckpointRequest):
-            draft = convert.checkpoint_draft(request, received)
-            return self._checkpoints.save(self._call.tenant, draft)
-        key = convert.key(request.ref)
-        writes = convert.write_drafts(request.writes, iter(received))
-        # The order of the stream must not wait for a look at the checkpoint.
-        journaled = Durability.JOURNALED
-        return self._checkpoints.save_writes(self._call.tenant, key, writes, journaled)
+        self._start(self._acknowledge(save_id, kind, commit, size, wanted))
 
     async def _acknowledge(
         self,
@@ -172,7 +158,7 @@ class SaveStream:
         wanted: Durability,
     ) -> None:
         """Answer a save once it is journaled, and again once it has the durability asked for."""
-        task = asyncio.current_task()
+        task, answer = asyncio.current_task(), self._outgoing.put_nowait
         try:
             try:
                 outcome = await commit
@@ -180,20 +166,17 @@ class SaveStream:
                 self._uncommitted -= size
                 self._room.set()
             last = wanted <= outcome.durability
-            self._answer(_saved(save_id, kind, outcome), last=last)
+            answer((_saved(save_id, kind, outcome), last))
             if not last and not self._gone:
                 self._certifying.add(task)
                 outcome = await self._checkpoints.reach(self._call.tenant, outcome, wanted)
-                self._answer(_saved(save_id, kind, outcome), last=True)
+                answer((_saved(save_id, kind, outcome), True))
         except Refusal as refusal:
-            self._answer(_error(save_id, refusal), last=True)
+            answer((_error(save_id, refusal), True))
         except Exception as error:  # noqa: BLE001 - a defect ends its save, not the stream
-            self._answer(_error(save_id, incident(error, self._call.method)), last=True)
+            answer((_error(save_id, incident(error, self._call.method)), True))
         finally:
             self._certifying.discard(task)
-
-    def _answer(self, answer: pb.SaveCheckpointsResponse, *, last: bool) -> None:
-        self._outgoing.put_nowait((answer, last))
 
 
 def _error(save_id: int, refusal: Refusal) -> pb.SaveCheckpointsResponse:
