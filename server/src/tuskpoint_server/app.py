@@ -39,7 +39,6 @@ from .service.admin import Admin
 from .service.checkpoints import Checkpoints, History
 from .service.completing import Commits, Completer
 from .service.handoffs import Handoffs
-from .service.positions import Seals
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
 
@@ -132,13 +131,12 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         recall = await start_recall(config, journal)
         if recall is not None:
             stack.push_async_callback(recall.stop)
-        seals = Seals(journal.journal_id)
-        threads = Threads(rows, removal, lineage, archive, commits, seals)
+        threads = Threads(rows, removal, lineage, archive, commits, journal.journal_id)
         handed_off = HandoffRows(journal, archive.expiry)
         contract = services(
             Checkpoints(rows, archive, commits, completer),
             threads,
-            Snapshots(SnapshotRows(journal), archive, commits, seals),
+            Snapshots(SnapshotRows(journal), archive, commits, journal.journal_id),
             History(rows, Events(journal), completer, clock_us=journal.now_us),
             Handoffs(rows, lineage, handed_off, archive.apart, archive, commits),
             Search(recall),

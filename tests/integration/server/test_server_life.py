@@ -213,14 +213,14 @@ async def test_draining_finishes_calls_and_refuses_new_ones(
     await stream.read()
     held = asyncio.Event()
     release = asyncio.Event()
-    original = server.around._empty.wait
+    original = server.around._drained.wait
 
     async def hold() -> None:
         held.set()
         await release.wait()
         await original()
 
-    server.around._empty.wait = hold  # type: ignore[method-assign, assignment]
+    server.around._drained.wait = hold  # type: ignore[method-assign, assignment]
     draining = asyncio.create_task(server.drain(60))
     await held.wait()
     assert (await watch.read()).status == NOT_SERVING

@@ -32,7 +32,7 @@ from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.database import Waiter
 from tuskpoint_server.rpc.server import Server
-from tuskpoint_server.service.positions import Seals
+from tuskpoint_server.service.positions import seal
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
@@ -216,8 +216,8 @@ async def test_only_the_kinds_asked_for_come(house: HistoryHouse) -> None:
 
 def cursor_of(house: HistoryHouse, seq: int, thread_id: str = "t") -> bytes:
     """Return a cursor that a server would hand out."""
-    seals = Seals(house.home.journal.events.journal_id)
-    return seals.seal(("watch", TENANT, thread_id), (1, seq, 0))
+    position = (house.home.journal.events.journal_id, 1, seq, 0)
+    return seal(("watch", TENANT, thread_id), position).encode()
 
 
 async def test_a_watch_is_resumed_after_any_cursor(house: HistoryHouse) -> None:

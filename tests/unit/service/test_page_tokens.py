@@ -3,42 +3,60 @@
 from __future__ import annotations
 
 import re
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.service.positions import Seals
+from tuskpoint_server.journal.lineage.snapshots import SnapshotQuery
+from tuskpoint_server.service.positions import seal, unseal
+from tuskpoint_server.service.threads import Snapshots
 
 parts = st.lists(st.text(), min_size=1, max_size=3)
-TOKENS = Seals("journal")
 
 
-def assert_invalid(tokens: Seals, listing: list[str], token: str, count: int) -> None:
+def assert_invalid(listing: list[str], token: str, *kinds: type) -> None:
     with pytest.raises(Refusal) as refused:
-        tokens.of_token(listing, token, count)
+        unseal(listing, token, *kinds)
     assert refused.value.reason is Reason.PAGE_TOKEN_INVALID
 
 
 @given(parts, parts)
 def test_a_token_opens_for_its_listing(listing: list[str], position: list[str]) -> None:
-    token = TOKENS.token(listing, position)
+    token, kinds = seal(listing, position), [str] * len(position)
     assert re.fullmatch(r"[A-Za-z0-9_-]+", token)
-    assert TOKENS.of_token(listing, token, len(position)) == position
-    assert_invalid(TOKENS, [*listing, "x"], token, len(position))
-    assert_invalid(TOKENS, listing, token, len(position) + 1)
-    assert_invalid(Seals("another"), listing, token, len(position))
+    assert unseal(listing, token, *kinds) == position
+    assert_invalid([*listing, "x"], token, *kinds)
+    assert_invalid(listing, token, *kinds, str)
+    assert_invalid(listing, token, int, *kinds[1:])
 
 
 @given(st.text())
 def test_text_that_was_not_sealed_does_not_open(text: str) -> None:
-    assert_invalid(TOKENS, ["threads"], text, 1)
+    assert_invalid(["threads"], text, str)
 
 
 @given(st.data())
 def test_a_changed_token_does_not_open(data: st.DataObject) -> None:
-    token = TOKENS.token(["threads"], ["position"])
-    at = data.draw(st.integers(0, len(token) - 2))
+    token = seal(["threads"], ["position"])
+    at = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.sampled_from("ABCabc123-_").filter(lambda each: each != token[at]))
-    assert_invalid(TOKENS, ["threads"], token[:at] + other + token[at + 1 :], 1)
+    assert_invalid(["threads"], token[:at] + other + token[at + 1 :], str)
+
+
+async def test_a_token_opens_on_the_server_that_made_it() -> None:
+    async def two(*_: object) -> list[Any]:
+        return [SimpleNamespace(snapshot_id=name) for name in "ab"]
+
+    def listing(journal_id: str, token: str) -> Any:
+        room: Any = SimpleNamespace(list_snapshots=two)
+        return Snapshots(room, room, room, journal_id).list("tenant", SnapshotQuery(), 1, token)
+
+    _, token = await listing("journal", "")
+    await listing("journal", token)
+    with pytest.raises(Refusal) as refused:
+        await listing("another", token)
+    assert refused.value.reason is Reason.PAGE_TOKEN_INVALID

@@ -91,15 +91,15 @@ class Authentication:
     ) -> None:
         self._credentials = credentials
         self._now = now
-        self._running: dict[Call, tuple[Presented, Grant]] = {}
+        self.running: dict[Call, tuple[Presented, Grant]] = {}
 
     def admit(self, call: Call) -> None:
         """Give a call what its credential allows, until `forget`."""
-        if self._credentials is None:
-            call.tenant, call.scopes = EVERYTHING.tenant, EVERYTHING.scopes
-            return
-        presented = _presented(call, self._credentials)
-        grant = self._credentials.find(presented)
+        presented: Presented = ()
+        grant: Grant | None = EVERYTHING
+        if self._credentials is not None:
+            presented = _presented(call, self._credentials)
+            grant = self._credentials.find(presented)
         if grant is None and not isinstance(presented, bytes):
             raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
         if grant is None:
@@ -107,18 +107,18 @@ class Authentication:
         if grant.expires is not None and self._now() >= grant.expires:
             raise _refused(call, "expired", "it has expired; ask for another")
         call.tenant, call.scopes = grant.tenant, grant.scopes
-        self._running[call] = presented, grant
+        self.running[call] = presented, grant
         self._end_with(call, grant)
 
     def forget(self, call: Call) -> None:
         """Take note that a call has ended."""
-        self._running.pop(call, None)
+        self.running.pop(call, None)
 
     def replace(self, credentials: Credentials) -> None:
         """Put other credentials in force, and cut off calls that they do not allow any more."""
         self._credentials = credentials
         cut_off: Counter[str] = Counter()
-        for call, (presented, before) in self._running.items():
+        for call, (presented, before) in self.running.items():
             if call.lifetime.expired():
                 continue  # it is on its way out
             grant = credentials.find(presented)
@@ -127,7 +127,7 @@ class Authentication:
                 why = "it was revoked while the call ran"
                 call.end_at(0, partial(_refused, call, "revoked", why))
             else:
-                self._running[call] = presented, grant
+                self.running[call] = presented, grant
                 self._end_with(call, grant)
         for name, count in cut_off.items():
             _log.info("credential '%s' is not in force any more: %d calls cut off", name, count)

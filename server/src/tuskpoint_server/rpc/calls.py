@@ -9,9 +9,10 @@ the one asked for unless it says. Methods that a servicer lacks answer `NOT_IMPL
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -49,6 +50,7 @@ class Call:
     cap: float | None = None  # time of the event loop at which the server ends it at the latest
     lifetime: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
     ended: Callable[[], Refusal] | None = None  # why its lifetime is over; `None`: its time was up
+    code: str = "OK"  # name of the status that it ends with, as far as is known
 
     def end_at(self, time: float | None, why: Callable[[], Refusal] | None = None) -> None:
         """Cut the call off at a time of the event loop, with this refusal; `None`: never."""
@@ -77,7 +79,7 @@ def _method_handler(
     method: MethodDescriptor, behavior: Callable[..., Any] | None, around: Around
 ) -> grpc.RpcMethodHandler[Any, Any]:
     name = f"/{method.containing_service.full_name}/{method.name}"
-    is_endless = getattr(behavior, "endless", False)
+    streaming, is_endless = method.client_streaming, getattr(behavior, "endless", False)
     request_class = message_factory.GetMessageClass(method.input_type)
     answer_class = message_factory.GetMessageClass(method.output_type)
     sides = (method.input_type, method.output_type)
@@ -90,28 +92,29 @@ def _method_handler(
         async for piece in raw:
             yield _parse(request_class, piece)
 
-    async def handle(raw: Any, context: Context) -> Any:
-        streaming, draining = method.client_streaming, around.draining
-        call = Call(name, context, streaming, is_endless, draining=draining)
-        async with around(call):
-            if behavior is None:
-                raise Refusal(Reason.NOT_IMPLEMENTED, method=name)
-            request: Any = each(raw) if streaming else _parse(request_class, raw)
-            if durable:
-                call.wanted = Durability(request.durability)
-            if not method.server_streaming:
-                answer: Any = answered(await behavior(request, call))
-                if durable and not answer.durability:
-                    answer.durability = call.wanted
-                return answer
-            # Written here and not yielded to gRPC: so a cancelled call is cancelled at this
-            # point, and the generators inside are closed before it ends.
-            async with aclosing(behavior(request, call)) as answers:
-                async for answer in answers:
-                    await context.write(answered(answer))
-            return None
+    async def run(raw: Any, call: Call) -> Any:
+        if behavior is None:
+            raise Refusal(Reason.NOT_IMPLEMENTED, method=name)
+        request: Any = each(raw) if streaming else _parse(request_class, raw)
+        if durable:
+            call.wanted = Durability(request.durability)
+        if not method.server_streaming:
+            answer: Any = answered(await behavior(request, call))
+            if durable and not answer.durability:
+                answer.durability = call.wanted
+            return answer
+        # Written here and not yielded to gRPC: so a cancelled call is cancelled at this
+        # point, and the generators inside are closed before it ends.
+        async with aclosing(behavior(request, call)) as answers:
+            async for answer in answers:
+                await call.context.write(answered(answer))
+        return None
 
-    streams = (method.client_streaming, method.server_streaming)
+    async def handle(raw: Any, context: Context) -> Any:
+        call = Call(name, context, streaming, is_endless, draining=around.draining)
+        return await around(call, partial(run, raw, call))
+
+    streams = (streaming, method.server_streaming)
     shape = "_".join("stream" if many else "unary" for many in streams)
     make = getattr(grpc, f"{shape}_rpc_method_handler")
     # Requests are parsed around the call: gRPC answers a malformed one with its own error.
@@ -158,35 +161,25 @@ class Around:
         self._max_call_seconds = max_call_seconds
         self._policy = policy
         self.draining = asyncio.Event()
-        self._inside: set[Call] = set()
-        self._empty = asyncio.Event()
-        self._empty.set()
+        self._drained = asyncio.Event()
 
-    @asynccontextmanager
-    async def __call__(self, call: Call) -> AsyncIterator[None]:
-        """Run a call inside the context."""
+    async def __call__(self, call: Call, run: Callable[[], Awaitable[Any]]) -> Any:
+        """Return what a call answers, or end it with its status."""
         with self._telemetry.measured(call):
             try:
                 async with call.lifetime:
                     if not (call.request_streaming or call.endless):
                         call.cap = asyncio.get_running_loop().time() + self._max_call_seconds
-                        call.end_at(call.cap)
                     if self.draining.is_set():
                         raise Refusal(Reason.DRAINING)
-                    self._inside.add(call)
-                    self._empty.clear()
                     try:
                         self._authentication.admit(call)
                         check_scopes(call, self._policy.get(call.method))
-                        yield
+                        return await run()
                     finally:
                         self._authentication.forget(call)
-                        self._inside.discard(call)
-                        if not self._inside:
-                            self._empty.set()
-                return
-            except grpc.aio.AbortError:
-                raise
+                        if self.draining.is_set() and not self._authentication.running:
+                            self._drained.set()
             except Refusal as told:
                 refusal = told
             except TimeoutError as error:
@@ -198,17 +191,20 @@ class Around:
                     refusal = Refusal(Reason.DEADLINE_EXCEEDED)
             except Exception as error:  # noqa: BLE001 - a defect, told by its incident ID
                 refusal = incident(error, call.method)
-            await call.context.abort_with_status(rpc_status.to_status(to_status(refusal)))
+            call.code = refusal.status.name
+            return await call.context.abort_with_status(rpc_status.to_status(to_status(refusal)))
 
     async def drain(self, grace_s: float) -> bool:
         """Let no call in, end what is endless, and wait; tell whether all calls left in time."""
         self.draining.set()
-        for call in self._inside:
+        if not self._authentication.running:
+            return True
+        for call in self._authentication.running:
             if call.endless and not call.lifetime.expired():
                 call.end_at(0, lambda: Refusal(Reason.DRAINING))
         try:
             async with asyncio.timeout(grace_s):
-                await self._empty.wait()
+                await self._drained.wait()
         except TimeoutError:
             return False
         return True

@@ -137,8 +137,9 @@ class ThreadServicer:
     async def ListThreads(self, request: thread_pb.ListThreadsRequest, call: Call) -> Fields:
         state = ThreadState(request.state) if request.state else None
         query = ThreadQuery(request.agent_id, request.label, state)
-        page = await self._threads.list(call.tenant, query, request.page_size, request.page_token)
-        return {"threads": map(convert.thread, page.items), "next_page_token": page.next_token}
+        asked = (query, request.page_size, request.page_token)
+        threads, token = await self._threads.list(call.tenant, *asked)
+        return {"threads": map(convert.thread, threads), "next_page_token": token}
 
     async def DeleteThread(self, request: thread_pb.DeleteThreadRequest, call: Call) -> Fields:
         removed = await self._threads.delete(call.tenant, request.thread_id, call.wanted)
@@ -361,8 +362,9 @@ class SnapshotServicer:
 
     async def ListSnapshots(self, request: snap_pb.ListSnapshotsRequest, call: Call) -> Fields:
         query = SnapshotQuery(request.session_id, request.hostname, request.working_directory)
-        page = await self._snapshots.list(call.tenant, query, request.page_size, request.page_token)
-        return {"snapshots": map(convert.snapshot, page.items), "next_page_token": page.next_token}
+        asked = (query, request.page_size, request.page_token)
+        snapshots, token = await self._snapshots.list(call.tenant, *asked)
+        return {"snapshots": map(convert.snapshot, snapshots), "next_page_token": token}
 
     async def RestoreSnapshot(self, request: snap_pb.RestoreSnapshotRequest, call: Call) -> Fields:
         restored = await self._snapshots.restore(

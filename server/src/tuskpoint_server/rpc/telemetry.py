@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-import grpc
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.trace import SpanKind, StatusCode
@@ -27,8 +26,6 @@ _SERVER_ERRORS = frozenset(
     {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
 )
 """Codes that mark a server's span as failed, by the semantic conventions for gRPC."""
-
-_NAMES: dict[int | None, str] = {code.value[0]: code.name for code in grpc.StatusCode}
 
 
 class Telemetry:
@@ -80,36 +77,23 @@ class Telemetry:
         span = self._tracer.start_span(name, parent, SpanKind.SERVER, basic)
         token = otel_context.attach(trace.set_span_in_context(span, parent))
         self._active.add(1, basic)
-        code, error_type = "OK", ""
         try:
             yield
-            code = _code(call) or "OK"
-        except grpc.aio.AbortError:
-            code = _code(call) or "UNKNOWN"
-            raise
-        except (asyncio.CancelledError, GeneratorExit):
+        except asyncio.CancelledError:
             # A client cancels at its own deadline too, which may be seen a little before ours.
             slack = min(0.05, remaining / 2) if remaining is not None else 0
             late = remaining is not None and time.perf_counter() - began >= remaining - slack
-            code = "DEADLINE_EXCEEDED" if late else "CANCELLED"
-            raise
-        except BaseException as error:
-            code, error_type = "UNKNOWN", type(error).__qualname__
+            call.code = "DEADLINE_EXCEEDED" if late else "CANCELLED"
             raise
         finally:
             otel_context.detach(token)
             if call.denied:
                 self._denied.add(1, {"reason": call.denied})
             self._active.add(-1, basic)
-            ending = {"rpc.response.status_code": code}
-            if code in _SERVER_ERRORS:
-                ending["error.type"] = error_type or code
+            ending = {"rpc.response.status_code": call.code}
+            if call.code in _SERVER_ERRORS:
+                ending["error.type"] = call.code
                 span.set_status(StatusCode.ERROR)
             self._duration.record(time.perf_counter() - began, {**basic, **ending})
             span.set_attributes(ending)
             span.end()
-
-
-def _code(call: Call) -> str:
-    code: grpc.StatusCode | int | None = call.context.code()
-    return code.name if isinstance(code, grpc.StatusCode) else _NAMES.get(code, "")

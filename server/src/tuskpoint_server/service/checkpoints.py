@@ -31,7 +31,7 @@ from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.database.logs import ThreadRow
 from .completing import Commits, Completer, apart
-from .positions import Seals
+from .positions import seal, unseal
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
 
@@ -179,7 +179,6 @@ class History:
         self._journal = journal
         self._log = log
         self._completer = completer
-        self._seals = Seals(log.journal_id)
         self._clock_us = clock_us
 
     async def replay(
@@ -238,11 +237,12 @@ class History:
         position = None
         if cursor:
             try:
-                found = self._seals.open(("watch", tenant, thread_id), cursor, int, int, int)
-            except ValueError:
+                carried = cursor.decode(errors="replace")
+                of, *at = unseal(("watch", tenant, thread_id), carried, str, int, int, int)
+            except Refusal:
                 problem = "must be the cursor of an event of this thread"
                 raise invalid_field("cursor", problem) from None
-            position = Position(*found) if found is not None else None
+            position = Position(*at) if of == self._log.journal_id else None
         kept = await self._log.kept(tenant, thread_id)
         if kept is None or (kept.deleted and not cursor):
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
@@ -255,7 +255,7 @@ class History:
         return position
 
     def _cursor(self, tenant: str, thread_id: str, at: Position) -> bytes:
-        return self._seals.seal(("watch", tenant, thread_id), at)
+        return seal(("watch", tenant, thread_id), (self._log.journal_id, *at)).encode()
 
     async def _delivery(self, tenant: str, event: Event, at: Position, view: View) -> Delivery:
         cursor = self._cursor(tenant, event.key.thread_id, at)

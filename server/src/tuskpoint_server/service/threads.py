@@ -33,7 +33,7 @@ from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..journal.lineage.snapshots import Snapshots as SnapshotRows
 from ..journal.removal.removal import Removal
 from .completing import Commits
-from .positions import Page, Seals, page_size
+from .positions import page, page_size, seal, unseal
 
 _SWEPT_AT_ONCE = 100  # threads past their retention that are looked up together
 _MANIFESTS_KEPT = 4  # manifests that are kept for the next page of their listing
@@ -64,7 +64,7 @@ class Threads:
     _lineage: Lineage
     _archive: Archive
     _commits: Commits
-    _seals: Seals
+    _journal_id: str
     _kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = field(
         default_factory=OrderedDict
     )
@@ -76,11 +76,14 @@ class Threads:
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         return detail
 
-    async def list(self, tenant: str, query: ThreadQuery, size: int, token: str) -> Page[Thread]:
-        """Return a page of threads, by ID."""
-        listing = ("threads", tenant, query.agent_id, query.label, query.state or 0)
+    async def list(
+        self, tenant: str, query: ThreadQuery, size: int, token: str
+    ) -> tuple[Sequence[Thread], str]:
+        """Return a page of threads, by ID, and the token of the next."""
+        asked = (query.agent_id, query.label, query.state or 0)
+        listing = ("threads", self._journal_id, tenant, *asked)
         read = partial(self._journal.list_threads, tenant, query)
-        return await self._seals.page(listing, size, token, read, lambda one: one.thread_id)
+        return await page(listing, size, token, read, lambda one: one.thread_id)
 
     async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
         """Return the steps that lead to a thread and from it."""
@@ -112,11 +115,11 @@ class Threads:
         pages are of the same catalog, unless others ask for many manifests meanwhile.
         """
         incarnation = (await self.get(tenant, thread_id)).thread.incarnation
-        listing = ("manifest", tenant, thread_id, incarnation)
+        listing = ("manifest", self._journal_id, tenant, thread_id, incarnation)
         after: Key | None = None
         known = None
         if token:
-            catalog, *last = self._seals.of_token(listing, token, 3)
+            catalog, *last = unseal(listing, token, str, str, str)
             after = (last[0], last[1])
             known = self._kept.pop((tenant, thread_id, catalog), None)
         if known is None:
@@ -128,7 +131,7 @@ class Threads:
         next_token = ""
         if more:
             catalog = known[1].location.sha256.hex()
-            next_token = self._seals.token(listing, [catalog, *entries[-1][0]])
+            next_token = seal(listing, [catalog, *entries[-1][0]])
             self._kept[(tenant, thread_id, catalog)] = known
             if len(self._kept) > _MANIFESTS_KEPT:
                 self._kept.popitem(last=False)
@@ -232,7 +235,7 @@ class Snapshots:
     _journal: SnapshotRows
     _archive: Archive
     _commits: Commits
-    _seals: Seals
+    _journal_id: str
 
     async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
         """Return a snapshot."""
@@ -250,12 +253,12 @@ class Snapshots:
 
     async def list(
         self, tenant: str, query: SnapshotQuery, size: int, token: str
-    ) -> Page[Snapshot]:
-        """Return a page of snapshots, newest first."""
+    ) -> tuple[Sequence[Snapshot], str]:
+        """Return a page of snapshots, newest first, and the token of the next."""
         asked = (query.session_id, query.hostname, query.working_directory)
         read = partial(self._journal.list_snapshots, tenant, query)
-        listing = ("snapshots", tenant, *asked)
-        return await self._seals.page(listing, size, token, read, lambda one: one.snapshot_id)
+        listing = ("snapshots", self._journal_id, tenant, *asked)
+        return await page(listing, size, token, read, lambda one: one.snapshot_id)
 
     async def create(
         self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability
