@@ -223,7 +223,7 @@ def add_rows(batch: Batch, tenant: str, rows: RecoveredRows) -> None:
     for one in rows.checkpoints:
         batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)
     for place, write in rows.writes:
-        batch.put_write(log, place, write)
+        batch.put_write(log, place, write, write.seq)
 
 
 def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:

@@ -227,8 +227,8 @@ def store_again(
         for write in one.evicted_writes:
             if pending[write.task_id, write.idx].seq == write.seq:  # it was not replaced
                 *_, encoding, data = values[write.digest]
-                new_write = write._replace(seq=seq, encoding=encoding, data=data)
-                batch.put_write(log, one.place, new_write)
+                whole = write._replace(encoding=encoding, data=data)
+                batch.put_write(log, one.place, whole, seq)
         count += 1
     log.row.set_updated(updated_us)  # nobody changed it: it is not kept any longer for this
     log.forget_checkpoints()

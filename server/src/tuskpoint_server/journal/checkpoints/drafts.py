@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...domain.model import (
@@ -17,25 +17,20 @@ from ...domain.model import (
 )
 from ...domain.state import encode_channel
 from ...domain.value_groups import Keyframes, Prepared
-from ...domain.values import Packed, compress, value_digest
+from ...domain.values import compress, value_digest
 from ..database.logs import KnownChannel
+from ..database.overlay import StoredWrite
 
 
 class ChannelChange(NamedTuple):
     """A channel of a save; type and content are those of a value that came along."""
 
     name: str
-    known: KnownChannel  # as it will be stored; encoded only if nothing has to be looked up
-    reference: Reference | None = None  # `None` if a digest says what it holds
+    # As it will be stored. Not encoded if something has to be looked up: the value with its
+    # digest, or without one the parent's.
+    known: KnownChannel
     type: str = ""
     content: Prepared | None = None
-
-
-class WriteChange(NamedTuple):
-    """A pending write, with its value as it will be stored."""
-
-    write: Write
-    packed: Packed
 
 
 class CheckpointChange(NamedTuple):
@@ -45,14 +40,14 @@ class CheckpointChange(NamedTuple):
     draft: CheckpointDraft
     channels: tuple[ChannelChange, ...]
     delta_channels: bytes
-    writes: tuple[WriteChange, ...]
+    writes: tuple[StoredWrite, ...]
     entropy: int = 0
 
     @property
     def size_bytes(self) -> int:
         """About how many bytes it writes."""
         channels = sum(c.content.size_bytes for c in self.channels if c.content is not None)
-        return channels + sum(len(one.packed.data) for one in self.writes)
+        return channels + written_bytes(self.writes)
 
 
 def checkpoint_change(
@@ -64,9 +59,20 @@ def checkpoint_change(
     return CheckpointChange(tenant, draft, channels, names, writes, entropy)
 
 
-def prepare_writes(writes: Sequence[Write]) -> tuple[WriteChange, ...]:
-    """Return writes with their values as they will be stored."""
-    return tuple(WriteChange(write, compress(write.value.data)) for write in writes)
+def prepare_writes(writes: Sequence[Write]) -> tuple[StoredWrite, ...]:
+    """Return writes as they will be stored, without the number of their change."""
+    return tuple(map(_write, writes))
+
+
+def written_bytes(writes: Iterable[StoredWrite]) -> int:
+    """Return the bytes of writes as they are stored."""
+    return sum(len(one.data or b"") for one in writes)
+
+
+def _write(one: Write) -> StoredWrite:
+    value, packed = one.value, compress(one.value.data)
+    named = (one.task_id, one.idx, one.task_path, one.channel, value.type, one.digest)
+    return StoredWrite(*named, len(value.data), int(packed.encoding), 0, None, packed.data)
 
 
 def encode_names(names: Sequence[str]) -> bytes:
@@ -87,9 +93,9 @@ def _channel(
         )
         encoded = encode_channel(Channel(one.name, one.version, digest, size))
         known = KnownChannel(one.version, digest, size, encoded)
-        return ChannelChange(one.name, known, None, content.type, prepared)
+        return ChannelChange(one.name, known, content.type, prepared)
     if isinstance(content, bytes):
         return ChannelChange(one.name, KnownChannel(one.version, content))
     empty = content is Reference.EMPTY
     encoded = encode_channel(Channel(one.name, one.version, None)) if empty else b""
-    return ChannelChange(one.name, KnownChannel(one.version, None, 0, encoded), content)
+    return ChannelChange(one.name, KnownChannel(one.version, None, 0, encoded))

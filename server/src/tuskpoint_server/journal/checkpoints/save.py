@@ -6,7 +6,7 @@ refused leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -14,13 +14,13 @@ from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missi
 from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
 from ...domain.lineage import mint_checkpoint_id
-from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Reference, Saved, Version
+from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Saved, Version
 from ...domain.state import encode_channel
 from ...domain.threads import INTERRUPT, RESUME, EventKind
 from ..database.logs import Known, KnownChannel, KnownWrite, Log, Pending, Place
 from ..database.overlay import Batch, StoredWrite
 from . import contents, vectors
-from .drafts import ChannelChange, CheckpointChange, WriteChange
+from .drafts import ChannelChange, CheckpointChange, written_bytes
 from .threads import switch_search
 
 _BYTES_PER_WRITE = 128
@@ -33,20 +33,11 @@ _CHECKED_FROM = 512
 _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
 
 
-class _Plan(NamedTuple):
-    """What a save does to the checkpoint's row."""
-
-    replaces: bool
-    known: Known  # as it will be stored, without its number
-    contents: list[ChannelChange]  # whose value is to be stored
-    size: int  # bytes of new content
-
-
 class _Merged(NamedTuple):
     """What becomes of a checkpoint's writes: those there are, and those that are stored now."""
 
     stored: Pending
-    new: dict[tuple[str, int], WriteChange]
+    new: dict[tuple[str, int], StoredWrite]
     size: int  # bytes of new ones
     last_seq: int  # greatest number of those that were sent and stored before
 
@@ -62,10 +53,11 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     stored = batch.checkpoint(log, place)
     parent = batch.checkpoint(log, (place[0], draft.parent_id)) if draft.parent_id else None
     begins = stored is None and _begins_next(batch, log, draft, parent_exists=parent is not None)
-    plan = _plan(batch, log, change, place, stored, parent, begins=begins)
+    channels, new = _resolve(batch, log, change, place[0], parent, begins=begins)
+    known = _known(batch, change, stored, channels)
     pending = _merged(batch, log, place, stored, change.writes)
-    known = plan.known
-    changed = stored is None or plan.replaces or bool(pending.new) or stored.label != known.label
+    replaces = stored is None or _saved(stored) != _saved(known)
+    changed = stored is None or replaces or bool(pending.new) or stored.label != known.label
     if draft.expected_head is not None and changed:
         check_head(batch, log, place[0], draft.expected_head)
     searchable = draft.searchable
@@ -87,13 +79,21 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
         # Who waits until it is certified waits for the setting that came with it, too.
         setting = row.settings_seq if draft.searchable is not None else 0
         return Saved(key, max(stored.seq, pending.last_seq, setting), row.incarnation)
-    size = plan.size + pending.size
+    own = len(known.state) + len(known.metadata) if replaces else 0
+    own += sum(one.content.size_bytes for one in new if one.content is not None)
+    size = own + pending.size
     seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
     if names_agent:
         row.agent_id = draft.agent_id
         row.settings_seq = seq
     known.seq = seq
-    _store(batch, log, place, plan, stored, has_parent=parent is not None)
+    _store(batch, log, place, known, new, has_parent=stored is not None or parent is not None)
+    if stored is None:
+        row.checkpoint_count += 1
+    elif known.state != stored.state:
+        # What it named before is looked for as if it had been another that was removed.
+        row.removed_count += 1
+        row.removed_bytes = min(row.added_bytes, row.removed_bytes + own)
     known.pending = pending.stored
     claims = stored is None and bool(pending.stored)
     _store_writes(batch, log, place, pending, seq, early=False)
@@ -108,7 +108,7 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
 
 
 def save_writes(
-    batch: Batch, tenant: str, key: CheckpointKey, writes: Sequence[WriteChange]
+    batch: Batch, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite]
 ) -> Saved:
     """Insert pending writes; see `store.Checkpoints.save_writes`."""
     log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
@@ -193,18 +193,11 @@ def _begins_next(batch: Batch, log: Log, draft: CheckpointDraft, *, parent_exist
     return False
 
 
-def _plan(
-    batch: Batch,
-    log: Log,
-    change: CheckpointChange,
-    place: Place,
-    stored: Known | None,
-    parent: Known | None,
-    *,
-    begins: bool,
-) -> _Plan:
+def _known(
+    batch: Batch, change: CheckpointChange, stored: Known | None, channels: dict[str, KnownChannel]
+) -> Known:
+    """Return a checkpoint as it will be stored, without its number."""
     draft = change.draft
-    channels, new = _resolve(batch, log, change, place, parent, begins=begins)
     state = draft.frame + b"".join(channel.encoded for channel in channels.values())
     if len(state) > LIMITS.max_state:
         raise Refusal(
@@ -213,7 +206,7 @@ def _plan(
             limit="max_state_bytes",
             maximum=LIMITS.max_state,
         )
-    known = Known(
+    return Known(
         seq=0,
         parent_id=draft.parent_id,
         state=state,
@@ -226,22 +219,20 @@ def _plan(
         created_us=stored.created_us if stored else batch.now_us,
         decoded=channels,
     )
-    replaces = stored is None or _saved(stored) != _saved(known)
-    size = len(state) + len(known.metadata) if replaces else 0
-    size += sum(one.content.size_bytes for one in new if one.content is not None)
-    return _Plan(replaces, known, new, size)
 
 
 def _resolve(
     batch: Batch,
     log: Log,
     change: CheckpointChange,
-    place: Place,
+    checkpoint_ns: str,
     parent: Known | None,
     *,
     begins: bool,
 ) -> tuple[dict[str, KnownChannel], list[ChannelChange]]:
     """Return the channels by name, and those whose value has to be stored.
+
+    A save that `begins` an incarnation begins a family too, which has no values.
 
     Raises:
         Refusal: `VALUES_MISSING`, `VERSION_TYPE_CHANGED`.
@@ -249,28 +240,35 @@ def _resolve(
     inherited = parent.channels if parent is not None else {}
     # The values of a head that was saved are here; one that is a copy, or became the head
     # because later ones were removed, may name evicted ones, like any older parent.
-    head = batch.greatest(log, place[0])
-    parent_is_head = place[0] in log.whole and change.draft.parent_id == head
-    here = None
-    if not parent_is_head and not begins:
-        here = _here(batch, log, change.channels, inherited)
+    head = batch.greatest(log, checkpoint_ns)
+    parent_is_head = checkpoint_ns in log.whole and change.draft.parent_id == head
+    here = None if parent_is_head or begins else _here(batch, log, change.channels, inherited)
     channels: dict[str, KnownChannel] = {}
     new: list[ChannelChange] = []
     missing: list[str] = []
     for one in change.channels:
-        old = inherited.get(one.name)
+        sent, old = one.known, inherited.get(one.name)
         if old is not None:
-            _check_version_type(one.name, one.known.version, old.version)
-        if one.content is None:
-            found = _referred(batch, None if begins else log, one, old, here)
-            if found is None:
-                missing.append(one.name)
-            else:
-                channels[one.name] = found
-        else:
-            channels[one.name] = one.known
-            if not (parent_is_head and old is not None and old.digest == one.known.digest):
+            _check_version_type(one.name, sent.version, old.version)
+        found: KnownChannel | None = None
+        if sent.encoded:
+            found = sent
+            kept = parent_is_head and old is not None and old.digest == sent.digest
+            if one.content is not None and not kept:
                 new.append(one)
+        elif begins:
+            pass
+        elif sent.digest is not None:
+            value = None if log.new else batch.value(log, sent.digest)
+            if value is not None:
+                channel = Channel(one.name, sent.version, sent.digest, value[0])
+                found = sent._replace(size=value[0], encoded=encode_channel(channel))
+        elif old is not None and old.version == sent.version:
+            found = old if here is None or old.digest is None or old.digest in here else None
+        if found is None:
+            missing.append(one.name)
+        else:
+            channels[one.name] = found
     if missing:
         raise values_missing(missing)
     return channels, new
@@ -280,36 +278,11 @@ def _here(
     batch: Batch, log: Log, sent: Sequence[ChannelChange], inherited: dict[str, KnownChannel]
 ) -> set[bytes]:
     """Return the digests of inherited values whose data is here."""
-    wanted = (inherited.get(one.name) for one in sent if one.reference is Reference.INHERIT)
+    asked = (one for one in sent if not one.known.encoded and one.known.digest is None)
+    wanted = (inherited.get(one.name) for one in asked)
     named = {old.digest for old in wanted if old is not None and old.digest is not None}
     pending = {digest for digest in named if batch.brings(log, digest)}
     return pending | contents.present(batch.connection, log.row.family, named - pending)
-
-
-def _referred(
-    batch: Batch,
-    log: Log | None,
-    one: ChannelChange,
-    old: KnownChannel | None,
-    here: set[bytes] | None,
-) -> KnownChannel | None:
-    """Return a channel that came without its value; `None` if its value is not here.
-
-    `log`: whose family has the value; `None`: the save begins a family. `here`: values of the
-    parent that are here; `None`: all of them.
-    """
-    if one.reference is Reference.EMPTY:
-        return one.known
-    if one.reference is Reference.INHERIT:
-        if old is None or old.version != one.known.version or log is None:
-            return None
-        return old if here is None or old.digest is None or old.digest in here else None
-    version, digest = one.known.version, one.known.digest or b""
-    found = batch.value(log, digest) if log is not None and not log.new else None
-    if found is None:
-        return None
-    encoded = encode_channel(Channel(one.name, version, digest, found[0]))
-    return KnownChannel(version, digest, found[0], encoded)
 
 
 def _check_version_type(name: str, sent: Version | None, before: Version | None) -> None:
@@ -324,7 +297,7 @@ def _check_version_type(name: str, sent: Version | None, before: Version | None)
 
 
 def _merged(
-    batch: Batch, log: Log, place: Place, known: Known | None, sent: Sequence[WriteChange]
+    batch: Batch, log: Log, place: Place, known: Known | None, sent: Sequence[StoredWrite]
 ) -> _Merged:
     """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
 
@@ -335,11 +308,10 @@ def _merged(
         Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
     """
     stored = batch.pending(log, place, known)
-    new: dict[tuple[str, int], WriteChange] = {}
-    again: dict[tuple[str, int], WriteChange] = {}
+    new: dict[tuple[str, int], StoredWrite] = {}
+    again: dict[tuple[str, int], StoredWrite] = {}
     last_seq = 0
-    for one in sent:
-        write = one.write
+    for write in sent:
         slot = (write.task_id, write.idx)
         if write.idx >= 0 and slot in new:
             continue
@@ -352,28 +324,23 @@ def _merged(
             last_seq = max(last_seq, before.seq)
             new.pop(slot, None)  # of equal signs in one call the last stays
             if write.idx < 0 and write.channel == INTERRUPT:
-                again[slot] = one
+                again[slot] = write
             continue
         again.pop(slot, None)
-        new[slot] = one
+        new[slot] = write
     if again:
-        tasks = {task_id for (task_id, _), one in new.items() if one.write.channel == RESUME}
+        tasks = {task_id for (task_id, _), one in new.items() if one.channel == RESUME}
         new |= {slot: one for slot, one in again.items() if slot[0] in tasks}
     if new and len(stored) + len(new) > _CHECKED_FROM:
-        _check_extent(stored, new)
-    return _Merged(stored, new, sum(len(one.packed.data) for one in new.values()), last_seq)
+        _check_extent({**stored, **new})
+    return _Merged(stored, new, written_bytes(new.values()), last_seq)
 
 
-def _check_extent(stored: Pending, new: dict[tuple[str, int], WriteChange]) -> None:
-    names = [
-        (slot[0], one.task_path, one.channel, one.type)
-        for slot, one in stored.items()
-        if slot not in new
-    ]
-    for slot, change in new.items():
-        write = change.write
-        names.append((slot[0], write.task_path, write.channel, write.value.type))
-    size = sum(_BYTES_PER_WRITE + sum(len(name.encode()) for name in some) for some in names)
+def _check_extent(writes: Mapping[tuple[str, int], KnownWrite | StoredWrite]) -> None:
+    size = 0
+    for (task_id, _), one in writes.items():
+        names = (task_id, one.task_path, one.channel, one.type)
+        size += _BYTES_PER_WRITE + sum(len(name.encode()) for name in names)
     if size > LIMITS.max_write_names:
         raise Refusal(
             Reason.LIMIT_EXCEEDED,
@@ -384,10 +351,15 @@ def _check_extent(stored: Pending, new: dict[tuple[str, int], WriteChange]) -> N
 
 
 def _store(
-    batch: Batch, log: Log, place: Place, plan: _Plan, stored: Known | None, *, has_parent: bool
+    batch: Batch,
+    log: Log,
+    place: Place,
+    known: Known,
+    new: Sequence[ChannelChange],
+    *,
+    has_parent: bool,
 ) -> None:
-    known = plan.known
-    for one in plan.contents:
+    for one in new:
         if one.known.digest is not None and one.content is not None:
             packed, patches, size = one.content.stored(
                 lambda digest: batch.is_keyframe(log, digest)
@@ -396,7 +368,7 @@ def _store(
             batch.put_content(log, known.seq, *value, packed.keyframe, patches, size)
     batch.note(log, known.channels.values())
     base = None
-    if stored is None and known.delta_channels != b"[]" and known.parent_id and not has_parent:
+    if known.delta_channels != b"[]" and known.parent_id and not has_parent:
         base = batch.sibling_base(log, place[0], known.parent_id)
         if base is not None:
             rebuilt_from = decode_delta_base(base, place[1])
@@ -404,21 +376,12 @@ def _store(
     batch.put_checkpoint(log, place, known, delta_base=base)
     if place[1] == batch.greatest(log, place[0]):
         log.whole.add(place[0])
-    if stored is None:
-        log.row.checkpoint_count += 1
-    elif known.state != stored.state:
-        # What it named before is looked for as if it had been another that was removed.
-        log.row.removed_count += 1
-        log.row.removed_bytes = min(log.row.added_bytes, log.row.removed_bytes + plan.size)
 
 
 def _store_writes(
     batch: Batch, log: Log, place: Place, pending: _Merged, seq: int, *, early: bool
 ) -> None:
     early_us = batch.now_us if early else None
-    for slot, (write, packed) in pending.new.items():
-        size = len(write.value.data)
-        described = (write.task_path, write.channel, write.value.type, write.digest, size)
-        pending.stored[slot] = KnownWrite(*described, seq)
-        row = (*slot, *described, int(packed.encoding), seq, early_us, packed.data)
-        batch.put_write(log, place, StoredWrite(*row))
+    for slot, write in pending.new.items():
+        pending.stored[slot] = KnownWrite(*write[2:7], seq)
+        batch.put_write(log, place, write, seq, early_us)

@@ -21,7 +21,7 @@ from ...domain.threads import Thread, ThreadDetail
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
 from . import load, save, threads
-from .drafts import checkpoint_change, prepare_writes
+from .drafts import checkpoint_change, prepare_writes, written_bytes
 from .load import ListPosition, Page, ReplayQuery
 from .threads import ThreadQuery
 
@@ -74,7 +74,7 @@ class Checkpoints:
         prepared = await _prepared(partial(prepare_writes, writes), carried)
         return await self._database.change(
             lambda batch: save.save_writes(batch, tenant, key, prepared),
-            sum(len(one.packed.data) for one in prepared),
+            written_bytes(prepared),
         )
 
     async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> Saved:

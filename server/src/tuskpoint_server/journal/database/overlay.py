@@ -355,9 +355,11 @@ class Batch:
         self._contents.setdefault((family, digest), (*row, segment, data))
         self.note_digests(log, (digest,))
 
-    def put_write(self, log: Log, place: Place, write: StoredWrite) -> None:
-        """Insert or replace a write."""
-        row = (log.row.number, *place, *write)
+    def put_write(
+        self, log: Log, place: Place, write: StoredWrite, seq: int, early_us: int | None = None
+    ) -> None:
+        """Insert or replace a write, as a change with this number."""
+        row = (log.row.number, *place, *write[:-3], seq, early_us, write.data)
         self._writes[row[:5]] = row
 
     def set_label(self, log: Log, place: Place, label: str, seq: int) -> None:

@@ -277,7 +277,7 @@ def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
         if place not in seqs:
             seqs[place] = batch.change(log, EventKind.WRITES_SAVED, place)
         log.row.dirty_bytes += len(write.data or b"")
-        batch.put_write(log, place, write._replace(seq=seqs[place]))
+        batch.put_write(log, place, write, seqs[place], write.early_us)
     log.early = bool(seqs)
 
 

@@ -248,7 +248,7 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
         batch.put_content(log, seq, *value)
     batch.note_digests(log, referred(new.known.state, new.delta_base))
     for write in new.writes:
-        batch.put_write(log, place, write._replace(seq=seq, early_us=None))
+        batch.put_write(log, place, write, seq)
     row.checkpoint_count += 1
     if place[0] == "" and place[1] >= row.head_id:
         row.head_id = place[1]
