@@ -81,7 +81,11 @@ def delta_channels(frame: bytes) -> tuple[str, ...]:
 
 def decode_state(stored: bytes, values: Mapping[bytes, Value]) -> State:
     """Return the state; channels whose digest is not in `values` stay without content."""
-    message = checkpoint_pb2.CheckpointState.FromString(stored)
+    return state_of(checkpoint_pb2.CheckpointState.FromString(stored), values)
+
+
+def state_of(message: checkpoint_pb2.CheckpointState, values: Mapping[bytes, Value]) -> State:
+    """Return the state in a message, as `decode_state` does; the message loses its channels."""
     channels = tuple(_channel(stored_channel, values) for stored_channel in message.channels)
     message.ClearField("channels")
     return State(message.SerializeToString(deterministic=True), channels)

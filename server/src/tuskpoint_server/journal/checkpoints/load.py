@@ -13,22 +13,22 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, null, or_, select
 
+from tuskpoint.v1.checkpoint_pb2 import CheckpointState
+
 from ...domain.model import (
     EVICTED,
     BlobLocation,
-    Channel,
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
     Entry,
     Lineage,
     State,
-    Value,
     View,
     Write,
     write_order,
 )
-from ...domain.state import decode_state, matches
+from ...domain.state import matches, state_of
 from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users, same_checkpoint
@@ -113,10 +113,10 @@ def load(
     row = Row(*found)
     if view is View.ENTRY:
         return Checkpoint(_entries(connection, tenant, [row])[0])
-    state = decode_state(row.state, {})
-    if max_bytes is not None and _size(row, state) > max_bytes:
+    message = CheckpointState.FromString(row.state)
+    if max_bytes is not None and _size(row, message) > max_bytes:
         raise TooLargeError
-    return _whole(connection, tenant, [row], [state])[0]
+    return _whole(connection, tenant, [row], [message])[0]
 
 
 def read_page(
@@ -141,14 +141,14 @@ def read_page(
     rows, last = _take(connection, statement, wanted, max_count, max_bytes)
     if view is View.ENTRY:
         return Page(tuple(map(Checkpoint, _entries(connection, tenant, rows))), last)
-    states = [decode_state(row.state, {}) for row in rows]
+    messages = [CheckpointState.FromString(row.state) for row in rows]
     total = 0
-    for count, (row, state) in enumerate(zip(rows, states, strict=True)):
+    for count, (row, message) in enumerate(zip(rows, messages, strict=True)):
         if count and total >= max_bytes:
-            rows, states, last = rows[:count], states[:count], _position(rows[count - 1])
+            rows, messages, last = rows[:count], messages[:count], _position(rows[count - 1])
             break
-        total += _size(row, state)
-    return Page(tuple(_whole(connection, tenant, rows, states)), last)
+        total += _size(row, message)
+    return Page(tuple(_whole(connection, tenant, rows, messages)), last)
 
 
 def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
@@ -236,9 +236,9 @@ def _position(row: Row) -> ListPosition:
     return ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
 
 
-def _size(row: Row, state: State) -> int:
+def _size(row: Row, message: CheckpointState) -> int:
     """Return about how many bytes a checkpoint takes in memory."""
-    values = sum(channel.size for channel in state.channels) + (row.written_bytes or 0)
+    values = sum(channel.size_bytes for channel in message.channels) + (row.written_bytes or 0)
     return len(row.metadata) + len(row.state) + values
 
 
@@ -261,21 +261,24 @@ def _entries(
 
 
 def _whole(
-    connection: Connection, tenant: str, rows: Sequence[Row], states: Sequence[State]
+    connection: Connection, tenant: str, rows: Sequence[Row], messages: Sequence[CheckpointState]
 ) -> list[Checkpoint]:
-    """Return checkpoints, of whose states the values are still to be read."""
+    """Return checkpoints; `messages`: their states."""
     written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
     having = [row for row in rows if row.written_bytes is not None]
     for place, columns in _of_rows(connection, _WRITES, having):
         written[place].append(StoredWrite(*columns))
     entries = _entries(connection, tenant, rows, written)
     digests: dict[int, list[bytes]] = defaultdict(list)
-    for row, state in zip(rows, states, strict=True):
-        digests[row.family] += [one.digest for one in state.channels if one.digest is not None]
+    for row, message in zip(rows, messages, strict=True):
+        digests[row.family] += [one.digest for one in message.channels if one.digest]
     values = {family: contents.read(connection, family, some) for family, some in digests.items()}
     return [
-        _checkpoint(connection, tenant, row, entry, state, values[row.family], written[row.place])
-        for row, entry, state in zip(rows, entries, states, strict=True)
+        _checkpoint(
+            *(connection, tenant, row, entry),
+            *(state_of(message, values[row.family]), written[row.place]),
+        )
+        for row, entry, message in zip(rows, entries, messages, strict=True)
     ]
 
 
@@ -285,17 +288,11 @@ def _checkpoint(
     row: Row,
     entry: Entry,
     state: State,
-    values: Mapping[bytes, Value],
     written: Sequence[StoredWrite],
 ) -> Checkpoint:
     """Return a checkpoint; one that lacks values names the segments that hold them."""
-    channels = tuple(
-        Channel(one.name, one.version, one.digest, one.size, values.get(one.digest or b""))
-        for one in state.channels
-    )
-    pending = tuple(sorted(map(_write, written), key=write_order))
-    found = Checkpoint(entry, State(state.frame, channels), pending)
-    evicted = [one.digest for one in channels if one.value is EVICTED and one.digest]
+    found = Checkpoint(entry, state, tuple(sorted(map(_write, written), key=write_order)))
+    evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
     seqs = [one.seq for one in written if one.data is None]
     if not evicted and not seqs:
         return found

@@ -13,8 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import astuple
-from typing import Any
 
 from sqlalchemy import Connection, select
 
@@ -30,13 +28,14 @@ from ...domain.formats.segments import (
 from ...domain.model import EVICTED, BlobLocation, CheckpointKey, Value
 from ...domain.state import decode_channels
 from ...domain.values import Encoding
+from ..archiving import holes
 from ..checkpoints import contents, located
 from ..checkpoints.contents import referred
 from ..checkpoints.delta_history import follow
-from ..checkpoints.located import Row, decode_held
+from ..checkpoints.located import decode_held
 from ..database.logs import Place, ThreadRow
 from ..database.overlay import StoredWrite
-from ..database.schema import checkpoints, holes, writes
+from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
 from .stored import Stored, live, named, numbers_of, read, stored_value
@@ -97,12 +96,8 @@ def prepare(
     places: list[BlobLocation] = []
     for origin, numbers in sources:
         found = read(connection, numbers)
-        held = _held_by(connection, origin, found)
-        bases = [one.delta_base for one in found]
+        _find_segments(connection, origin, found)
         written = {} if with_ancestors else _give_bases(connection, origin.number, found)
-        for one, segments, base in zip(found, held, bases, strict=True):
-            # A segment has the base that its checkpoint had there.
-            one.segments = segments if one.delta_base == base else ()
         try:
             bring_values(connection, origin.family, origin, found, supplied, written)
         except ValuesEvicted as lack:
@@ -216,17 +211,19 @@ def _give_bases(connection: Connection, number: int, found: Sequence[Stored]) ->
     """
     written: dict[bytes, int] = {}
     for one in found:
-        one.delta_base = None
-        if one.known.delta_channels == NO_NAMES:
-            continue
-        channels = decode_channels(one.known.state)
-        names = set(json.loads(one.known.delta_channels))
-        names -= {channel.name for channel in channels if channel.digest is not None}
-        paths = follow(connection, number, one.place, sorted(names))
-        one.delta_base = encode_delta_base(rebuilt_from(paths)) or None
-        for write in (write for path in paths.values() for write in path.newest_first):
-            if write.number is not None:
-                written[write.write.digest] = write.number
+        base = None
+        if one.known.delta_channels != NO_NAMES:
+            channels = decode_channels(one.known.state)
+            names = set(json.loads(one.known.delta_channels))
+            names -= {channel.name for channel in channels if channel.digest is not None}
+            paths = follow(connection, number, one.place, sorted(names))
+            base = encode_delta_base(rebuilt_from(paths)) or None
+            for write in (write for path in paths.values() for write in path.newest_first):
+                if write.number is not None:
+                    written[write.write.digest] = write.number
+        if base != one.delta_base:
+            # A segment has the base that its checkpoint had there.
+            one.delta_base, one.segments = base, ()
     return written
 
 
@@ -263,42 +260,22 @@ def _segment_writes(one: Stored) -> Iterator[SegmentWrite]:
         yield SegmentWrite(*named, write.type, write.digest, write.size, Encoding.PLAIN, value.data)
 
 
-def _held_by(
-    connection: Connection, thread: ThreadRow, found: Sequence[Stored]
-) -> list[tuple[bytes, ...]]:
-    """Return for each checkpoint the segments that hold it already, that of its state first.
+def _find_segments(connection: Connection, thread: ThreadRow, found: Sequence[Stored]) -> None:
+    """Note of each checkpoint the segments that hold it already, that of its state first.
 
     Only one of which everything is stored, late writes too, is held as it is.
     """
     numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
-    gaps = connection.execute(
-        select(holes.c.segment, holes.c.thread, holes.c.checkpoint_ns, holes.c.checkpoint_id).where(
-            holes.c.tenant == thread.tenant
-        )
-    ).all()
-    lost = {row[0] for row in gaps if row[0] is not None}
-    unstored = {(row[2], row[3]) for row in gaps if row[1] == thread.number}
-    rows = [_located(thread, one, one.place in unstored) for one in found]
+    lost = holes.lost(connection, thread.tenant)
+    rows = [one.row for one in found if one.row is not None]
     locations = located.of_rows(connection, thread.tenant, rows, numbers)
-    held: list[tuple[bytes, ...]] = []
-    for one, some, places in zip(found, numbers, locations, strict=True):
+    for one, row, some, places in zip(found, rows, numbers, locations, strict=True):
         segments = tuple(place.sha256 for place in places)
-        stored = max(some) <= thread.certified_seq and one.place not in unstored
+        stored = max(some) <= thread.certified_seq and not row.hole
         if one.held is not None and not stored:
             before = decode_held(one.held)
             segments, stored = before.segments, max(some) <= before.seq
-        held.append(segments if stored and not lost.intersection(segments) else ())
-    return held
-
-
-def _located(thread: ThreadRow, one: Stored, hole: bool) -> Row:
-    known = one.known
-    columns: tuple[Any, ...] = (
-        *(thread.thread_id, thread.number, thread.family, thread.incarnation),
-        *(thread.certified_seq, *one.place, known.seq, known.parent_id, known.created_us),
-        *(known.metadata, known.label, known.summary, *astuple(one.lineage), one.held, hole),
-    )
-    return Row(*columns)
+        one.segments = segments if stored and lost.keys().isdisjoint(segments) else ()
 
 
 def _places_of(

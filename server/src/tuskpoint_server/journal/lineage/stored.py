@@ -7,7 +7,7 @@ rows, made into others, and inserted here. Recovery has the same rows from segme
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from sqlalchemy import Connection, select
@@ -22,10 +22,10 @@ from ...domain.values import compress
 from ..archiving.holding import add_uses, with_needs
 from ..checkpoints.contents import referred
 from ..checkpoints.drafts import encode_names
-from ..checkpoints.located import encode_held
+from ..checkpoints.located import ROW, Row, encode_held
 from ..database.logs import Known, Log, Place, ThreadRow, find_thread, greatest_id
 from ..database.overlay import Batch, StoredWrite
-from ..database.schema import checkpoints, writes
+from ..database.schema import checkpoints, threads, writes
 from ..database.statements import (
     LISTED,
     Statement,
@@ -56,6 +56,7 @@ class Stored:
     lineage: Lineage = NO_LINEAGE
     delta_base: bytes | None = None  # what delta channels are rebuilt from that no ancestor holds
     held: bytes | None = None  # what holds it besides the segments of its thread, as the column
+    row: Row | None = None  # as it was read
     writes: list[StoredWrite] = field(default_factory=list)
     # Of a copy: the segments that hold it already, that of its state first. It may lack data
     # then. Without any it has to be stored, and is whole.
@@ -111,12 +112,11 @@ _of = checkpoints.c
 _NUMBER = Statement(select(_of.number).where(of_checkpoint(checkpoints)))
 _NUMBERS = Statement(select(_of.seq, _of.number).where(of_thread(checkpoints)))
 _ANY = Statement(select(_of.checkpoint_id).where(of_thread(checkpoints)).limit(1))
-_KNOWN = tuple(column.name for column in fields(Known) if column.name in _of)
-_LINEAGE = tuple(column.name for column in fields(Lineage))
-_PLACE = ("number", "checkpoint_ns", "checkpoint_id", "delta_base", "held")
-_COLUMNS = tuple(_of[name] for name in (*_PLACE, *_KNOWN, *_LINEAGE))
-_LINEAGE_AT = len(_COLUMNS) - len(_LINEAGE)
-_CHECKPOINTS = Statement(select(*_COLUMNS).where(_of.number.in_(LISTED)))
+_CHECKPOINTS = Statement(
+    select(_of.number, _of.run_id, _of.root_id, _of.delta_channels, *ROW, _of.state, _of.delta_base)
+    .join(threads, threads.c.number == _of.thread)
+    .where(_of.number.in_(LISTED))
+)
 WRITE = tuple(writes.c[name] for name in StoredWrite._fields)
 """Columns that a `StoredWrite` is made of."""
 _WRITES = Statement(
@@ -158,9 +158,14 @@ def all_numbers(connection: Connection, thread: int) -> list[int]:
 def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
     """Return checkpoints with their writes, in the order of their numbers as they are given."""
     found: dict[int, Stored] = {}
-    for row in _CHECKPOINTS.run_listed(connection, numbers):
-        known, lineage = Known(*row[len(_PLACE) : _LINEAGE_AT]), Lineage(*row[_LINEAGE_AT:])
-        found[row[0]] = Stored((row[1], row[2]), known, lineage, row[3] or None, row[4])
+    for number, run_id, root_id, names, *columns in _CHECKPOINTS.run_listed(connection, numbers):
+        row = Row(*columns)
+        known = Known(
+            *(row.seq, row.parent_id, row.state, row.metadata, run_id, root_id, names),
+            *(row.label, row.summary, row.created_us),
+        )
+        lineage = Lineage(row.forked_from, row.rolled_back_from, row.adopted_from)
+        found[number] = Stored(row.place[1:], known, lineage, row.delta_base or None, row.held, row)
     for number, *columns in _WRITES.run_listed(connection, numbers):
         found[number].writes.append(StoredWrite(*columns))
     return [found[number] for number in numbers]
