@@ -242,7 +242,7 @@ class Home:
             assert log is not None
             for digest in evicted:
                 value = self.segments[rows[digest]["segment"]][digest]
-                batch.put_content(log, rows[digest]["seq"], *stored_value(digest, value))
+                batch.put_content(log, rows[digest]["seq"], stored_value(digest, value))
 
         await self.database.transact(put)
         return len(evicted)

@@ -321,7 +321,7 @@ async def settle_index(journal: Journal) -> None:
         batch.connection.execute(
             update(threads).values(indexed_seq=threads.c.seq, unindexed_since_us=None)
         )
-        batch.forget_all()
+        batch.logs.clear()
 
     await journal.database.transact(settle)
 

@@ -150,7 +150,7 @@ class Side:
         outcomes: list[Any] = []
         for call in [self.call(tenant, step) for step in some]:
             if forget:
-                await self.database.transact(Batch.forget_all)
+                await self.database.transact(lambda batch: batch.logs.clear())
             outcomes += await asyncio.gather(call, return_exceptions=True)
         return list(map(plain, outcomes))
 

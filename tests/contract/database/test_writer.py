@@ -174,7 +174,7 @@ async def test_a_lone_save_takes_few_statements(
     journal, driver = counted
     for number in range(3):
         if not remembered:
-            await journal.database.transact(lambda batch: batch.forget_all())
+            await journal.database.transact(lambda batch: batch.logs.clear())
         driver.statements.clear()
         await journal.save_checkpoint(TENANT, step(number, "t"))
     count = len(driver.statements)

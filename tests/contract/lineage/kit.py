@@ -271,7 +271,7 @@ async def evict(journal: Journal, segment: bytes, *data: bytes) -> dict[bytes, V
         batch.connection.execute(
             update(writes).where(writes.c.digest.in_(list(gone))).values(data=None)
         )
-        batch.forget_all()
+        batch.logs.clear()
 
     await journal.database.transact(work)
     return gone

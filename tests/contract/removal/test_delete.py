@@ -226,7 +226,7 @@ async def test_values_that_another_thread_shares_are_kept(
     def join(batch: Batch) -> None:
         for table in (contents, threads):
             batch.connection.execute(table.update().values(family=family))
-        batch.forget_all()
+        batch.logs.clear()
 
     await journal.database.transact(join)
     await removal.delete_thread(TENANT, "t")

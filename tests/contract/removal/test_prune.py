@@ -341,7 +341,7 @@ async def test_evicted_writes_are_handed_over_by_what_holds_them(
         of_first = checkpoints.c.checkpoint_id == "00"
         batch.connection.execute(update(checkpoints).where(of_first).values(held=held))
         batch.connection.execute(update(writes).values(data=None))
-        batch.forget_all()
+        batch.logs.clear()
 
     await certify_all(journal)
     await journal.database.transact(evict)

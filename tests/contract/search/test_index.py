@@ -385,7 +385,7 @@ async def test_a_thread_whose_log_was_swept_is_gone_through_by_key(journal: Room
     def sweep(batch: Batch) -> None:
         batch.connection.execute(changes.delete().where(changes.c.seq <= 8))
         batch.connection.execute(update(threads).values(compacted_seq=8))
-        batch.forget_all()
+        batch.logs.clear()
 
     await journal.database.transact(sweep)
     assert [one.checkpoints for one in await journal.index.backlog()] == [11]

@@ -38,7 +38,7 @@ async def change(home: Home, statement: object) -> None:
 
     def run(batch: Batch) -> None:
         batch.connection.execute(statement)  # type: ignore[call-overload]
-        batch.forget_all()
+        batch.logs.clear()
 
     await home.database.transact(run)
 

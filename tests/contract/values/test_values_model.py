@@ -216,7 +216,7 @@ class Model:
     async def restart(self, thread: str, other: int, number: int) -> None:
         """Forget what is known of keyframes, before the queue and in the writer."""
         self.home.checkpoints = Checkpoints(self.home.database)
-        await self.home.database.transact(lambda batch: batch.forget_all())
+        await self.home.database.transact(lambda batch: batch.logs.clear())
 
     # --- what must hold ----------------------------------------------------------------
 

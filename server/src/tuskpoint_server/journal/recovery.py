@@ -236,7 +236,7 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     row, connection = log.row, batch.connection
     for one in end.values:
         segment = one.segment if one.data is None else None
-        batch.put_content(log, one.seq, *one[:5], segment=segment)
+        batch.put_content(log, one.seq, one, segment=segment)
     add_members(batch, tenant, end.bundles)
     add_uses(connection, tenant, ((sha256, row.number) for sha256 in end.used))
     row.checkpoint_count = end.count
@@ -271,7 +271,7 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
         batch.write_out()
         removal.drop(batch, log, end.lost)
         batch.write_out()
-        batch.forget(tenant, manifest.thread_id)
+        batch.logs.forget(tenant, manifest.thread_id)
 
 
 def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:

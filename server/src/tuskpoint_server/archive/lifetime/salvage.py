@@ -16,12 +16,13 @@ from ...domain.errors import Reason, Refusal
 from ...domain.formats.catalogs import read_threads
 from ...domain.formats.manifests import Manifest, fold
 from ...domain.formats.records import GapRecord, Record
+from ...domain.formats.segments import SegmentValue
 from ...domain.formats.stored_json import Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation
 from ...journal.archiving import holes, lifetimes, refill, standing, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
-from ...journal.archiving.refill import Affected, PackedValue, User
+from ...journal.archiving.refill import Affected, User
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage import handoffs
@@ -319,7 +320,7 @@ class Salvage:
 
     async def _restored(
         self, tenant: str, user: User, one: Affected, done: Round
-    ) -> dict[bytes, PackedValue] | None:
+    ) -> dict[bytes, SegmentValue] | None:
         """Return what the journal gave up of a checkpoint; `None` if it cannot be had now."""
         wanted = {*one.evicted, *(write.digest for write in one.evicted_writes)}
         try:

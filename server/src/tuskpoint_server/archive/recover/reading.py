@@ -119,7 +119,7 @@ class ThreadReading:
         manifest = self.manifest
         for digest, value in heads.items():
             held = self._held[digest]
-            self._held[digest] = RecoveredValue(*rows.stored_value(digest, value), *held[-2:])
+            self._held[digest] = RecoveredValue(*rows.stored_value(digest, value)[:5], *held[-2:])
         places = [place for place in manifest.entries if place not in self.lost]
         root_id = max((name for checkpoint_ns, name in places if not checkpoint_ns), default="")
         needed = sorted({digest for place in places for digest in self._needs[place]})

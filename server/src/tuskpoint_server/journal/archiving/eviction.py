@@ -321,7 +321,7 @@ def _evict_values(
         count += gone
         size += gone * value.size
     if count:
-        batch.forget_all()  # what is known of keyframes may be among them
+        batch.logs.clear()  # what is known of keyframes may be among them
     return Taken(count, size_bytes=size)
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
+from ...domain.formats.segments import SegmentValue
 from ...domain.model import BlobLocation
 from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES
@@ -41,10 +42,6 @@ class User(NamedTuple):
     thread_id: str
     family: int
     incarnation: int
-
-
-PackedValue = tuple[bytes, str, int, int, bytes]
-"""A value as it will be stored: digest, type, size, encoding and data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +189,7 @@ def store_again(
     batch: Batch,
     tenant: str,
     user: User,
-    chosen: Iterable[tuple[Affected, Mapping[bytes, PackedValue]]],
+    chosen: Iterable[tuple[Affected, Mapping[bytes, SegmentValue]]],
 ) -> int:
     """Let the next flush store checkpoints; return how many.
 
@@ -223,11 +220,11 @@ def store_again(
         _RENUMBER_VALUE.run_rows(batch.connection, names, renumbered)
         batch.note_digests(log, one.digests)
         for digest in one.evicted:
-            batch.put_content(log, seq, *values[digest])
+            batch.put_content(log, seq, values[digest])
         for write in one.evicted_writes:
             if pending[write.task_id, write.idx].seq == write.seq:  # it was not replaced
-                *_, encoding, data = values[write.digest]
-                whole = write._replace(encoding=encoding, data=data)
+                value = values[write.digest]
+                whole = write._replace(encoding=value.encoding, data=value.data)
                 batch.put_write(log, one.place, whole, seq)
         count += 1
     log.row.set_updated(updated_us)  # nobody changed it: it is not kept any longer for this

@@ -138,16 +138,9 @@ def read_page(
     columns = ROW if view is View.ENTRY else _WHOLE
     statement = _listing(tenant, query, after, columns).limit(SCANNED_PER_PAGE + 1)
     wanted = query.filter if isinstance(query, CheckpointQuery) else {}
-    rows, last = _take(connection, statement, wanted, max_count, max_bytes)
+    rows, messages, last = _take(connection, statement, wanted, max_count, max_bytes)
     if view is View.ENTRY:
         return Page(tuple(map(Checkpoint, _entries(connection, tenant, rows))), last)
-    messages = [CheckpointState.FromString(row.state) for row in rows]
-    total = 0
-    for count, (row, message) in enumerate(zip(rows, messages, strict=True)):
-        if count and total >= max_bytes:
-            rows, messages, last = rows[:count], messages[:count], _position(rows[count - 1])
-            break
-        total += _size(row, message)
     return Page(tuple(_whole(connection, tenant, rows, messages)), last)
 
 
@@ -213,27 +206,25 @@ def _take(
     wanted: dict[str, object],
     max_count: int,
     max_bytes: int,
-) -> tuple[list[Row], ListPosition | None]:
+) -> tuple[list[Row], list[CheckpointState], ListPosition | None]:
     """Return the first rows whose metadata is wanted, and where to go on if there may be more."""
     taken: list[Row] = []
+    messages: list[CheckpointState] = []
     size = scanned = 0
     last: ListPosition | None = None
     with connection.execute(statement) as rows:
         for found in rows:
             full = len(taken) >= max_count or (taken and size >= max_bytes)
             if full or scanned == SCANNED_PER_PAGE:
-                return taken, last
+                return taken, messages, last
             scanned += 1
             row = Row(*found)
-            last = _position(row)
+            last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
             if matches(row.metadata, wanted):
                 taken.append(row)
-                size += len(row.metadata) + len(row.state)
-    return taken, None
-
-
-def _position(row: Row) -> ListPosition:
-    return ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
+                messages.append(CheckpointState.FromString(row.state))
+                size += _size(row, messages[-1])
+    return taken, messages, None
 
 
 def _size(row: Row, message: CheckpointState) -> int:

@@ -365,7 +365,7 @@ def _store(
                 lambda digest: batch.is_keyframe(log, digest)
             )
             value = (one.known.digest, one.type, one.known.size, int(packed.encoding), packed.data)
-            batch.put_content(log, known.seq, *value, packed.keyframe, patches, size)
+            batch.put_content(log, known.seq, value, packed.keyframe, patches, size)
     batch.note(log, known.channels.values())
     base = None
     if known.delta_channels != b"[]" and known.parent_id and not has_parent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -56,18 +56,6 @@ _KEY = ("thread", "checkpoint_ns", "checkpoint_id")
 _FIRST_SAVE = ("tenant", "created_us", *Lineage.__slots__, "delta_base", "held")
 
 
-def _put_content() -> Insert:
-    statement = inserting(contents, _CONTENT_COLUMNS)
-    new = statement.excluded
-    # One that comes back belongs to the change that brings it: that one's segment holds it.
-    back = ("encoding", "data", "keyframe", "patches", "patch_bytes", "thread", "seq")
-    return statement.on_conflict_do_update(
-        index_elements=["family", "digest"],
-        set_={**{name: new[name] for name in back}, "segment": None},
-        where=contents.c.data.is_(None),
-    )
-
-
 def _put_checkpoint() -> Insert:
     statement = inserting(checkpoints, _CHECKPOINT_COLUMNS)
     new, old = statement.excluded, checkpoints.c
@@ -81,7 +69,10 @@ def _put_checkpoint() -> Insert:
 
 _PUT_CHECKPOINT = Statement(_put_checkpoint())
 _PUT_WRITE = Statement(putting(writes, (*_KEY, "task_id", "idx"), names=_WRITE_COLUMNS))
-_PUT_CONTENT = Statement(_put_content())
+# One that comes back belongs to the change that brings it: that one's segment holds it.
+_PUT_CONTENT = Statement(
+    putting(contents, ("family", "digest"), names=_CONTENT_COLUMNS, where=contents.c.data.is_(None))
+)
 _PUT_CHANGE = Statement(inserting(changes))
 _of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
 _KNOWN = Statement(select(*_of_known).where(of_checkpoint(checkpoints)))
@@ -133,6 +124,7 @@ class Batch:
         now_us: Time of the batch, microseconds since the epoch.
         changed: Tenant and name of threads with changes; watchers of these are woken.
         noted: Family to digests of values that the batch stored or refers to.
+        logs: What is known of threads, to be forgotten where rows are changed beside the batch.
     """
 
     def __init__(self, connection: Connection, logs: Logs, numbers: Numbers, now_us: int) -> None:
@@ -140,7 +132,7 @@ class Batch:
         self.now_us = now_us
         self.changed: set[tuple[str, str]] = set()
         self.noted: dict[int, set[bytes]] = {}
-        self._logs = logs
+        self.logs = logs
         self._numbers = numbers
         self.discard()
 
@@ -155,11 +147,11 @@ class Batch:
 
     def find(self, tenant: str, thread_id: str) -> Log | None:
         """Return a thread, deleted or not, or `None` if it never was."""
-        log = self._logs.get(tenant, thread_id)
+        log = self.logs.get(tenant, thread_id)
         if log is None:
             log = find_log(self.connection, tenant, thread_id)
             if log is not None:
-                self._logs.put(log)
+                self.logs.put(log)
         return log
 
     def begin(self, tenant: str, thread_id: str, family: int | None = None) -> Log:
@@ -181,19 +173,11 @@ class Batch:
         """Return the number of a family that nobody belongs to."""
         return next(self._numbers.families)
 
-    def forget(self, tenant: str, thread_id: str) -> None:
-        """Read a thread again when it is asked for: its rows were changed beside the batch."""
-        self._logs.forget(tenant, thread_id)
-
-    def forget_all(self) -> None:
-        """Read all threads again when they are asked for."""
-        self._logs.clear()
-
     def store(self, log: Log) -> None:
         """Write the thread's row with this batch."""
         if log.new:
             log.new = False
-            self._logs.put(log)
+            self.logs.put(log)
             self._new_threads[log.row.number] = log.row
         elif log.row.number not in self._new_threads:
             self._threads[log.row.number] = log.row
@@ -339,18 +323,18 @@ class Batch:
         self,
         log: Log,
         seq: int,
-        digest: bytes,
-        kind: str,
-        size: int,
-        encoding: int,
-        data: bytes | None,
+        value: Sequence[Any],
         keyframe: bytes | None = None,
         patches: int = 0,
         patch_bytes: int = 0,
         segment: bytes | None = None,
     ) -> None:
-        """Insert a value that a change brings, or bring an evicted one back."""
+        """Insert a value that a change brings, or bring an evicted one back.
+
+        `value` begins with digest, type, size, encoding and data.
+        """
         family, thread = log.row.family, log.row.number
+        digest, kind, size, encoding, data, *_ = value
         row = (family, digest, kind, size, encoding, keyframe, patches, patch_bytes, thread, seq)
         self._contents.setdefault((family, digest), (*row, segment, data))
         self.note_digests(log, (digest,))

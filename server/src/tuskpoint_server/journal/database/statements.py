@@ -76,19 +76,16 @@ class Statement:
         """Execute it once for each row of parameters; return how many rows it changed."""
         self._text or self._compile()
         known = [{**self._defaults, **row} for row in rows] if self._defaults else rows
-        return self._run_all(connection, [[row[name] for name in self._names] for row in known])
+        items = [[row[name] for name in self._names] for row in known]
+        return self.run_rows(connection, self._names, items)
 
     def run_rows(
         self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[object]]
-    ) -> None:
+    ) -> int:
         """Execute it once for each row, whose items stand in the order of `names`."""
         self._text or self._compile()
-        if self._names == names:
-            self._run_all(connection, rows)
-        else:
-            self.run_many(connection, [dict(zip(names, row, strict=True)) for row in rows])
-
-    def _run_all(self, connection: Connection, rows: Sequence[Sequence[object]]) -> int:
+        if self._names != names:
+            return self.run_many(connection, [dict(zip(names, row, strict=True)) for row in rows])
         if not rows:
             return 0
         cursor = connection.connection.cursor()
@@ -114,17 +111,22 @@ def inserting(table: Table, names: Iterable[str] = ()) -> sqlite.Insert:
 
 
 def putting(
-    table: Table, key: Sequence[str], replaced: Iterable[str] = (), names: Iterable[str] = ()
+    table: Table,
+    key: Sequence[str],
+    replaced: Iterable[str] = (),
+    names: Iterable[str] = (),
+    where: ColumnElement[bool] | None = None,
 ) -> sqlite.Insert:
     """Return the insert of rows that replaces columns of those with the same key.
 
-    `key`: columns of a unique index; `replaced`: all others if empty; `names`: all if empty.
+    `key`: columns of a unique index; `replaced`: all others if empty; `names`: all if empty;
+    `where`: which rows are replaced, all if `None`.
     """
     names = tuple(names) or [column.name for column in table.columns]
     statement = inserting(table, names)
     replaced = tuple(replaced) or [name for name in names if name not in key]
     new = {name: statement.excluded[name] for name in replaced}
-    return statement.on_conflict_do_update(index_elements=list(key), set_=new)
+    return statement.on_conflict_do_update(index_elements=list(key), set_=new, where=where)
 
 
 def of_thread(table: Table) -> ColumnElement[bool]:

@@ -117,8 +117,7 @@ def closure(
     place = named(connection, thread, key) if thread is not None else None
     if thread is None or place is None:
         return None
-    needed = sorted([place, *tied(connection, thread.number, place)])
-    found = read(connection, numbers_of(connection, thread.number, needed))
+    found = read(connection, closure_numbers(connection, thread.number, place))
     written = _give_bases(connection, thread.number, found)
     of = CheckpointKey(key.thread_id, *place)
     check_bytes(of, sum(map(_whole_bytes, found)))

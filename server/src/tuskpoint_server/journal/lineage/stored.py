@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
 from ...domain.errors import Reason, Refusal
-from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
+from ...domain.formats.segments import SegmentCheckpoint, SegmentValue, SegmentWrite
 from ...domain.model import NO_LINEAGE, CheckpointKey, Lineage, Saved, Value
 from ...domain.snapshots import is_reserved
 from ...domain.state import delta_channels, parse_metadata
@@ -37,16 +36,6 @@ from ..database.statements import (
 from ..removal.removal import delete_thread, end_incarnation
 
 
-class StoredValue(NamedTuple):
-    """A value as it is stored, by itself; never a patch."""
-
-    digest: bytes
-    type: str
-    size: int
-    encoding: int
-    data: bytes
-
-
 @dataclass(slots=True)
 class Stored:
     """A checkpoint that stands in a thread, or is about to be inserted into one."""
@@ -61,7 +50,7 @@ class Stored:
     # Of a copy: the segments that hold it already, that of its state first. It may lack data
     # then. Without any it has to be stored, and is whole.
     segments: tuple[bytes, ...] = ()
-    values: list[StoredValue] = field(default_factory=list)  # that come along
+    values: list[SegmentValue] = field(default_factory=list)  # that come along, without patches
 
     @property
     def new_bytes(self) -> int:
@@ -73,10 +62,10 @@ class Stored:
         return len(self.known.state) + len(self.known.metadata) + values + written
 
 
-def stored_value(digest: bytes, value: Value) -> StoredValue:
-    """Return a value as it is stored."""
+def stored_value(digest: bytes, value: Value) -> SegmentValue:
+    """Return a value as it is stored, by itself."""
     packed = compress(value.data)
-    return StoredValue(digest, value.type, len(value.data), int(packed.encoding), packed.data)
+    return SegmentValue(digest, value.type, len(value.data), int(packed.encoding), packed.data)
 
 
 def of_written(write: SegmentWrite, seq: int, encoding: int, data: bytes | None) -> StoredWrite:
@@ -250,7 +239,7 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
     new.held = encode_held(seq, new.segments) if new.segments else None
     batch.put_checkpoint(log, place, new.known, new.lineage, new.delta_base, new.held)
     for value in new.values:
-        batch.put_content(log, seq, *value)
+        batch.put_content(log, seq, value)
     batch.note_digests(log, referred(new.known.state, new.delta_base))
     for write in new.writes:
         batch.put_write(log, place, write, seq)

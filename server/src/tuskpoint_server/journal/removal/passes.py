@@ -345,7 +345,7 @@ def remove(batch: Batch, one: Pass, doomed: Sequence[ValueRow]) -> Taken:
     if not gone:
         return Taken()
     count = _REMOVE.run_many(batch.connection, [{"of_number": value.number} for value in gone])
-    batch.forget_all()  # what is known of keyframes may be among them
+    batch.logs.clear()  # what is known of keyframes may be among them
     return Taken(count, size_bytes=sum(value.size for value in gone))
 
 

@@ -234,7 +234,7 @@ def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
         _DROP_WRITES.run(batch.connection, of_thread=log.row.number)
     else:
         count = end_incarnation(batch, log)
-    batch.forget(tenant, thread_id)
+    batch.logs.forget(tenant, thread_id)
     return count
 
 
@@ -280,7 +280,7 @@ def remove_checkpoints(
     batch: Batch, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
 ) -> int:
     """Remove the chosen checkpoints of a thread, in one change; nothing if there is no thread."""
-    batch.forget(tenant, thread_id)  # so that nothing is known of it that changes here
+    batch.logs.forget(tenant, thread_id)  # so that nothing is known of it that changes here
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:
         return 0
@@ -296,7 +296,7 @@ def remove_checkpoints(
     if head_id != log.row.head_id:
         known = batch.checkpoint(log, ("", head_id)) if head_id else None
         log.set_head(head_id, batch.pending(log, ("", head_id), known) if known is not None else {})
-    batch.forget(tenant, thread_id)
+    batch.logs.forget(tenant, thread_id)
     return len(doomed)
 
 
@@ -452,7 +452,7 @@ def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]
 def _drop_changes(batch: Batch, some: Sequence[tuple[Any, ...]]) -> int:
     keys = [{"of_thread": number, "through": through} for number, _, _, through in some]
     for _, tenant, thread_id, _ in some:
-        batch.forget(tenant, thread_id)
+        batch.logs.forget(tenant, thread_id)
     _SET_COMPACTED.run_many(batch.connection, keys)
     return _DROP_CHANGES.run_many(batch.connection, keys)
 
@@ -464,7 +464,7 @@ async def _drop(database: Database, statement: Statement, before_us: int) -> int
         of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
         gone = int(statement.run(batch.connection, **of).rowcount)
         if gone and statement is _DROP_EARLY:
-            batch.forget_all()  # what is known of threads may be among them
+            batch.logs.clear()  # what is known of threads may be among them
         return gone
 
     count = 0
