@@ -201,15 +201,23 @@ def _add_writes(
 def _values(
     connection: Connection, family: int, paths: Collection[DeltaPath]
 ) -> Mapping[Any, Value]:
-    """Return values of writes by the number of their row, and of the family by digest."""
-    wanted = [one for path in paths for one in path.newest_first]
-    numbers = {one.number for one in wanted if one.number is not None}
-    digests = {one.write.digest for one in wanted if one.number is None}
-    digests |= {path.seed.digest for path in paths if path.seed is not None}
+    keys: set[Any] = {one.key for path in paths for one in path.newest_first}
+    keys |= {path.seed.digest for path in paths if path.seed is not None}
+    found = read_values(connection, family, keys)
+    for key in keys - found.keys():
+        raise DamagedValueError(f"value {key.hex()}: a delta channel's, is not stored")
+    return found
+
+
+def read_values(connection: Connection, family: int, keys: Collection[Any]) -> dict[Any, Value]:
+    """Return values of the family by digest, and of writes by the number of their row.
+
+    Raises:
+        DamagedValueError: What is stored is not what was saved.
+    """
+    digests = {key for key in keys if isinstance(key, bytes)}
     found: dict[Any, Value] = {**contents.read(connection, family, digests)}
-    for digest in digests - found.keys():
-        raise DamagedValueError(f"value {digest.hex()}: a delta channel's, is not stored")
-    for number, *row in _VALUES.run_listed(connection, sorted(numbers)):
+    for number, *row in _VALUES.run_listed(connection, sorted({*keys} - digests)):
         found[number] = contents.stored_value(*row)
     return found
 

@@ -8,11 +8,13 @@ channels would take room from what says something. Of what is long the latest pa
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection
 
 from tuskpoint.v1 import checkpoint_pb2
 
@@ -22,10 +24,7 @@ from ...domain.limits import KIB
 from ...domain.model import EVICTED, CheckpointKey, Value
 from ...domain.searchable import PLAN, is_internal
 from ...domain.values import DamagedValueError
-from ..checkpoints import contents
-from ..checkpoints.delta_history import PathWrite, follow
-from ..database.schema import writes
-from ..database.statements import Statement
+from ..checkpoints.delta_history import PathWrite, follow, read_values
 
 # most bytes of values that are looked at of a checkpoint. Of its text `LIMITS.max_search_text` are
 # indexed: to parse more costs more than it brings
@@ -33,12 +32,6 @@ MAX_VALUES_BYTES = 32 * KIB
 MAX_VALUES = 256  # most values that are read of a checkpoint, for the same reason
 # most bytes of values that are read of a checkpoint to find their latest part
 MAX_READ_BYTES = MAX_ENCODED
-_NO_NAMES = b"[]"
-_WRITE = Statement(
-    select(writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
-        writes.c.number == bindparam("of_number")
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +76,14 @@ class _Channel(NamedTuple):
 def with_values(connection: Connection, read: Sequence[Read]) -> list[Due]:
     """Return checkpoints with the values that search looks at, in their order."""
     wanted = [(one, *_channels(connection, one)) for one in read]
-    digests: dict[int, set[bytes]] = {}
+    keys: dict[int, set[int | bytes]] = {}
     for one, channels, _ in wanted:
-        of_family = digests.setdefault(one.family, set())
+        of_family = keys.setdefault(one.family, set())
         for channel in channels:
-            of_family |= {channel.digest, channel.before}
-            of_family |= {w.write.digest for w in channel.writes or () if w.number is None}
-    values = {family: _values(connection, family, some - {b""}) for family, some in digests.items()}
+            of_family |= {channel.digest, channel.before, *(w.key for w in channel.writes or ())}
+    values = {family: _values(connection, family, some - {b""}) for family, some in keys.items()}
     return [
-        _due(connection, one.due, channels, values[one.family], left_out=left_out)
+        _due(one.due, channels, values[one.family], left_out=left_out)
         for one, channels, left_out in wanted
     ]
 
@@ -106,9 +98,8 @@ def _channels(connection: Connection, one: Read) -> tuple[list[_Channel], bool]:
         if name == PLAN or digest != before:
             readable = before if before_size <= MAX_READ_BYTES else b""
             found.append(_Channel(name, size, digest, readable))
-    if one.delta_channels != _NO_NAMES:
-        names = [name for name in json.loads(one.delta_channels) if name not in stored]
-        found += _rebuilt(connection, one, names)
+    names = [name for name in json.loads(one.delta_channels) if name not in stored]
+    found += _rebuilt(connection, one, names)
     found.sort(key=lambda channel: (channel.name != PLAN, channel.name))
     taken, room = list[_Channel](), MAX_READ_BYTES
     for channel in found:
@@ -133,44 +124,29 @@ def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterato
         seed = path.seed if one.before is None else None
         if seed is None and not path.newest_first:
             continue
-        room, writes = MAX_VALUES_BYTES, list[PathWrite]()
-        for written in path.newest_first:
-            room -= written.write.size
-            if room < 0:
-                break
-            writes.append(written)
-        size = sum(written.write.size for written in path.newest_first)
-        size += seed.size if seed is not None else 0
+        ends = list(accumulate(written.write.size for written in path.newest_first))
+        writes = path.newest_first[: bisect_right(ends, MAX_VALUES_BYTES)]
+        size = sum(ends[-1:]) + (seed.size if seed is not None else 0)
         digest = seed.digest if seed is not None and 0 <= seed.size <= MAX_READ_BYTES else b""
         whole = len(writes) == len(path.newest_first) and bool(digest or seed is None)
         yield _Channel(name, min(size, MAX_VALUES_BYTES), digest, writes=writes, whole=whole)
 
 
-def _values(connection: Connection, family: int, digests: set[bytes]) -> Mapping[bytes, Value]:
+def _values(connection: Connection, family: int, keys: Collection[Any]) -> Mapping[Any, Value]:
     """Return values; of those that are damaged the others do not go without."""
-    if not digests:
-        return {}
     try:
-        return contents.read(connection, family, digests)
+        return read_values(connection, family, keys)
     except DamagedValueError:
-        found: dict[bytes, Value] = {}
-        for digest in digests:
-            try:
-                found.update(contents.read(connection, family, (digest,)))
-            except DamagedValueError:
-                continue
-        return found
+        if len(keys) == 1:
+            return {}
+        singly = [_values(connection, family, (key,)) for key in keys]
+        return {key: value for one in singly for key, value in one.items()}
 
 
 def _due(
-    connection: Connection,
-    due: Due,
-    channels: Sequence[_Channel],
-    values: Mapping[bytes, Value],
-    *,
-    left_out: bool,
+    due: Due, channels: Sequence[_Channel], values: Mapping[Any, Value], *, left_out: bool
 ) -> Due:
-    found = [(one.name, *_new(connection, one, values)) for one in channels]
+    found = [(one.name, *_new(one, values)) for one in channels]
     said = [(name, value) for name, value, _ in found if value is not None]
     sizes = [len(value.data) for _, value in said]
     parts = [
@@ -186,17 +162,11 @@ def _due(
     )
 
 
-def _new(
-    connection: Connection, channel: _Channel, values: Mapping[bytes, Value]
-) -> tuple[Value | None, bool]:
+def _new(channel: _Channel, values: Mapping[Any, Value]) -> tuple[Value | None, bool]:
+    """Return what is new of a channel, if it is here, and whether that is all of it."""
     value = values.get(channel.digest, EVICTED)
     if channel.writes is not None:
-        latest = [
-            values.get(one.write.digest, EVICTED)
-            if one.number is None
-            else _written(connection, one.number)
-            for one in channel.writes
-        ]
+        latest = [values.get(one.key, EVICTED) for one in channel.writes]
         said = [one for one in latest if one is not EVICTED]
         whole = channel.whole and len(said) == len(latest)
         if whole and channel.digest:
@@ -212,11 +182,3 @@ def _new(
     if before is EVICTED or channel.name == PLAN:
         return value, True
     return new_part(value, before), True
-
-
-def _written(connection: Connection, number: int) -> Value:
-    row = _WRITE.run(connection, of_number=number).fetchone()
-    try:
-        return contents.stored_value(*row) if row is not None else EVICTED
-    except DamagedValueError:
-        return EVICTED
