@@ -42,7 +42,8 @@ async def test_a_look_up_begins_with_its_numbers(
     journal: Rooms, name: str, scope: SearchScope
 ) -> None:
     """Begun with the tenant, or the agent, it would read all they have for every page."""
-    lookup = finding._within(getattr(finding, name), TENANT, scope).params(numbers=[1, 2])
+    within = finding._in_scope(TENANT, scope, finding._looked_at)
+    lookup = getattr(finding, name).where(*within).params(numbers=[1, 2])
 
     def work(connection: Connection) -> str:
         compiled = lookup.compile(

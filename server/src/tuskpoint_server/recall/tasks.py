@@ -186,8 +186,8 @@ class IndexTask:
         except Exception as error:
             if isinstance(error, Refusal) and self.trouble.failures < PATIENCE:
                 raise
-        standing = tuple(replace(one, through=one.before, walk=None) for one in stretch.advances)
-        alone = replace(stretch, advances=standing)
+        standing = tuple(replace(one, through=one.before) for one in stretch.advances)
+        alone = replace(stretch, advances=standing, walk=None)
         stored = 0
         failed: list[tuple[Document, Exception]] = []
         for document in documents:

@@ -246,7 +246,7 @@ def _find(
     table: sa.Table | None = None,
 ) -> list[Found]:
     """Return the first candidates that are live and in scope, each checkpoint once."""
-    lookup = _within(lookup, tenant, scope)
+    lookup = lookup.where(*_in_scope(tenant, scope, _looked_at))
     found: dict[CheckpointKey, Found] = {}
     left, size, looked_at = candidates(None), FIRST_PAGE, 0
     while len(found) < limit and (page := list(islice(left, size))):
@@ -298,23 +298,21 @@ def _quoted(word: str) -> str:
     return f'"{doubled}"'
 
 
-def _within(lookup: sa.Select[Any], tenant: str, scope: SearchScope) -> sa.Select[Any]:
-    lookup = lookup.where(_looked_at(C.tenant) == tenant, FINDABLE)
-    if scope.thread_id:
-        lookup = lookup.where(_looked_at(T.thread_id) == scope.thread_id)
-    if scope.agent_id:
-        lookup = lookup.where(_looked_at(T.agent_id) == scope.agent_id)
-    return lookup
+def _in_scope(
+    tenant: str,
+    scope: SearchScope,
+    spelled: Callable[[ColumnElement[str]], ColumnElement[str]] = lambda column: column,
+) -> list[ColumnElement[bool]]:
+    """Return the conditions on threads that a search may find; `spelled`: as columns stand."""
+    given = [(T.thread_id, scope.thread_id), (T.agent_id, scope.agent_id)]
+    wanted = [(T.tenant, tenant), *(one for one in given if one[1])]
+    return [FINDABLE, *(spelled(column) == value for column, value in wanted)]
 
 
 def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int, bytes]:
     """Select what is in scope: one scan is less than a look-up of each where hardly any is."""
     # The threads come first, and of each its checkpoints: a join would begin with all there are.
-    which = sa.select(T.number).where(T.tenant == tenant, FINDABLE)
-    if scope.thread_id:
-        which = which.where(T.thread_id == scope.thread_id)
-    if scope.agent_id:
-        which = which.where(T.agent_id == scope.agent_id)
+    which = sa.select(T.number).where(*_in_scope(tenant, scope))
     passing = (
         sa.select(table.c.number, C.metadata)
         .select_from(checkpoints.join(table, ITS_DOCUMENT if table is documents else ITS_VECTOR))

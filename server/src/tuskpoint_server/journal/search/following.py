@@ -9,7 +9,7 @@ gone through by key instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, case, exists, func, or_, select, tuple_
@@ -116,8 +116,8 @@ class Walk:
 
     thread: int
     through: int  # all changes up to here are indexed once it is done
-    after: tuple[str, str] = ("", "")  # namespace and ID of the last checkpoint that was looked at
-    done: bool = False  # none is left
+    # namespace and ID of the last checkpoint that was looked at; `None`: none is left
+    after: tuple[str, str] | None = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,6 @@ class Advance:
     thread_id: str
     before: int  # its watermark when it was read
     through: int  # its watermark once the batch is stored
-    walk: Walk | None = None  # it is gone through by key; the watermark moves at the end of that
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +138,7 @@ class Stretch:
     due: tuple[Due, ...] = ()  # checkpoints to be indexed
     advances: tuple[Advance, ...] = ()  # how far the threads come
     complete: bool = True  # no thread is left that has more
+    walk: Walk | None = None  # through a thread whose watermark moves at the end of it
 
 
 class Backlog(NamedTuple):
@@ -159,8 +159,8 @@ class _Log(NamedTuple):
     findable: bool
     swept: bool
 
-    def advance(self, through: int, walk: Walk | None = None) -> Advance:
-        return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through, walk)
+    def advance(self, through: int) -> Advance:
+        return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through)
 
     def read(self, row: Sequence[Any]) -> Read:
         number, checkpoint_ns, checkpoint_id, seq, summary, *read = row
@@ -197,17 +197,16 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
     if walked is not None:
         walk, more = walk or Walk(walked.number, walked.seq), None
         if walked.findable:
-            ns, last = walk.after
+            ns, last = walk.after or ("", "")
             cursor = _BY_KEY.run(connection, of_thread=walked.number, after_ns=ns, after_id=last)
             rows, more = _some(cursor, max(limit - len(changed), limit // 4, 1))
             read += map(walked.read, rows)
         # `more` is left only if some were read.
-        after = (rows[-1][1], rows[-1][2]) if more is not None else walk.after
-        through = walk.through if more is None else walked.indexed_seq
-        walk = Walk(walked.number, walk.through, after, done=more is None)
-        advances.append(walked.advance(through, walk))
+        after = (rows[-1][1], rows[-1][2]) if more is not None else None
+        walk = replace(walk, after=after)
+        advances.append(walked.advance(walk.through if more is None else walked.indexed_seq))
     complete = len(logs) < limit and not cut and walked is None
-    return Stretch(tuple(with_values(connection, read)), tuple(advances), complete)
+    return Stretch(tuple(with_values(connection, read)), tuple(advances), complete, walk)
 
 
 def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -> list[Read]:

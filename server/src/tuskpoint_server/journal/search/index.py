@@ -200,9 +200,8 @@ class IndexRows:
             lambda batch: _store(batch, stretch, made, remember=remember),
             size_bytes=sum(len(one.due.summary) + len(one.body) for one in made),
         )
-        for advance in stretch.advances:
-            if advance.walk is not None:
-                self._walk = None if advance.walk.done else advance.walk
+        if stretch.walk is not None:
+            self._walk = stretch.walk if stretch.walk.after is not None else None
         return stored
 
     async def now(self, tenant: str) -> dict[int, int]:
