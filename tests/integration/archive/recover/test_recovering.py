@@ -195,6 +195,27 @@ async def test_what_a_pruned_thread_is_rebuilt_from_comes_back(home: House, tmp_
         ]
 
 
+async def test_writes_that_were_certified_later_stay_readable_after_a_pruning(
+    home: House, tmp_path: Path
+) -> None:
+    frame = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
+    for number, parent in ((0, ""), (1, "0")):
+        content = {"x": b"1"} if number else {"log": b"seed"}
+        await home.journal.save_checkpoint(
+            TENANT, draft(f"{number}", parent, content, frame=frame, delta=("log",))
+        )
+    await home.flush()
+    await home.journal.save_writes(TENANT, key("0"), [write("log", b"written later")])
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        removal = Removal(second.journal.database)
+        await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+        [found] = await second.journal.delta_history(TENANT, key("1"), ("log",))
+        wanted = [one.digest for one in found.writes]
+        read = await second.archive.read_values(found.sources, wanted)
+        assert [read[one].data for one in wanted] == [b"written later"]
+
+
 async def test_snapshots_come_back_and_can_be_restored(home: House, tmp_path: Path) -> None:
     await grow(home, 2)
     await grow(home, 1, "u")

@@ -88,8 +88,12 @@ def _build(
 
 
 def described(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, bytes]:
-    """Return what is recorded of a segment: `needs`, `digests` and `patched` of `BuiltSegment`."""
+    """Return what is recorded of a segment: `needs`, `digests` and `patched` of `BuiltSegment`.
+
+    The values of its writes count: a checkpoint may come to need one (`delta_base`).
+    """
     here = {value.digest for value in segment.values}
+    here.update(write.digest for write in segment.writes)
     patched = (one.digest for one in segment.values if one.keyframe and one.keyframe not in here)
     needs = tuple(one.location.sha256 for one in segment.members)
     return needs, _prefixes(here), _prefixes(patched)

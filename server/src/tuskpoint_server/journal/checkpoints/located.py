@@ -175,7 +175,8 @@ def of_writes(
     segments = _segments(connection, {thread: later} if later else {})
     places = _with_numbers(segments.get(thread, ()), later)
     if len(later) < len(seqs):
-        places += by_hash(connection, tenant, at_first.segments).values()
+        known = by_hash(connection, tenant, at_first.segments)
+        places += (known[one] for one in at_first.segments if one in known)
     return places
 
 

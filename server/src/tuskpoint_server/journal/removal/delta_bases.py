@@ -15,15 +15,20 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, case, func, literal, null, select, update
+from sqlalchemy import Connection, bindparam, func, literal, null, select, update
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.sql.elements import ClauseElement
 
-from ...domain.formats.segments import DeltaChannel, decode_delta_base, encode_delta_base
+from ...domain.formats.segments import (
+    PREFIX_BYTES,
+    DeltaChannel,
+    decode_delta_base,
+    encode_delta_base,
+)
 from ...domain.state import decode_channels
 from ...domain.threads import EventKind
+from ..checkpoints import located
 from ..checkpoints.delta_history import DeltaPath, follow, path_parent
-from ..checkpoints.located import decode_held
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
@@ -220,27 +225,18 @@ _SET_BASE = Statement(
     .where(checkpoints.c.number == bindparam("of_number"))
     .values(delta_base=bindparam("new_base"), seq=bindparam("new_seq"))
 )
-_IN_RANGE = (
-    select(members.c.sha256)
-    .where(
-        members.c.thread == writes.c.thread,
-        members.c.last_seq >= writes.c.seq,
-        members.c.first_seq <= writes.c.seq,
-    )
-    .order_by(members.c.last_seq)
-    .limit(1)
-    .scalar_subquery()
-)
 _STANDING = Statement(
     select(
-        writes.c.number,
-        writes.c.seq,
-        func.length(writes.c.data),
+        *(writes.c.number, writes.c.digest, writes.c.seq, func.length(writes.c.data)),
         checkpoints.c.held,
-        case((writes.c.data.is_(None), _IN_RANGE)),
     )
     .outerjoin(checkpoints, same_checkpoint(checkpoints, writes))
     .where(writes.c.number.in_(LISTED))
+)
+_HOLDS = Statement(
+    select(members.c.sha256, members.c.digests).where(
+        members.c.tenant == bindparam("of_tenant"), members.c.sha256.in_(LISTED)
+    )
 )
 
 
@@ -252,7 +248,7 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
     """
     rows = []
     kept: dict[int, dict[str, object]] = {}
-    standing = _standing(batch.connection, sorted({row for one in bases for row in one.taken}))
+    standing = _standing(batch.connection, log, {row for one in bases for row in one.taken})
     for one in bases:
         base = encode_delta_base(one.base)
         size = len(base) + sum(standing[row][0] for row in one.taken if row not in kept)
@@ -269,16 +265,28 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
 
 
 def _standing(
-    connection: Connection, numbers: Sequence[int]
+    connection: Connection, log: Log, numbers: AbstractSet[int]
 ) -> dict[int, tuple[int, bytes | None]]:
-    """Return the stored bytes of writes, and of evicted ones the segment that holds them.
-
-    A write lies where its checkpoint says that its rows lie up to a change, and above that
-    in the segment whose range has its own change.
-    """
+    """Return the stored bytes of writes, and of evicted ones the segment that holds them."""
     found: dict[int, tuple[int, bytes | None]] = {}
-    for number, seq, size, stored, segment in _STANDING.run_listed(connection, numbers):
-        held = decode_held(stored) if stored is not None and size is None else None
-        elsewhere = held is not None and seq <= held.seq
-        found[number] = (size or 0, held.segments[0] if held and elsewhere else segment)
+    tenant, thread = log.row.tenant, log.row.number
+    for number, digest, seq, size, held in _STANDING.run_listed(connection, sorted(numbers)):
+        holder = None
+        if size is None:
+            places = located.of_writes(connection, tenant, thread, held, [seq])
+            holder = _holder(connection, tenant, [one.sha256 for one in places], digest)
+        found[number] = (size or 0, holder)
     return found
+
+
+def _holder(
+    connection: Connection, tenant: str, segments: Sequence[bytes], digest: bytes
+) -> bytes | None:
+    """Return the one of some segments that holds a value; where none says so, the first."""
+    if len(segments) > 1:
+        prefix = digest[:PREFIX_BYTES]
+        for sha256, joined in _HOLDS.run_listed(connection, segments, of_tenant=tenant):
+            starts = range(0, len(joined or b""), PREFIX_BYTES)
+            if any(joined.startswith(prefix, start) for start in starts):
+                return bytes(sha256)
+    return segments[0] if segments else None
