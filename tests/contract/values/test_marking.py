@@ -24,7 +24,6 @@ from tuskpoint_server.journal.database.schema import checkpoints, contents, thre
 from tuskpoint_server.journal.removal import passes
 from tuskpoint_server.journal.removal.passes import (
     Taken,
-    abandoned,
     due,
     remove_due,
     remove_unneeded,
@@ -218,7 +217,7 @@ async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> No
     await home.delete("t")
     await home.save("~~", {"x": b"2"})
     assert await home.family() != left
-    assert await home.database.query(abandoned) == [left]
+    assert await home.database.query(due) == [left]
     assert await remove_unneeded(home.database, home.passes, left) == Taken(1, 0, 1)
     assert await home.data("~~") == {"x": b"2"}
     assert await home.data("a", "other") == {"x": b"1"}

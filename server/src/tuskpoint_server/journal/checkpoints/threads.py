@@ -99,21 +99,6 @@ def _thread(*columns: Any) -> Thread:
     return replace(found, state=ThreadState(found.state), unsearchable=bool(found.unsearchable))
 
 
-def set_retention(batch: Batch, tenant: str, thread_id: str, retention_s: int) -> None:
-    """Set the seconds without a change after which a thread is deleted; 0: never.
-
-    It counts as a change, also where nothing is different: the time begins anew.
-    """
-    log = _live(batch, tenant, thread_id)
-    log.row.retention_s = retention_s
-    log.row.settings_seq = batch.change(log, EventKind.RETENTION_SET)
-
-
-def set_searchable(batch: Batch, tenant: str, thread_id: str, searchable: bool) -> None:
-    """Set whether search finds the checkpoints of a thread; a change only if it is one."""
-    switch_search(batch, _live(batch, tenant, thread_id), searchable)
-
-
 def switch_search(batch: Batch, log: Log, searchable: bool) -> None:
     """Set whether search finds the checkpoints of a thread that is at hand."""
     if bool(log.row.unsearchable) is searchable:
@@ -121,7 +106,8 @@ def switch_search(batch: Batch, log: Log, searchable: bool) -> None:
         log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
 
 
-def _live(batch: Batch, tenant: str, thread_id: str) -> Log:
+def live(batch: Batch, tenant: str, thread_id: str) -> Log:
+    """Return a thread that lives; `THREAD_NOT_FOUND` if there is none."""
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:
         raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)

@@ -29,6 +29,7 @@ from sqlalchemy import (
     func,
     select,
     tuple_,
+    union,
 )
 
 from ..checkpoints.contents import referred
@@ -100,16 +101,17 @@ _VALUES = Statement(
     .order_by(contents.c.digest)
     .limit(bindparam("at_most", type_=Integer))
 )
-_DUE = Statement(
-    select(
-        threads.c.family,
-        func.sum(threads.c.removed_count),
-        func.sum(threads.c.checkpoint_count),
-        func.sum(threads.c.removed_bytes),
-        func.sum(threads.c.added_bytes),
-    )
+_removed, _removed_bytes, _added_bytes = (
+    func.sum(threads.c[name]) for name in ("removed_count", "removed_bytes", "added_bytes")
+)
+_MUCH_REMOVED = (
+    select(threads.c.family)
     .where(threads.c.family.in_(select(threads.c.family).where(_REMOVED)))
     .group_by(threads.c.family)
+    .having(
+        (_removed * DUE_SHARE >= _removed + func.sum(threads.c.checkpoint_count))
+        | ((_removed_bytes * DUE_SHARE >= _added_bytes) & (_added_bytes > 0))
+    )
 )
 _COUNTS = Statement(
     select(
@@ -125,12 +127,12 @@ _families = _families.union_all(
         .scalar_subquery()
     ).where(_families.c.family.is_not(None))
 )
-_ABANDONED = Statement(
-    select(_families.c.family).where(
-        _families.c.family.is_not(None),
-        ~exists().where(threads.c.family == _families.c.family, threads.c.deleted.is_(False)),
-    )
+# Such is left of a thread whose next incarnation began before its values were removed.
+_ABANDONED = select(_families.c.family).where(
+    _families.c.family.is_not(None),
+    ~exists().where(threads.c.family == _families.c.family, threads.c.deleted.is_(False)),
 )
+_DUE = Statement(union(_MUCH_REMOVED, _ABANDONED))
 _STATES = Statement(
     select(
         checkpoints.c.checkpoint_ns,
@@ -269,31 +271,15 @@ def batches(values: Iterable[_ITEM], wanted_bytes: int | None = None) -> list[li
 
 
 def due(connection: Connection) -> list[int]:
-    """Return the families of which enough was removed since their last pass.
-
-    One without a checkpoint is always among them.
-    """
-    return [
-        int(family)
-        for family, removed, left, removed_bytes, added_bytes in _DUE.run(connection).fetchall()
-        if removed * DUE_SHARE >= removed + left or removed_bytes * DUE_SHARE >= added_bytes > 0
-    ]
-
-
-def abandoned(connection: Connection) -> list[int]:
-    """Return families with values of which no thread lives.
-
-    That is what is left of a thread whose next incarnation began before its values were removed.
-    """
-    return [row[0] for row in _ABANDONED.run(connection).fetchall()]
+    """Return families of which enough was removed since their last pass, or no thread lives."""
+    return [row[0] for row in _DUE.run(connection).fetchall()]
 
 
 async def remove_due(database: Database, passes: Passes) -> Taken:
-    """Remove what is not needed of the families of which enough was removed, or none lives."""
+    """Remove what is not needed of the families that are due."""
     removed = Taken()
-    for look in (due, abandoned):
-        for family in await database.query(look):
-            removed += await remove_unneeded(database, passes, family)
+    for family in await database.query(due):
+        removed += await remove_unneeded(database, passes, family)
     return removed
 
 
@@ -302,9 +288,7 @@ async def remove_unneeded(database: Database, passes: Passes, family: int) -> Ta
 
     The database's commits are noted by `passes`.
     """
-    counts = await database.query(
-        lambda connection: _COUNTS.run(connection, of_family=family).fetchall()
-    )
+    counts = await database.rows(_COUNTS, of_family=family)
     removed = Taken()
     async with passes.opened(database, family) as one:
         doomed = await unneeded(database, one, await _needed(database, family))
@@ -330,13 +314,13 @@ async def _needed(database: Database, family: int) -> set[bytes]:
 def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes], Place | None]:
     """Return what the next checkpoints of a thread name, and where to go on."""
     found: set[bytes] = set()
-    count, place, most = 0, after, READ_AT_ONCE
-    since = {"after_ns": after[0], "after_id": after[1]}
-    rows = _STATES.run(connection, of_thread=thread, **since, at_most=most)
+    count, place = 0, after
+    since = {"after_ns": after[0], "after_id": after[1], "at_most": READ_AT_ONCE}
+    rows = _STATES.run(connection, of_thread=thread, **since)
     while (row := rows.fetchone()) is not None:
         place, count = (row[0], row[1]), count + 1
         found |= referred(row[2], row[3])
-    return found, place if count == most else None
+    return found, place if count == READ_AT_ONCE else None
 
 
 def remove(batch: Batch, one: Pass, doomed: Sequence[ValueRow]) -> Taken:

@@ -15,7 +15,6 @@ from typing import Any
 
 from sqlalchemy import (
     Boolean,
-    Connection,
     bindparam,
     case,
     exists,
@@ -29,7 +28,7 @@ from sqlalchemy import delete as delete_from
 
 from ...domain.limits import LIMITS
 from ...domain.threads import EventKind, PruneStrategy, ThreadState
-from ..checkpoints import threads as settings
+from ..checkpoints.threads import live, switch_search
 from ..database.database import Database
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
@@ -139,61 +138,71 @@ class Removal:
         """Delete old checkpoints of a thread; nothing if there is none."""
         if strategy is PruneStrategy.DELETE_ALL:
             return await self.delete_thread(tenant, thread_id)
-        choose = superseded
         return await self._database.transact(
-            partial(remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=choose)
+            partial(remove_checkpoints, tenant=tenant, thread_id=thread_id, choose=superseded)
         )
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> int:
         """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
-        found = await self._database.query(partial(threads_of_runs, tenant=tenant, run_ids=run_ids))
-        runs = frozenset(run_ids) - {""}
+        runs = frozenset(run_ids) - {""}  # an empty ID is no run
+        found = await self._database.query(
+            lambda connection: {
+                row[0] for row in _OF_RUNS.run_listed(connection, runs, of_tenant=tenant)
+            }
+        )
 
         def of_runs(nodes: Nodes) -> set[Place]:
             return {place for place, node in nodes.items() if node.run_id in runs}
 
         remove = partial(remove_checkpoints, tenant=tenant, choose=of_runs)
         count = 0
-        for thread_id in found:
-            removed = await self._database.transact(partial(remove, thread_id=thread_id))
-            count += removed
+        for thread_id in sorted(found):
+            count += await self._database.transact(partial(remove, thread_id=thread_id))
         return count
 
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:
         """Set the seconds without a change after which a thread is deleted; 0: never.
 
+        It counts as a change, also where nothing is different: the time begins anew.
+
         Raises:
             Refusal: `THREAD_NOT_FOUND`.
         """
-        await self._database.change(
-            lambda batch: settings.set_retention(batch, tenant, thread_id, retention_s)
-        )
+
+        def change(batch: Batch) -> None:
+            log = live(batch, tenant, thread_id)
+            log.row.retention_s = retention_s
+            log.row.settings_seq = batch.change(log, EventKind.RETENTION_SET)
+
+        await self._database.change(change)
 
     async def set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
-        """Set whether search finds the checkpoints of a thread.
+        """Set whether search finds the checkpoints of a thread; a change only if it is one.
 
         Raises:
             Refusal: `THREAD_NOT_FOUND`.
         """
         await self._database.change(
-            lambda batch: settings.set_searchable(batch, tenant, thread_id, searchable)
+            lambda batch: switch_search(batch, live(batch, tenant, thread_id), searchable)
         )
 
     async def past_retention(self, limit: int) -> list[tuple[str, str]]:
         """Return tenant and name of threads that are past their retention, longest past first."""
         now_us = self._database.now_us()
-        return await self._database.query(
-            lambda connection: [
-                (row[0], row[1])
-                for row in _PAST.run(connection, now_us=now_us, max_rows=limit).fetchall()
-            ]
-        )
+        return list(await self._database.rows(_PAST, now_us=now_us, max_rows=limit))
 
     async def delete_if_past(self, tenant: str, thread_id: str) -> int | None:
         """Delete a thread that is past its retention; `None` if it is not (any more)."""
-        return await self._database.transact(
-            partial(delete_if_past, tenant=tenant, thread_id=thread_id)
-        )
+
+        def delete(batch: Batch) -> int | None:
+            log = batch.find(tenant, thread_id)
+            if log is None or log.row.deleted or log.row.expire_us is None:
+                return None
+            if log.row.expire_us > batch.now_us:
+                return None
+            return delete_thread(batch, tenant, thread_id)
+
+        return await self._database.transact(delete)
 
     async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
         """Remove values that no checkpoint needs, and what has expired.
@@ -236,16 +245,6 @@ def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
         count = end_incarnation(batch, log)
     batch.logs.forget(tenant, thread_id)
     return count
-
-
-def delete_if_past(batch: Batch, tenant: str, thread_id: str) -> int | None:
-    """Delete a thread that is past its retention; `None` if it is not (any more)."""
-    log = batch.find(tenant, thread_id)
-    if log is None or log.row.deleted or log.row.expire_us is None:
-        return None
-    if log.row.expire_us > batch.now_us:
-        return None
-    return delete_thread(batch, tenant, thread_id)
 
 
 def end_incarnation(batch: Batch, log: Log) -> int:
@@ -324,12 +323,6 @@ def superseded(nodes: Nodes) -> set[Place]:
         for place in latest.items()
         if SUBGRAPH_CALL in place[0] and ("", nodes[place].root_id) in doomed
     }
-
-
-def threads_of_runs(connection: Connection, tenant: str, run_ids: Sequence[str]) -> list[str]:
-    """Return the threads of users in which checkpoints of runs are; an empty ID is no run."""
-    rows = _OF_RUNS.run_listed(connection, set(run_ids) - {""}, of_tenant=tenant)
-    return sorted({row[0] for row in rows})
 
 
 def _count(log: Log, count: int) -> None:
@@ -425,7 +418,7 @@ async def drop_changes(database: Database, before_us: int, *, indexing: bool) ->
     of = {"before_us": before_us, "indexing": indexing, "max_rows": THREADS_AT_ONCE, "after": 0}
     count = 0
     while True:
-        rows = await database.query(lambda connection: _THREADS.run(connection, **of).fetchall())
+        rows = await database.rows(_THREADS, **of)
         for some in _at_once(rows):
             count += await database.transact(partial(_drop_changes, some=some))
         if len(rows) < THREADS_AT_ONCE:
