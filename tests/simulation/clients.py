@@ -23,7 +23,6 @@ from tuskpoint_server.domain.model import (
     CheckpointKey,
     Reference,
     Saved,
-    StoredBlob,
     Value,
     Write,
 )
@@ -216,7 +215,6 @@ class Clients:
             return
         known = dict(server.model.stories[key.thread_id].known)
         parts: tuple[BlobLocation, ...] | None = None
-        blobs: tuple[StoredBlob, ...] = ()
         unchanged = await server.handoffs.unchanged(TENANT, key)
         if unchanged is not None:
             location, seq = unchanged
@@ -224,11 +222,10 @@ class Clients:
             closure = await server.supplied(partial(server.lineage.closure, TENANT, key))
             if closure is None:
                 return
-            bundle = await server.archive.apart.store_bundle(closure)
-            location, parts, blobs = bundle.location, bundle.parts, bundle.blobs
-            seq = closure.seq
+            bundle = await server.archive.apart.store_bundle(TENANT, closure)
+            location, parts, seq = bundle.location, bundle.parts, closure.seq
         await server.handoffs.keep_handoff(
-            TENANT, key, location, parts, blobs, "", b"", b"", content_seq=seq
+            TENANT, key, location, parts, "", b"", b"", content_seq=seq
         )
         server.archive.changed(TENANT, 0)
         if unchanged is None:

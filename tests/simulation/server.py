@@ -145,7 +145,7 @@ class Server:
         self.removal = Removal(self.database)
         self.lineage = Lineage(self.database)
         self.snapshots = Snapshots(self.database)
-        self.handoffs = Handoffs(self.database, self.archive.expiry)
+        self.handoffs = Handoffs(self.database)
         self.index = IndexRows(self.database)
         self.completer = Completer(self.rows, self.archive)
         await self.archive.start()

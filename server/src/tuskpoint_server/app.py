@@ -132,7 +132,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         if recall is not None:
             stack.push_async_callback(recall.stop)
         threads = Threads(rows, removal, lineage, archive, commits, journal.journal_id)
-        handed_off = HandoffRows(journal, archive.expiry)
+        handed_off = HandoffRows(journal)
         contract = services(
             Checkpoints(rows, archive, commits, completer),
             threads,

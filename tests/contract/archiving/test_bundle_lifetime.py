@@ -21,9 +21,9 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
     home = time.home
     closure = await Lineage(home.journal.database).closure(TENANT, key(checkpoint_id))
     assert closure is not None
-    bundle = await home.archive.apart.store_bundle(closure)
-    await Handoffs(home.journal.database, home.archive.expiry).keep_handoff(
-        TENANT, key(checkpoint_id), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
+    bundle = await home.archive.apart.store_bundle(TENANT, closure)
+    await Handoffs(home.journal.database).keep_handoff(
+        TENANT, key(checkpoint_id), bundle.location, bundle.parts, "", b"", b"answer",
         content_seq=1,
     )  # fmt: skip
     await time.flush()

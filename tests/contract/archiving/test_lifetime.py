@@ -609,9 +609,9 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
     journal, archive = time.home.journal.database, time.home.archive
     closure = await Lineage(journal).closure(TENANT, key(checkpoint_id))
     assert closure is not None
-    bundle = await archive.apart.store_bundle(closure)
-    await Handoffs(journal, archive.expiry).keep_handoff(
-        TENANT, key(checkpoint_id), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
+    bundle = await archive.apart.store_bundle(TENANT, closure)
+    await Handoffs(journal).keep_handoff(
+        TENANT, key(checkpoint_id), bundle.location, bundle.parts, "", b"", b"answer",
         content_seq=1,
     )  # fmt: skip
     await time.flush()

@@ -14,7 +14,7 @@ from tests.kit.drafts import TENANT, data_of, draft, key, write
 from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlob, Value, View
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Value, View
 from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
@@ -270,10 +270,8 @@ async def test_a_hand_off_is_in_the_manifest_of_its_thread(home: House) -> None:
     await save(home.journal, draft("01"))
     await home.flush()
     bundle = BlobLocation(b"b" * 32, 7, "blob", "patch")
-    handoffs = Handoffs(home.journal.database, lambda blob: None)
-    await handoffs.keep_handoff(
-        TENANT, key("01"), bundle, [], [StoredBlob("blob")], "", b"", b"answer", content_seq=1
-    )
+    handoffs = Handoffs(home.journal.database)
+    await handoffs.keep_handoff(TENANT, key("01"), bundle, [], "", b"", b"answer", content_seq=1)
     await home.flush()
     [pin] = (await home.manifest()).pins
     assert pin.segment == bundle.sha256

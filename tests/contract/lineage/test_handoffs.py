@@ -13,21 +13,15 @@ from tests.kit.drafts import TENANT, draft, key, refused
 from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, StoredBlob
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
-from tuskpoint_server.journal.database.schema import blobs, handoffs, members, threads
+from tuskpoint_server.journal.database.schema import handoffs, members, threads
 from tuskpoint_server.journal.lineage.handoffs import Handoffs, LostBundle, drop_lost
-
-ENDS = 1_700_000_000_000_100
 
 
 def at(name: str) -> BlobLocation:
     """Where bytes lie that are a blob of their own."""
     return BlobLocation(sha(name), 1, f"blob-{name}")
-
-
-def stored(name: str) -> StoredBlob:
-    return StoredBlob(f"blob-{name}", epoch=1, end_epoch=5)
 
 
 async def keep(
@@ -40,13 +34,12 @@ async def keep(
     fingerprint: bytes = b"asked",
     content_seq: int = 1,
 ) -> bytes:
-    kept = Handoffs(journal.database, lambda blob: ENDS)
+    kept = Handoffs(journal.database)
     return await kept.keep_handoff(
         TENANT,
         of or key("1"),
         at(name),
         None if parts is None else [at(part) for part in parts],
-        [] if parts is None else [stored(one) for one in (*parts, name)],
         request_id,
         fingerprint,
         f"answer {name}".encode(),
@@ -72,7 +65,7 @@ async def rows(journal: LineageJournal) -> list[tuple[str, bytes]]:
 
 
 async def unchanged(journal: LineageJournal, checkpoint_id: str = "1") -> BlobLocation | None:
-    kept = Handoffs(journal.database, lambda blob: ENDS)
+    kept = Handoffs(journal.database)
     found = await kept.unchanged(TENANT, key(checkpoint_id))
     return found[0] if found is not None else None
 
@@ -100,12 +93,6 @@ async def test_a_bundle_is_recorded_with_its_parts(journal: LineageJournal) -> N
         (sha("a"), "part", "blob-a", None, None),
         (sha("b"), "part", "blob-b", None, None),
         (sha("whole"), "segment", "blob-whole", None, None),
-    }
-    lasting = await journal.database.query(
-        lambda connection: connection.execute(select(blobs.c.blob_id, blobs.c.expire_us)).all()
-    )
-    assert {tuple(row) for row in lasting} == {
-        (f"blob-{name}", ENDS) for name in ("list", "a", "b", "whole")
     }
 
 
@@ -224,7 +211,7 @@ async def test_a_thread_that_is_gone_meanwhile_hands_nothing_off(journal: Lineag
     refusal = await refused(keep(journal, "whole", request_id="r"), Reason.CHECKPOINT_NOT_FOUND)
     assert refusal.metadata["checkpoint_id"] == "1"
     assert await rows(journal) == []
-    kept = Handoffs(journal.database, lambda blob: ENDS)
+    kept = Handoffs(journal.database)
     assert await kept.handed_off(TENANT, "r", b"asked") is None
 
 
@@ -257,7 +244,7 @@ async def test_the_loss_of_another_blob_changes_nothing(journal: LineageJournal)
 
 @pytest.mark.usefixtures("thread")
 async def test_a_retry_gets_the_first_answer(journal: LineageJournal, clock: Clock) -> None:
-    kept = Handoffs(journal.database, lambda blob: ENDS)
+    kept = Handoffs(journal.database)
     assert await kept.handed_off(TENANT, "r", b"asked") is None
     assert await keep(journal, "whole", request_id="r") == b"answer whole"
     assert await kept.handed_off(TENANT, "r", b"asked") == b"answer whole"
@@ -276,7 +263,7 @@ async def test_a_retry_gets_the_first_answer(journal: LineageJournal, clock: Clo
 
 @pytest.mark.usefixtures("thread")
 async def test_without_a_request_id_there_are_no_retries(journal: LineageJournal) -> None:
-    kept = Handoffs(journal.database, lambda blob: ENDS)
+    kept = Handoffs(journal.database)
     answers = [await keep(journal, name) for name in ("a", "b")]
     assert answers == [b"answer a", b"answer b"]
     assert await kept.handed_off(TENANT, "", b"asked") is None

@@ -1,6 +1,6 @@
 """Storing bytes as a blob of their own, whose ID is all that another side needs.
 
-They are put, read back and compared. What is larger than a member of the store may be is cut;
+What is larger than a member of the store may be is cut;
 the list of its parts is stored last and stands in its place. So are bundles of hand-offs, and
 nothing here asks a local copy.
 """
@@ -8,6 +8,7 @@ nothing here asks a local copy.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..blobs.api import BlobStore, Member, Progress, every
@@ -23,11 +24,14 @@ from ..domain.formats.stored_json import (
     is_part_list,
     join_parts,
 )
-from ..domain.model import BlobLocation, StoredBlob
+from ..domain.model import BlobLocation
 from ..domain.values import blob_digest
 
 GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
 """The store does not have what was stored in a place."""
+
+Put = Callable[[str, Sequence[Member]], Awaitable[Mapping[bytes, BlobLocation]]]
+"""Stores a tenant's members, each as a blob of its own; returns where they lie, once read back."""
 
 _PARTS_AT_ONCE = 4
 _OPENED_AT_ONCE = 2
@@ -38,62 +42,50 @@ class StoredApart:
     """Bytes in the blob store."""
 
     location: BlobLocation  # of them, or of the list of their parts
-    parts: tuple[BlobLocation, ...]  # in order; empty if they are whole
-    blobs: tuple[StoredBlob, ...]
+    parts: tuple[BlobLocation, ...] = ()  # in order; empty if they are whole
 
 
 class ApartStore:
     """Stores blobs of their own in the blob store itself, no cache in between; fetches bundles."""
 
-    def __init__(self, blobs: BlobStore) -> None:
+    def __init__(self, blobs: BlobStore, put: Put) -> None:
         self._blobs = blobs
+        self._put = put
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         # Half of what the store takes at once: flushes must get through.
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
 
-    async def store(self, data: bytes, kind: Kind) -> StoredApart:
+    async def store(self, tenant: str, data: bytes, kind: Kind) -> StoredApart:
         """Store bytes, and read them back; refuses as a put does."""
         largest = min(MEMBER_BYTES, self._blobs.limits.max_member_bytes or MEMBER_BYTES)
         if len(data) <= largest:
-            location, blobs = await self._put(data, kind)
-            return StoredApart(location, (), blobs)
-        stored = await every(self._put(part, Kind.PART) for part in cut_in_parts(data, largest))
-        parts = tuple(location for location, _ in stored)
+            return StoredApart(await self._store(tenant, data, kind))
+        cut = cut_in_parts(data, largest)
+        parts = await every(self._store(tenant, part, Kind.PART) for part in cut)
         listed = await asyncio.to_thread(encode_parts, data, parts)
-        location, blobs = await self._put(listed, Kind.PARTS)
-        made = (*(blob for _, of_part in stored for blob in of_part), *blobs)
-        return StoredApart(location, parts, made)
+        return StoredApart(await self._store(tenant, listed, Kind.PARTS), tuple(parts))
 
-    async def _put(self, data: bytes, kind: Kind) -> tuple[BlobLocation, tuple[StoredBlob, ...]]:
-        """Store bytes as one blob, and compare what the store has then."""
+    async def _store(self, tenant: str, data: bytes, kind: Kind) -> BlobLocation:
         sha256 = await asyncio.to_thread(blob_digest, data)
-        async with self._gate:
-            receipt = await self._blobs.put([Member(sha256, data, kind.value)], apart=True)
-            [location] = receipt.locations
-            problem = ""
-            try:
-                if await self._blobs.get(location) != data:
-                    problem = f"blob {location.blob_id} holds other bytes"
-            except Refusal as refusal:
-                if refusal.reason not in GONE:
-                    raise
-                problem = refusal.message
-        if problem:
-            raise Refusal(
-                Reason.BLOB_UNAVAILABLE,
-                backend=self._blobs.backend,
-                problem=f"what was stored cannot be read back: {problem}",
-            )
-        return location, receipt.blobs
+        try:
+            async with self._gate:
+                return (await self._put(tenant, [Member(sha256, data, kind.value)]))[sha256]
+        except Refusal as refusal:
+            if refusal.reason not in GONE:
+                raise
+            problem = f"what was stored cannot be read back: {refusal.message}"
+            backend = self._blobs.backend
+            raise Refusal(Reason.BLOB_UNAVAILABLE, backend=backend, problem=problem) from refusal
 
     @property
     def backend(self) -> str:
         """Kind of the blob store."""
         return self._blobs.backend
 
-    async def store_bundle(self, closure: Closure) -> StoredApart:
+    async def store_bundle(self, tenant: str, closure: Closure) -> StoredApart:
         """Store a closure that has all its values, as `store` does."""
-        return await self.store(await asyncio.to_thread(encode_bundle, closure), Kind.SEGMENT)
+        data = await asyncio.to_thread(encode_bundle, closure)
+        return await self.store(tenant, data, Kind.SEGMENT)
 
     async def fetch(self, location: BlobLocation, progress: Progress) -> bytes:
         """Return a bundle's bytes, those of its parts joined; each blob's hash was checked.

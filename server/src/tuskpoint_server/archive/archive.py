@@ -20,7 +20,6 @@ from ..domain.formats.stored_json import Kind
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ..journal.archiving import holes, lifetimes, plan, standing, status
 from ..journal.archiving.holes import Hole
-from ..journal.archiving.lifetimes import Expiry
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from .apart import GONE, ApartStore
@@ -71,8 +70,7 @@ class StoreChangedError(Exception):
 class Archive:
     """Brings what is journaled to the blob store; one per server. A cache may stand before it.
 
-    Packs on their way lie in the spool, on a disk that survives a restart. `expiry` says how long
-    a stored blob lasts.
+    Packs on their way lie in the spool, on a disk that survives a restart.
     """
 
     def __init__(
@@ -93,9 +91,10 @@ class Archive:
         self._clock_us = clock_us
         self._pointer = Pointer(settings.pointer)
         epochs = EpochClock(blobs.epoch_s, settings.epochs)
-        self.expiry: Expiry = lambda blob: epochs.stored(blob, clock_us())
-        self._runner = PackRunner(database, self._origin, self._spool, self.expiry)
-        self.apart = ApartStore(self._origin)
+        self._runner = PackRunner(
+            database, self._origin, self._spool, lambda blob: epochs.stored(blob, clock_us())
+        )
+        self.apart = ApartStore(self._origin, partial(self._runner.store, apart=True))
         self._segments = Segments(blobs, places=placed(database))
         self._origin_segments = Segments(self._origin, 0, placed(database))
         self._instruments = Instruments(meters)
@@ -255,14 +254,7 @@ class Archive:
             for one in found.records
         )
         data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
-        stored = await self.apart.store(data, Kind.MANIFEST)
-        if stored.blobs:
-            await self._database.transact(
-                lambda batch: lifetimes.record_blobs(
-                    batch.connection, tenant, stored.blobs, batch.now_us, self.expiry
-                )
-            )
-        return stored.location
+        return (await self.apart.store(tenant, data, Kind.MANIFEST)).location
 
     async def catalog(self, tenant: str) -> KnownCatalog | None:
         """Return the newest certified catalog; `None` before the first flush."""

@@ -75,7 +75,6 @@ class Handoffs:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         key = loaded.entry.key
         parts: tuple[model.BlobLocation, ...] | None = None
-        blobs: tuple[model.StoredBlob, ...] = ()
         unchanged = await self._handoffs.unchanged(tenant, key)
         if unchanged is not None:
             location, content_seq = unchanged
@@ -85,9 +84,8 @@ class Handoffs:
             )
             if closure is None:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-            bundle = await self._store.store_bundle(closure)
-            location, parts, blobs = bundle.location, bundle.parts, bundle.blobs
-            content_seq = closure.seq
+            bundle = await self._store.store_bundle(tenant, closure)
+            location, parts, content_seq = bundle.location, bundle.parts, closure.seq
         descriptor = Descriptor(
             source=str(key),
             thread_id=key.thread_id,
@@ -99,7 +97,7 @@ class Handoffs:
         )
         told = (request_id, fingerprint, encode_descriptor(descriptor))
         keep = self._handoffs.keep_handoff(
-            tenant, key, location, parts, blobs, *told, content_seq=content_seq
+            tenant, key, location, parts, *told, content_seq=content_seq
         )
         return decode_descriptor(await self._commits.run(tenant, keep))
 

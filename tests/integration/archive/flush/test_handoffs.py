@@ -31,14 +31,14 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         await home.flush()
         closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
-        bundle = await home.archive.apart.store_bundle(closure)
+        bundle = await home.archive.apart.store_bundle(TENANT, closure)
         assert bool(bundle.parts) == (limits is not None)
         fetched = await home.archive.apart.fetch(bundle.location, lambda count: None)
         opened = await home.archive.apart.open(fetched, bundle.location.blob_id)
         assert opened.key == closure.key
-        rows = Handoffs(home.journal.database, home.archive.expiry)
+        rows = Handoffs(home.journal.database)
         await rows.keep_handoff(
-            TENANT, key("a"), bundle.location, bundle.parts, bundle.blobs, "", b"", b"answer",
+            TENANT, key("a"), bundle.location, bundle.parts, "", b"", b"answer",
             content_seq=1,
         )  # fmt: skip
         await home.flush()
@@ -58,4 +58,4 @@ async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(tmp_path: Pat
         closure = await Lineage(home.journal.database).closure(TENANT, key("a"))
         assert closure is not None
         store.after_put = lambda members: store.lost.update(one.sha256 for one in members)
-        await refused(home.archive.apart.store_bundle(closure), Reason.BLOB_UNAVAILABLE)
+        await refused(home.archive.apart.store_bundle(TENANT, closure), Reason.BLOB_UNAVAILABLE)

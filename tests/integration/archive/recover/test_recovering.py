@@ -317,8 +317,8 @@ async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_pat
     await grow(home, 2)
     data = b"a bundle"
     receipt = await store.put([Member(blob_digest(data), data, Kind.SEGMENT.value)])
-    await Handoffs(home.journal.database, lambda blob: None).keep_handoff(
-        TENANT, key("0001"), receipt.locations[0], (), receipt.blobs, "", b"", b"", content_seq=2
+    await Handoffs(home.journal.database).keep_handoff(
+        TENANT, key("0001"), receipt.locations[0], (), "", b"", b"", content_seq=2
     )
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:

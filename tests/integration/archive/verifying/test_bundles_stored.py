@@ -15,7 +15,7 @@ from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.member_file import MemberFile
 from tests.kit.stores import MemoryStore
-from tuskpoint_server.archive.apart import ApartStore, StoredApart
+from tuskpoint_server.archive.apart import StoredApart
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.bundles import Closure, encode_bundle
@@ -53,7 +53,6 @@ async def keep(home: House, closure: Closure, bundle: StoredApart) -> None:
         closure.key,
         bundle.location,
         bundle.parts,
-        bundle.blobs,
         "",
         b"",
         b"answer",
@@ -62,7 +61,7 @@ async def keep(home: House, closure: Closure, bundle: StoredApart) -> None:
 
 
 def handoffs(home: House) -> Handoffs:
-    return Handoffs(home.journal.database, lambda blob: None)
+    return Handoffs(home.journal.database)
 
 
 def known(location: BlobLocation) -> BlobLocation:
@@ -85,8 +84,8 @@ async def parted(tmp_path: Path, small: MemoryStore) -> AsyncIterator[House]:
 async def test_a_bundle_is_a_blob_of_its_own_that_holds_the_closure(home: House) -> None:
     await save(home, "1")
     await save(home, "2", "1")
-    closure, store = await closure_of(home), ApartStore(home.store)
-    bundle = await store.store_bundle(closure)
+    closure, store = await closure_of(home), home.archive.apart
+    bundle = await store.store_bundle(TENANT, closure)
     assert (bundle.parts, bundle.location.identifier) == ((), "")
     counts: list[int] = []
     data = await store.fetch(known(bundle.location), counts.append)
@@ -100,13 +99,13 @@ async def test_a_bundle_is_a_blob_of_its_own_that_holds_the_closure(home: House)
 
 async def test_the_same_content_gives_the_same_blob(home: House) -> None:
     await save(home, "1")
-    store = ApartStore(home.store)
-    first = await store.store_bundle(await closure_of(home))
+    store = home.archive.apart
+    first = await store.store_bundle(TENANT, await closure_of(home))
     await home.flush()
-    assert await store.store_bundle(await closure_of(home)) == first
+    assert await store.store_bundle(TENANT, await closure_of(home)) == first
     await home.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
     assert (
-        await store.store_bundle(await closure_of(home))
+        await store.store_bundle(TENANT, await closure_of(home))
     ).location.sha256 != first.location.sha256
 
 
@@ -115,8 +114,8 @@ async def test_a_bundle_that_was_changed_by_one_bit_is_refused_with_both_hashes(
     home: House, blobs: Path, position: int
 ) -> None:
     await save(home, "1")
-    store = ApartStore(home.store)
-    bundle = await store.store_bundle(await closure_of(home))
+    store = home.archive.apart
+    bundle = await store.store_bundle(TENANT, await closure_of(home))
     file = MemberFile.at(blobs, bundle.location)
     file.flip(position)
     refusal = await refused(
@@ -132,10 +131,10 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1", data=LARGE)
-    closure, store = await closure_of(parted), ApartStore(small)
-    bundle = await store.store_bundle(closure)
+    closure, store = await closure_of(parted), parted.archive.apart
+    bundle = await store.store_bundle(TENANT, closure)
     assert len(bundle.parts) >= 6
-    assert len(bundle.blobs) == len(bundle.parts) + 1
+    assert await parted.ask("SELECT count(*) FROM blobs") == [(len(bundle.parts) + 1,)]
     data = await store.fetch(known(bundle.location), lambda count: None)
     assert data == encode_bundle(closure)
     part = bundle.parts[2]
@@ -152,8 +151,8 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
     await refused(store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_NOT_FOUND)
 
 
-async def test_a_list_of_parts_that_lies_is_refused(small: MemoryStore) -> None:
-    store = ApartStore(small)
+async def test_a_list_of_parts_that_lies_is_refused(parted: House, small: MemoryStore) -> None:
+    store = parted.archive.apart
     data = b"0123456789"
     receipt = await small.put([Member(blob_digest(data), data)], apart=True)
     [part] = receipt.locations
@@ -172,8 +171,8 @@ async def test_a_list_of_parts_that_lies_is_refused(small: MemoryStore) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"anything", b"{}", bytes(100)])
-async def test_bytes_that_are_no_bundle_are_refused(small: MemoryStore, data: bytes) -> None:
-    await refused(ApartStore(small).open(data, "blob"), Reason.BLOB_MALFORMED)
+async def test_bytes_that_are_no_bundle_are_refused(parted: House, data: bytes) -> None:
+    await refused(parted.archive.apart.open(data, "blob"), Reason.BLOB_MALFORMED)
 
 
 async def test_a_segment_that_hands_nothing_off_is_no_bundle(
@@ -182,33 +181,35 @@ async def test_a_segment_that_hands_nothing_off_is_no_bundle(
     await save(parted, "1")
     await parted.flush()
     [segment] = small.members("segment")
-    await refused(ApartStore(small).open(segment.data, "blob"), Reason.BLOB_MALFORMED)
+    await refused(parted.archive.apart.open(segment.data, "blob"), Reason.BLOB_MALFORMED)
 
 
 async def test_what_cannot_be_read_back_was_not_handed_off(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1")
-    store = ApartStore(small)
+    store = parted.archive.apart
 
     def lose(members: object) -> None:
         small.lost = {one.sha256 for one in members}  # type: ignore[attr-defined]
 
     small.after_put = lose
-    refusal = await refused(store.store_bundle(await closure_of(parted)), Reason.BLOB_UNAVAILABLE)
+    refusal = await refused(
+        store.store_bundle(TENANT, await closure_of(parted)), Reason.BLOB_UNAVAILABLE
+    )
     assert "cannot be read back" in refusal.message
     small.after_put, small.lost = (lambda members: None), set()
-    assert (await store.store_bundle(await closure_of(parted))).location.size > 0
+    assert (await store.store_bundle(TENANT, await closure_of(parted))).location.size > 0
 
 
 async def test_handing_off_again_costs_nothing_until_the_thread_changes(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1")
-    store, kept = ApartStore(small), handoffs(parted)
+    store, kept = parted.archive.apart, handoffs(parted)
     assert await kept.unchanged(TENANT, key("1")) is None
     closure = await closure_of(parted)
-    bundle = await store.store_bundle(closure)
+    bundle = await store.store_bundle(TENANT, closure)
     await keep(parted, closure, bundle)
     packs = set(small.packs)
     assert await unchanged(kept) == bundle.location
@@ -220,7 +221,7 @@ async def test_handing_off_again_costs_nothing_until_the_thread_changes(
     await parted.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
     assert await kept.unchanged(TENANT, key("1")) is None
     closure = await closure_of(parted)
-    second = await store.store_bundle(closure)
+    second = await store.store_bundle(TENANT, closure)
     await keep(parted, closure, second)
     assert await unchanged(kept) == second.location != bundle.location
     await Removal(parted.journal.database).delete_thread(TENANT, "t")
@@ -232,7 +233,7 @@ async def test_what_changed_while_a_bundle_was_stored_is_not_handed_off_unseen(
 ) -> None:
     await save(parted, "1")
     closure = await closure_of(parted)
-    bundle = await ApartStore(small).store_bundle(closure)
+    bundle = await parted.archive.apart.store_bundle(TENANT, closure)
     await parted.journal.save_writes(TENANT, key("1"), [write("late", b"x", task="u")])
     await keep(parted, closure, bundle)
     assert await handoffs(parted).unchanged(TENANT, key("1")) is None

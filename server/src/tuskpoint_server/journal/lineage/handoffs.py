@@ -14,10 +14,9 @@ from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...domain.errors import checkpoint_not_found
 from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation, CheckpointKey, StoredBlob
+from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES
-from ..archiving.lifetimes import Expiry, record_blobs
 from ..archiving.plan import StoredMember, split
 from ..database.database import Database
 from ..database.overlay import Batch
@@ -58,14 +57,10 @@ _UNCHANGED = Statement(
 
 
 class Handoffs:
-    """Bundles that were handed off; calls behave as those of `Lineage`.
+    """Bundles that were handed off; calls behave as those of `Lineage`."""
 
-    `expiry` says how long a stored blob lasts.
-    """
-
-    def __init__(self, database: Database, expiry: Expiry) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._expiry = expiry
 
     async def handed_off(self, tenant: str, request_id: str, fingerprint: bytes) -> bytes | None:
         """Return the first answer of a hand-off under this `request_id`; `None` if it is new.
@@ -95,7 +90,6 @@ class Handoffs:
         key: CheckpointKey,
         bundle: BlobLocation,
         parts: Sequence[BlobLocation] | None,
-        blobs: Sequence[StoredBlob],
         request_id: str,
         fingerprint: bytes,
         answer: bytes,
@@ -107,8 +101,8 @@ class Handoffs:
         Returns the answer; the first one, if one was given meanwhile.
 
         `bundle` is where it lies, or the list of its `parts`: none if it is whole, `None` if it
-        was kept before (`unchanged`). It was stored as `blobs`. `content_seq` is the last change
-        of the thread when its content was read.
+        was kept before (`unchanged`). `content_seq` is the last change of the thread when its
+        content was read.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND` if the thread was deleted meanwhile;
@@ -138,7 +132,6 @@ class Handoffs:
                 content_seq=content_seq,
                 created_us=batch.now_us,
             )
-            record_blobs(batch.connection, tenant, blobs, batch.now_us, self._expiry)
             return answer
 
         return await self._database.transact(lambda batch: request.once(batch, keep, bytes, bytes))
