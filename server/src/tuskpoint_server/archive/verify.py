@@ -81,7 +81,8 @@ class ThreadVerification:
         self._of = of
         self._places = places
         self._catalog = b""  # hash of the one that was read; empty: none was
-        self._newest: Manifest | None = fold(thread_id, ())  # `None`: the chain does not hold
+        self._manifest = fold(thread_id, ())  # what the chain says of the incarnation that lives
+        self._chain_holds = True
         self._mismatch = mismatch
         self._mismatched: set[bytes] = set()
         self._checked: set[tuple[bytes, bytes]] = set()
@@ -94,10 +95,8 @@ class ThreadVerification:
         began, with those whose removal the runs still have.
         """
         first = await self._look(())
-        known = {*self._places, *first.removed}
-        if (manifest := self._manifest) is not None:
-            known |= {*manifest.entries, *manifest.removed}
-        places = sorted(known)
+        manifest = self._manifest
+        places = sorted({*self._places, *first.removed, *manifest.entries, *manifest.removed})
         for start in range(0, len(places), PAGE_CHECKPOINTS):
             page = places[start : start + PAGE_CHECKPOINTS]
             standing = await self._standing(page)
@@ -105,12 +104,6 @@ class ThreadVerification:
             for batch in sliced(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
                 for verdict in await self._verdicts(batch, standing):
                     yield verdict
-
-    @property
-    def _manifest(self) -> Manifest | None:
-        """What the chain says of the incarnation that lives."""
-        found = self._newest
-        return found if found and found.incarnation == self._of.incarnation else None
 
     async def _standing(self, places: Sequence[Place]) -> Standing:
         return await self._database.query(
@@ -136,9 +129,10 @@ class ThreadVerification:
             known = standing.catalog
             if known is None or known.location.sha256 == self._catalog:
                 return standing
-            manifest: Manifest | None = None
+            empty = fold(self._thread_id, ())
             try:
-                manifest = await self._read_chain(known)
+                found = await self._read_chain(known)
+                self._chain_holds = True
             except Damage as damage:
                 if broken != known.location.sha256:
                     broken = known.location.sha256
@@ -147,8 +141,10 @@ class ThreadVerification:
                     return standing
                 self._note_mismatch(damage.location, damage.actual_sha256)
                 self.chain_problem = self.chain_problem or damage.detail
+                found, self._chain_holds = empty, False
             self._catalog = known.location.sha256
-            self._newest = self._segments.manifest = manifest
+            self._segments.manifest = found
+            self._manifest = found if found.incarnation == self._of.incarnation else empty
             return standing
 
     async def _read_chain(self, known: KnownCatalog) -> Manifest:
@@ -210,25 +206,21 @@ class ThreadVerification:
 
     def _told(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
         """Return the segments that the manifest names for a checkpoint, where they are others."""
-        manifest = self._manifest
-        entry = manifest.entries.get(place) if manifest is not None else None
-        if entry is None or manifest is None or not recorded.entry.certified:
+        entry = self._manifest.entries.get(place)
+        if entry is None or not recorded.entry.certified or entry.record.seq != recorded.seq:
             return []
-        if entry.record.seq != recorded.seq:
-            return []
-        told = list(filter(None, map(manifest.location, _named_by(entry))))
+        told = list(filter(None, map(self._manifest.location, _named_by(entry))))
         same = {one.sha256 for one in told} == {one.sha256 for one in recorded.entry.segments}
         return [] if same else told
 
     async def _judge(self, place: Place, standing: Standing) -> Verdict:
         key = CheckpointKey(self._thread_id, *place)
         recorded = standing.checkpoints.get(place)
-        manifest = self._newest
-        entry = self._manifest.entries.get(place) if self._manifest is not None else None
+        entry = self._manifest.entries.get(place)
         if recorded is None:
-            if entry is None or standing.ended or place in standing.removed or manifest is None:
+            if entry is None or standing.ended or place in standing.removed:
                 return Verdict(key, VerdictKind.RETRACTED)
-            told = manifest.location(entry.record.segment)
+            told = self._manifest.location(entry.record.segment)
             unknown = "the manifest names it and the journal does not know it"
             return Verdict(key, VerdictKind.FAIL, told, detail=unknown)
         first = next(iter(recorded.entry.segments), None)
@@ -249,7 +241,8 @@ class ThreadVerification:
             if reason is not None and not recorded.lost:  # a known hole is no news
                 return Verdict(key, VerdictKind.UNVERIFIED, at, detail=reason)
             return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)
-        problem = "" if manifest is None else _contradiction(recorded, entry, manifest)
+        holds = self._chain_holds
+        problem = _contradiction(recorded, entry, self._manifest) if holds else ""
         kind = VerdictKind.PASS if recorded.entry.certified else VerdictKind.UNVERIFIED
         if problem:
             kind = VerdictKind.FAIL
@@ -321,7 +314,7 @@ class _VerifiedSegments(Segments):
         super().__init__(blobs, _KEPT_BYTES)
         self._recorded = placed(database, tenant)
         self._damaged: dict[bytes, Damage] = {}
-        self.manifest: Manifest | None = None
+        self.manifest = fold("", ())
 
     def forget(self) -> None:
         self._damaged.clear()
@@ -357,16 +350,15 @@ class _VerifiedSegments(Segments):
     async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | Damage]:
         """Return what lies at locations, or what is wrong with it, which is noted."""
         wanted = {one.sha256: one for one in locations if one.sha256 not in self._damaged}
-        if self.manifest is not None:
-            wanted = {one: self.manifest.location(one) or hint for one, hint in wanted.items()}
-        places = await self._recorded(list(wanted.values())) if wanted else ()
-        found: dict[bytes, bytes | Damage] = {}
+        hints = [self.manifest.location(one) or hint for one, hint in wanted.items()]
+        places = await self._recorded(hints) if hints else ()
         answers = await read_each(self._blobs, places) if places else ()
-        for sha256, place, one in zip(wanted, places, answers, strict=True):
+        found: dict[bytes, bytes | Damage] = {}
+        for place, one in zip(places, answers, strict=True):
             if isinstance(one, Refusal):
-                self._damaged[sha256] = Damage.told(place, one)
+                self._damaged[place.sha256] = Damage.told(place, one)
             else:
-                found[sha256] = one
+                found[place.sha256] = one
         known = found | self._damaged
         return [known[one.sha256] for one in locations]
 

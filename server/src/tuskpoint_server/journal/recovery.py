@@ -61,12 +61,13 @@ def publish(path: Path) -> None:
     replay it on the new file.
 
     Raises:
-        RuntimeError: Its log cannot be brought into it.
+        RuntimeError: Its log was not brought into it.
         FileExistsError: There is a journal at the path.
         OSError: The disk fails.
     """
     filled = beside(path)
-    _settle(filled)
+    if sqlite.log_bytes(filled):  # whoever closes a database brings its log into it
+        raise RuntimeError(f"the log of {filled} was not brought into it")
     sync(filled)
     there = remains(path)
     if there:
@@ -76,21 +77,6 @@ def publish(path: Path) -> None:
     failpoint("journal.after_publish")
     remove(filled)  # logs that held nothing
     sync(path.parent)
-
-
-def _settle(path: Path) -> None:
-    """Bring the log into the database file, so that the file alone is the journal."""
-    engine = sqlite.make_engine(path)
-    try:
-        with engine.connect() as connection:
-            cursor = connection.connection.cursor()
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            row = cursor.fetchone()
-            cursor.close()
-    finally:
-        engine.dispose()
-    if row is None or row[0] != 0 or sqlite.log_bytes(path):
-        raise RuntimeError(f"the log of {path} cannot be brought into it")
 
 
 def _files(path: Path) -> list[Path]:
