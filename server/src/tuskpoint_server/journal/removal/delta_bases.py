@@ -46,11 +46,12 @@ class Node(NamedTuple):
 
     checkpoint_ns: str
     checkpoint_id: str
-    parent_id: str
     root_id: str
     run_id: str
     delta_channels: bytes
     number: int
+    parent_id: str
+    delta_base: tuple[DeltaChannel, ...]
 
     @property
     def place(self) -> Place:
@@ -79,28 +80,21 @@ class NewBase(NamedTuple):
 
 
 _NODES = Statement(
-    select(*(checkpoints.c[name] for name in Node._fields), checkpoints.c.delta_base).where(
-        of_thread(checkpoints)
-    )
+    select(*(checkpoints.c[name] for name in Node._fields)).where(of_thread(checkpoints))
 )
-_STORED = Statement(
-    select(
-        checkpoints.c.checkpoint_ns,
-        checkpoints.c.checkpoint_id,
-        checkpoints.c.state,
-        checkpoints.c.delta_base,
-    ).where(checkpoints.c.number.in_(LISTED))
+_STATES = Statement(
+    select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id, checkpoints.c.state).where(
+        checkpoints.c.number.in_(LISTED)
+    )
 )
 
 
 def read_nodes(connection: Connection, thread: int) -> Nodes:
     """Return all checkpoints of a thread, by its number."""
     nodes: Nodes = {}
-    for *columns, base in _NODES.run(connection, of_thread=thread).fetchall():
-        node = Node(*columns)
-        if base:
-            channels = decode_delta_base(base, node.checkpoint_id)
-            node = node._replace(parent_id=path_parent(node.parent_id, channels))
+    for *columns, parent_id, stored in _NODES.run(connection, of_thread=thread).fetchall():
+        base = decode_delta_base(stored, columns[1]) if stored else ()
+        node = Node._make([*columns, path_parent(parent_id, base), base])
         nodes[node.place] = node
     return nodes
 
@@ -126,7 +120,14 @@ def needed_bases(
     below = _below(nodes, doomed)
     if all(node.delta_channels == NO_NAMES for node in below):
         return []
-    stored = _read_stored(connection, below)
+    stored = {
+        (checkpoint_ns, name): {
+            one.name for one in decode_channels(state) if one.digest is not None
+        }
+        for checkpoint_ns, name, state in _STATES.run_listed(
+            connection, (node.number for node in below)
+        )
+    }
     staying: dict[str, set[str]] = defaultdict(set)
     for namespace, checkpoint_id in nodes.keys() - doomed:
         staying[namespace].add(checkpoint_id)
@@ -137,8 +138,8 @@ def needed_bases(
         node, names = asked.pop()
         if node.place not in stored:
             continue  # nothing is removed above it
-        own, base = stored[node.place]
-        names = names - walked[node.place] - own - {one.name for one in base if not one.ancestor_id}
+        begun = {one.name for one in node.delta_base if not one.ancestor_id}
+        names = names - walked[node.place] - stored[node.place] - begun
         walked[node.place] |= names
         if names and node.parent not in doomed:
             asked.append((nodes[node.parent], names))
@@ -153,7 +154,7 @@ def needed_bases(
                 for name, path in found.items()
                 if path.goes_on_at
             )
-    bases = (_new_base(nodes[place], stored[place][1], paths[place]) for place in sorted(paths))
+    bases = (_new_base(nodes[place], paths[place]) for place in sorted(paths))
     return [one for one in bases if one is not None]
 
 
@@ -171,28 +172,13 @@ def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
     return [nodes[place] for place in sorted(found - doomed)]
 
 
-def _read_stored(
-    connection: Connection, nodes: Sequence[Node]
-) -> dict[Place, tuple[set[str], tuple[DeltaChannel, ...]]]:
-    """Return the names of the channels that checkpoints store, and their bases."""
-    found: dict[Place, tuple[set[str], tuple[DeltaChannel, ...]]] = {}
-    rows = _STORED.run_listed(connection, (node.number for node in nodes))
-    for checkpoint_ns, checkpoint_id, state, base in rows:
-        names = {one.name for one in decode_channels(state) if one.digest is not None}
-        channels = decode_delta_base(base, checkpoint_id) if base else ()
-        found[(checkpoint_ns, checkpoint_id)] = (names, channels)
-    return found
-
-
-def _new_base(
-    node: Node, before: tuple[DeltaChannel, ...], paths: Mapping[str, DeltaPath]
-) -> NewBase | None:
+def _new_base(node: Node, paths: Mapping[str, DeltaPath]) -> NewBase | None:
     channels = rebuilt_from(paths)
     if not channels:
         return None
     rows = {one.number for path in paths.values() for one in path.newest_first}
     # What goes on above and was not followed is what no checkpoint that stays asks for.
-    ended = tuple(one for one in before if not one.ancestor_id and one.name not in paths)
+    ended = tuple(one for one in node.delta_base if not one.ancestor_id and one.name not in paths)
     return NewBase(node, ended + channels, tuple(sorted(row for row in rows if row is not None)))
 
 
