@@ -208,7 +208,7 @@ class Server:
     async def load(self, key: CheckpointKey) -> Checkpoint | None:
         """Load a checkpoint as the service does: evicted values come from the store."""
         found = await self.rows.load(TENANT, key, View.FULL)
-        return None if found is None else await self.completer.checkpoint(TENANT, found)
+        return None if found is None else await self.completer.checkpoint(found)
 
     async def supplied(self, call: Callable[[dict[bytes, Value]], Awaitable[T]]) -> T:
         """Make a call again with the values that it lacks, as the service does."""
@@ -217,7 +217,7 @@ class Server:
             try:
                 return await call(values)
             except ValuesEvicted as lack:
-                values |= await self.completer.values(TENANT, lack, values)
+                values |= await self.completer.values(lack, values)
 
     async def flushed(self) -> Refusal | None:
         """Certify everything; return what kept it from being certified."""

@@ -217,7 +217,7 @@ async def test_what_all_tenants_take_is_told_to_admin_only() -> None:
     status = ArchiveStatus(*[1] * len(fields(ArchiveStatus)))  # type: ignore[arg-type]
     status = replace(status, catalog=None, last_error="", first_holes=())
     admin: Any = SimpleNamespace(standing=AsyncMock(return_value=(status, 1, None)))
-    servicer = AdminServicer(admin, [])
+    servicer = AdminServicer(admin)
     for grant in (EVERYTHING, *LACKING):
         call = Call("/m", None, tenant=grant.tenant, scopes=grant.scopes)  # type: ignore[arg-type]
         told_all = int(Scope.ADMIN in grant.scopes)

@@ -26,16 +26,16 @@ def rebuilt(history: DeltaHistory) -> tuple[Value | None, list[Value], int]:
     seed: Value | None = None
     writes: list[Value] = []
     parts = 0
-    frames = list(history_frames(history))
+    frames: list[Any] = list(history_frames(history))
     while frames:
-        part = frames.pop(0).history
+        part = frames.pop(0)["history"]
         assert part.ByteSize() < LIMITS.max_message
         assert part.channel == "channel"
         assert not (parts and part.HasField("seed"))
         holders: list[Any] = [*([part.seed] if part.HasField("seed") else []), *part.writes]
         assembly = Assembly(1, [each.large for each in holders if each.HasField("large")])
         while not assembly.complete:
-            assembly.add(frames.pop(0).chunk)
+            assembly.add(frames.pop(0)["chunk"])
         received = iter(assembly.received)
         found = [
             next(received).value

@@ -106,6 +106,6 @@ async def test_a_change_is_made_again_until_it_has_every_value() -> None:
         return "done"
 
     commits = opened(archive)
-    assert await commits.run(TENANT, commits.supplied(TENANT, change)) == "done"
+    assert await commits.run(TENANT, commits.supplied(change)) == "done"
     assert tried == [set(), {b"a"}, {b"a", b"b"}]
     assert archive.changes == [0]

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from tests.kit.drafts import TENANT, digest, key, refused, value, write
+from tests.kit.drafts import digest, key, refused, value, write
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import (
     EVICTED,
@@ -100,16 +100,16 @@ def completer(blobs: Blobs) -> Completer:
 
 
 async def listed(blobs: Blobs, loaded: Sequence[Checkpoint]) -> list[Checkpoint]:
-    return [one async for one in completer(blobs).checkpoints(TENANT, loaded)]
+    return [one async for one in completer(blobs).checkpoints(loaded)]
 
 
 async def test_what_is_whole_needs_no_blob() -> None:
     checkpoints = [whole(number) for number in range(3)]
     blobs = Blobs([])
     assert await listed(blobs, checkpoints) == checkpoints
-    assert await completer(blobs).checkpoint(TENANT, checkpoints[0]) is checkpoints[0]
+    assert await completer(blobs).checkpoint(checkpoints[0]) is checkpoints[0]
     entry = Checkpoint(checkpoints[0].entry)
-    assert await completer(blobs).checkpoint(TENANT, entry) is entry
+    assert await completer(blobs).checkpoint(entry) is entry
     assert blobs.reads == 0
 
 
@@ -133,7 +133,7 @@ async def test_whoever_stops_listing_stops_the_reads() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
     loaded = [checkpoints[0], *(hollow(one) for one in checkpoints[1:])]
-    async with aclosing(completer(blobs).checkpoints(TENANT, loaded)) as listing:
+    async with aclosing(completer(blobs).checkpoints(loaded)) as listing:
         assert await anext(listing) == checkpoints[0]
         blobs.gate.clear()
         blobs.began.clear()
@@ -148,7 +148,7 @@ async def test_a_listing_ends_at_what_cannot_be_read() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
     blobs.broken = place(2)
-    listing = completer(blobs).checkpoints(TENANT, [hollow(one) for one in checkpoints])
+    listing = completer(blobs).checkpoints([hollow(one) for one in checkpoints])
     assert [await anext(listing), await anext(listing)] == checkpoints[:2]
     await refused(anext(listing), Reason.BLOB_NOT_FOUND)
     assert blobs.reading == 0
@@ -157,7 +157,7 @@ async def test_a_listing_ends_at_what_cannot_be_read() -> None:
 async def test_segments_that_lack_a_value_are_refused() -> None:
     other = replace(whole(2), entry=whole(1).entry)
     refusal = await refused(
-        completer(Blobs([other])).checkpoint(TENANT, hollow(whole(1))), Reason.BLOB_MALFORMED
+        completer(Blobs([other])).checkpoint(hollow(whole(1))), Reason.BLOB_MALFORMED
     )
     assert digest(b"1").hex() in refusal.message
 
@@ -174,20 +174,20 @@ async def test_histories_are_put_back_in_one_read() -> None:
 
     evicted = history([hollow(one) for one in checkpoints], sources=places)
     assert evicted_digests(hollow(checkpoints[0]))
-    assert await completer(blobs).histories(TENANT, [evicted, history(checkpoints)]) == (
+    assert await completer(blobs).histories([evicted, history(checkpoints)]) == (
         history(checkpoints),
         history(checkpoints),
     )
     assert blobs.reads == 1
     blobs.broken = place(7)
-    await refused(completer(blobs).histories(TENANT, [evicted]), Reason.BLOB_NOT_FOUND)
+    await refused(completer(blobs).histories([evicted]), Reason.BLOB_NOT_FOUND)
     lacking = history([hollow(one) for one in checkpoints], sources=places[:3])
     blobs.broken = None
-    await refused(completer(blobs).histories(TENANT, [lacking]), Reason.BLOB_MALFORMED)
+    await refused(completer(blobs).histories([lacking]), Reason.BLOB_MALFORMED)
 
 
 async def test_a_call_is_not_made_for_ever_for_what_is_not_there() -> None:
     lack = ValuesEvicted([digest(b"1")], [place(1)])
-    found = await completer(Blobs([whole(1)])).values(TENANT, lack, ())
+    found = await completer(Blobs([whole(1)])).values(lack, ())
     assert found == {digest(b"1"): value(b"1")}
-    await refused(completer(Blobs([whole(1)])).values(TENANT, lack, found), Reason.BLOB_MALFORMED)
+    await refused(completer(Blobs([whole(1)])).values(lack, found), Reason.BLOB_MALFORMED)

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from google.protobuf.message import Message
+
 from tuskpoint.v1 import value_pb2
 
 from ..domain.errors import Reason, Refusal, invalid_field
@@ -40,13 +42,15 @@ class Cutter:
             target.value.data = value.data
             self._left -= size
 
-    def chunks(self) -> Iterator[value_pb2.ValueChunk]:
-        """Yield the chunks of the announced values, in order."""
+    def frames(self, **first: Message) -> Iterator[dict[str, Message]]:
+        """Yield the frame of a message that is placed, and one for each chunk, in order."""
+        yield first
         for index, data in enumerate(self._large):
             view = memoryview(data)
             for offset in range(0, len(data), LIMITS.max_chunk):
                 piece = bytes(view[offset : offset + LIMITS.max_chunk])
-                yield value_pb2.ValueChunk(value_index=index, offset=offset, data=piece)
+                chunk = value_pb2.ValueChunk(value_index=index, offset=offset, data=piece)
+                yield {"chunk": chunk}
 
 
 def whole() -> Cutter:

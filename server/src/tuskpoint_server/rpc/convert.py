@@ -5,7 +5,7 @@ Requests must have passed `validation`. Digests of values are computed here, onc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -278,37 +278,27 @@ def location(stored: model.BlobLocation) -> checkpoint_pb2.BlobLocation:
 def _lineage(stored: model.Lineage) -> checkpoint_pb2.Lineage | None:
     if stored == model.NO_LINEAGE:
         return None
-    return checkpoint_pb2.Lineage(
-        forked_from=stored.forked_from,
-        rolled_back_from=stored.rolled_back_from,
-        adopted_from=stored.adopted_from,
-    )
+    return filled(checkpoint_pb2.Lineage(), stored)
 
 
-def history_frames(
-    history: model.DeltaHistory,
-) -> Iterator[checkpoint_service_pb2.GetDeltaHistoryResponse]:
+def history_frames(history: model.DeltaHistory) -> Iterator[Mapping[str, Message]]:
     """Yield the frames of one channel: its history in parts, each with its chunks.
 
     A part ends at 512 writes or 2 MiB of content; only the first has the seed. A channel
     without history has one empty part.
     """
-    frame = checkpoint_service_pb2.GetDeltaHistoryResponse
-    cutter = Cutter()
+    cutter, content = Cutter(), 0
     part = checkpoint_service_pb2.DeltaChannelHistory(channel=history.channel)
     if history.seed is not None:
         _fill_channel(part.seed, history.seed, cutter)
-    content = 0
     for write in history.writes:
         if len(part.writes) >= _HISTORY_WRITES or content >= INLINE_BUDGET:
-            yield frame(history=part)
-            yield from (frame(chunk=chunk) for chunk in cutter.chunks())
+            yield from cutter.frames(history=part)
             cutter, content = Cutter(), 0
             part = checkpoint_service_pb2.DeltaChannelHistory(channel=history.channel)
         _fill_write(part.writes.add(), write, cutter)
         content += len(write.value.data)
-    yield frame(history=part)
-    yield from (frame(chunk=chunk) for chunk in cutter.chunks())
+    yield from cutter.frames(history=part)
 
 
 def thread(stored: Thread, *more: object) -> thread_pb2.Thread:
@@ -351,13 +341,11 @@ def event(delivery: Delivery, cutter: Cutter) -> history_service_pb2.ThreadEvent
     """Return the message for an event on its way to a watcher."""
     told = delivery.event
     message = history_service_pb2.ThreadEvent(
-        kind=number(told.kind),
         cursor=delivery.cursor,
-        seq=told.seq,
-        incarnation=told.incarnation,
         deleted_checkpoints=told.deleted,
         time=timestamp(told.created_us),
     )
+    filled(message, told)
     if delivery.checkpoint is not None:
         message.checkpoint.CopyFrom(checkpoint_header(delivery.checkpoint, cutter))
     elif told.key.checkpoint_id:
@@ -370,16 +358,14 @@ def manifest_response(page: ManifestPage) -> thread_service_pb2.GetManifestRespo
     manifest, catalog = page.manifest, page.catalog
     if manifest is None or catalog is None:
         return thread_service_pb2.GetManifestResponse(incarnation=page.incarnation)
-    return thread_service_pb2.GetManifestResponse(
-        incarnation=page.incarnation,
+    message = thread_service_pb2.GetManifestResponse(
         next_page_token=page.next_token,
-        generation=manifest.generation,
-        seq=manifest.seq,
         catalog=location(catalog.location),
         certify_time=timestamp(catalog.certified_us),
         manifest=location(page.stored) if page.stored is not None else None,
         entries=[_manifest_entry(manifest, entry) for _, entry in page.entries],
     )
+    return filled(message, manifest)
 
 
 def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.ManifestEntry:
@@ -388,19 +374,15 @@ def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.Ma
         return location(manifest.location(sha256) or model.BlobLocation(sha256, 0))
 
     record = entry.record
-    return manifest_pb2.ManifestEntry(
-        checkpoint_ns=record.checkpoint_ns,
-        checkpoint_id=record.checkpoint_id,
+    message = manifest_pb2.ManifestEntry(
         parent_checkpoint_id=record.parent_id,
-        seq=max(record.seq, *(writes.seq for writes in entry.writes), 0),
         segment=segment(record.segment),
-        state_sha256=record.state_sha256,
         writes=[segment(writes.segment) for writes in entry.writes],
-        summary=record.summary,
-        label=record.label,
-        create_time=timestamp(record.created_us),
         lineage=_lineage(record.lineage),
     )
+    filled(message, record)
+    message.seq = max(record.seq, *(writes.seq for writes in entry.writes), 0)
+    return message
 
 
 def verification_frame(
@@ -411,11 +393,9 @@ def verification_frame(
         verdict = thread_service_pb2.CheckpointVerdict(
             ref=ref(found.key),
             verdict=number(found.kind),
-            actual_sha256=found.actual_sha256,
-            detail=found.detail,
             location=location(found.location) if found.location is not None else None,
         )
-        return thread_service_pb2.VerifyThreadResponse(verdict=verdict)
+        return thread_service_pb2.VerifyThreadResponse(verdict=filled(verdict, found))
     total = thread_service_pb2.VerificationTotal(
         ok=found.ok,
         passed=found.counts[VerdictKind.PASS],

@@ -7,7 +7,7 @@ their fields.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -42,6 +42,7 @@ from ..service.handoffs import Handoffs
 from ..service.searching import Search
 from ..service.threads import Snapshots, Threads
 from . import convert
+from .authentication import POLICY
 from .calls import Call, endless
 from .chunks import Cutter, whole
 from .save_stream import SaveStream, save_fields
@@ -54,9 +55,7 @@ Frames = AsyncIterator[Fields]
 
 def _frames(loaded: Checkpoint) -> Iterator[Fields]:
     cutter = Cutter()
-    yield {"checkpoint": convert.checkpoint_header(loaded, cutter)}
-    for chunk in cutter.chunks():
-        yield {"chunk": chunk}
+    return cutter.frames(checkpoint=convert.checkpoint_header(loaded, cutter))
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +107,7 @@ class CheckpointServicer:
             for frame in _frames(loaded):
                 yield frame
 
-    async def GetDeltaHistory(
-        self, request: saves_pb.GetDeltaHistoryRequest, call: Call
-    ) -> AsyncIterator[saves_pb.GetDeltaHistoryResponse]:
+    async def GetDeltaHistory(self, request: saves_pb.GetDeltaHistoryRequest, call: Call) -> Frames:
         key = convert.key(request.ref)
         for history in await self._checkpoints.delta_history(call.tenant, key, request.channels):
             for frame in convert.history_frames(history):
@@ -196,14 +193,8 @@ class ThreadServicer:
         before, after = convert.key(getattr(request, "from")), convert.key(request.to)
         found = await self._checkpoints.diff(call.tenant, before, after, request.max_changes)
         changes = [
-            thread_pb.Change(
-                kind=convert.number(change.kind),
-                channel=change.channel,
-                path=change.path,
-                from_json=change.before,
-                to_json=change.after,
-            )
-            for change in found.changes
+            convert.filled(thread_pb.Change(from_json=one.before, to_json=one.after), one)
+            for one in found.changes
         ]
         return {"changes": changes, "truncated": found.truncated}
 
@@ -255,9 +246,8 @@ class HistoryServicer:
         async with aclosing(deliveries) as coming:
             async for delivery in coming:
                 cutter = Cutter()
-                yield {"event": convert.event(delivery, cutter)}
-                for chunk in cutter.chunks():
-                    yield {"chunk": chunk}
+                for frame in cutter.frames(event=convert.event(delivery, cutter)):
+                    yield frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,10 +373,9 @@ class SnapshotServicer:
 
 @dataclass(frozen=True, slots=True)
 class AdminServicer:
-    """Tells what the server is, the names of the methods that are built, and how it stands."""
+    """`AdminService`: tells what the server is and how it stands."""
 
     _admin: Admin
-    _methods: Sequence[str]
 
     async def GetServerInfo(
         self, request: admin_pb.GetServerInfoRequest, call: Call
@@ -400,7 +389,7 @@ class AdminServicer:
         modes = [search_pb.SearchMode.Name(mode) for mode in self._admin.search_modes]
         message = admin_pb.GetServerInfoResponse(
             limits=limits,
-            methods=self._methods,
+            methods=[method.removeprefix("/") for method in POLICY],
             start_time=convert.timestamp(self._admin.started_us),
             search_modes=modes,
         )
@@ -454,7 +443,6 @@ def services(
     admin: Admin,
 ) -> list[tuple[ServiceDescriptor, object]]:
     """Return every service of the contract with its servicer."""
-    methods: list[str] = []
     built: list[tuple[Any, object]] = [
         (saves_pb, CheckpointServicer(checkpoints)),
         (thread_pb, ThreadServicer(threads, checkpoints)),
@@ -462,17 +450,10 @@ def services(
         (handoff_pb, HandoffServicer(handoffs)),
         (search_pb, SearchServicer(search)),
         (snap_pb, SnapshotServicer(snapshots)),
-        (admin_pb, AdminServicer(admin, methods)),
+        (admin_pb, AdminServicer(admin)),
     ]
-    contract: list[tuple[ServiceDescriptor, object]] = [
+    return [
         (service, servicer)
         for file, servicer in built
         for service in file.DESCRIPTOR.services_by_name.values()
     ]
-    methods += [
-        f"{service.full_name}/{method.name}"
-        for service, servicer in contract
-        for method in service.methods
-        if hasattr(servicer, method.name)
-    ]
-    return contract

@@ -106,7 +106,7 @@ class Checkpoints:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
             return await self._completer.from_blob(tenant, loaded.entry, view)
-        whole = await self._completer.checkpoint(tenant, loaded)
+        whole = await self._completer.checkpoint(loaded)
         return await self._completer.shown(tenant, whole, view)
 
     def list(
@@ -120,7 +120,7 @@ class Checkpoints:
     ) -> tuple[DeltaHistory, ...]:
         """Return what rebuilds each of these channels, in the order asked."""
         found = await self._journal.delta_history(tenant, key, channels)
-        return await self._completer.histories(tenant, found)
+        return await self._completer.histories(found)
 
     async def diff(
         self, tenant: str, before: CheckpointKey, after: CheckpointKey, max_changes: int
@@ -267,7 +267,7 @@ class History:
         # One of a later incarnation has the same name and is another.
         if loaded is None or loaded.entry.incarnation != event.incarnation:
             return Delivery(event, cursor)
-        whole = await self._completer.checkpoint(tenant, loaded)
+        whole = await self._completer.checkpoint(loaded)
         return Delivery(event, cursor, await self._completer.shown(tenant, whole, view))
 
     def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:

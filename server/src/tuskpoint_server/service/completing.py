@@ -66,7 +66,7 @@ class Completer:
     _journal: Checkpoints
     _archive: Archive
 
-    async def checkpoint(self, tenant: str, loaded: Checkpoint) -> Checkpoint:
+    async def checkpoint(self, loaded: Checkpoint) -> Checkpoint:
         """Return a checkpoint with all its values."""
         evicted = evicted_digests(loaded)
         if not evicted:
@@ -100,7 +100,7 @@ class Completer:
                 for one in page.checkpoints:
                     yield await self.from_blob(tenant, one.entry, view)
             else:
-                async with aclosing(self.checkpoints(tenant, page.checkpoints)) as whole:
+                async with aclosing(self.checkpoints(page.checkpoints)) as whole:
                     async for one in whole:
                         yield await self.shown(tenant, one, view)
             if page.next is None:
@@ -108,9 +108,7 @@ class Completer:
             after = page.next
             limit = None if limit is None else limit - len(page.checkpoints)
 
-    async def checkpoints(
-        self, tenant: str, loaded: Sequence[Checkpoint]
-    ) -> AsyncGenerator[Checkpoint, None]:
+    async def checkpoints(self, loaded: Sequence[Checkpoint]) -> AsyncGenerator[Checkpoint, None]:
         """Yield checkpoints with all their values, in order, reading some ahead."""
         ahead: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
         left, size = deque(loaded), 0
@@ -119,7 +117,7 @@ class Completer:
                 while left and len(ahead) < READS_AT_ONCE and size < BYTES_AHEAD:
                     one = left.popleft()
                     if evicted_digests(one):
-                        task = asyncio.create_task(self.checkpoint(tenant, one))
+                        task = asyncio.create_task(self.checkpoint(one))
                         ahead.append((task, _weight(one)))
                     else:
                         ahead.append((one, 0))
@@ -162,11 +160,9 @@ class Completer:
         if not missing:
             return ()
         found = await self._journal.delta_history(tenant, loaded.entry.key, missing)
-        return await self.histories(tenant, found)
+        return await self.histories(found)
 
-    async def histories(
-        self, tenant: str, histories: Sequence[DeltaHistory]
-    ) -> tuple[DeltaHistory, ...]:
+    async def histories(self, histories: Sequence[DeltaHistory]) -> tuple[DeltaHistory, ...]:
         """Return histories with all their values."""
         sources = tuple(dict.fromkeys(place for one in histories for place in one.sources))
         if not sources:
@@ -179,9 +175,7 @@ class Completer:
         except LookupError as error:
             raise _malformed(sources, error) from None
 
-    async def values(
-        self, tenant: str, lack: ValuesEvicted, known: Collection[bytes]
-    ) -> dict[bytes, Value]:
+    async def values(self, lack: ValuesEvicted, known: Collection[bytes]) -> dict[bytes, Value]:
         """Return the evicted values that a call lacks, by digest, beyond those known before."""
         found = await self._archive.read_values(lack.places, lack.digests)
         if not found.keys() - known:
@@ -254,16 +248,14 @@ class Commits:
         elif wanted is Durability.CERTIFIED:
             await self._archive.certify_all(tenant, concerns)
 
-    async def supplied(
-        self, tenant: str, call: Callable[[Supplied], Awaitable[ResultT]]
-    ) -> ResultT:
+    async def supplied(self, call: Callable[[Supplied], Awaitable[ResultT]]) -> ResultT:
         """Return the result of a call, made again until it has the evicted values it needs."""
         supplied: dict[bytes, Value] = {}
         while True:
             try:
                 return await call(supplied)
             except ValuesEvicted as lack:
-                supplied |= await self._completer.values(tenant, lack, supplied)
+                supplied |= await self._completer.values(lack, supplied)
 
     async def drain(self) -> None:
         """Wait until no change is running."""

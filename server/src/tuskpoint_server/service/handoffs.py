@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -79,9 +78,7 @@ class Handoffs:
         if unchanged is not None:
             location, content_seq = unchanged
         else:
-            closure = await self._commits.supplied(
-                tenant, partial(self._lineage.closure, tenant, key)
-            )
+            closure = await self._commits.supplied(partial(self._lineage.closure, tenant, key))
             if closure is None:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
             bundle = await self._store.store_bundle(tenant, closure)
@@ -121,19 +118,27 @@ class Handoffs:
             yield await self._adopted(tenant, saved, wanted)
             return
         self._archive.backlog(tenant).admit()
-        data = b""
+        counts: asyncio.Queue[int | None] = asyncio.Queue()
         location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id)
-        async with aclosing(self._fetched(location)) as arriving:
-            async for arrived in arriving:
-                if isinstance(arrived, int):
-                    yield Step(Stage.FETCHING, arrived)
-                else:
-                    data = arrived
+        fetch = asyncio.create_task(self._store.fetch(location, counts.put_nowait))
+        fetch.add_done_callback(lambda _: counts.put_nowait(None))
+        try:
+            yield Step(Stage.FETCHING, told := 0)
+            while (count := await counts.get()) is not None:
+                # A read that begins anew is told of once it is further than the one before.
+                if count >= told + TOLD_EVERY_BYTES:
+                    yield Step(Stage.FETCHING, told := count)
+            data = await fetch
+        except Refusal as refusal:
+            raise _explained(refusal, location.blob_id, self._store.backend) from refusal
+        finally:
+            fetch.cancel()
+            await asyncio.gather(fetch, return_exceptions=True)
         size = len(data)
         yield Step(Stage.FETCHED, size)
         yield Step(Stage.VERIFIED, size)
         closure = await self._store.open(data, descriptor.blob_id)
-        del data, arrived  # of a large bundle there is enough in memory
+        del data, fetch  # of a large bundle there is enough in memory
         for field in ("thread_id", "checkpoint_id"):
             claimed, found = getattr(descriptor, field), getattr(closure.key, field)
             if claimed != found:
@@ -151,31 +156,6 @@ class Handoffs:
         certified = loaded is not None and loaded.entry.certified
         blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""
         return Step(Stage.ADOPTED, size, saved.key, blob_id)
-
-    async def _fetched(self, location: model.BlobLocation) -> AsyncGenerator[int | bytes, None]:
-        """Yield the numbers of bytes of a bundle that have arrived, from 0 on, then the bundle."""
-        counts: asyncio.Queue[int | None] = asyncio.Queue()
-        told = 0
-
-        def note(count: int) -> None:
-            nonlocal told
-            # A read that begins anew is told of once it is further than the one before.
-            if count >= told + TOLD_EVERY_BYTES:
-                told = count
-                counts.put_nowait(count)
-
-        task = asyncio.create_task(self._store.fetch(location, note))
-        task.add_done_callback(lambda _: counts.put_nowait(None))
-        try:
-            yield 0
-            while (count := await counts.get()) is not None:
-                yield count
-            yield await task
-        except Refusal as refusal:
-            raise _explained(refusal, location.blob_id, self._store.backend) from refusal
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
 
 def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:

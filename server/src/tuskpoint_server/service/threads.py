@@ -176,7 +176,7 @@ class Threads:
     ) -> int:
         """Copy a thread; return the number of checkpoints copied."""
         copy = partial(self._lineage.copy_thread, tenant, source, target, request_id)
-        copied = await self._commits.run(tenant, self._commits.supplied(tenant, copy))
+        copied = await self._commits.run(tenant, self._commits.supplied(copy))
         self._journal.keyframes.share(tenant, source, target)
         await self._commits.reach(tenant, wanted, copied, {target}.__contains__)
         return copied
@@ -187,7 +187,7 @@ class Threads:
         """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest."""
         self._archive.backlog(tenant).admit()
         fork = partial(self._lineage.fork, tenant, key, target, request_id)
-        saved = await self._commits.run(tenant, self._commits.supplied(tenant, fork))
+        saved = await self._commits.run(tenant, self._commits.supplied(fork))
         self._journal.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
         await self._commits.reach(tenant, wanted, saved)
         return saved.key
@@ -203,7 +203,7 @@ class Threads:
         """Append a checkpoint that has the state of an earlier one."""
         self._archive.backlog(tenant).admit()
         rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
-        change = self._commits.supplied(tenant, rollback)
+        change = self._commits.supplied(rollback)
         return (await self._commits.run(tenant, change, wanted)).key
 
     async def prune(
@@ -266,7 +266,7 @@ class Snapshots:
         """Capture the heads of threads at one instant."""
         self._archive.backlog(tenant).admit()
         create = partial(self._journal.create_snapshot, tenant, draft, request_id)
-        created = await self._commits.run(tenant, self._commits.supplied(tenant, create))
+        created = await self._commits.run(tenant, self._commits.supplied(create))
         await self._commits.reach(tenant, wanted, created, _threads_of(created.snapshot_id))
         return created
 
@@ -277,7 +277,7 @@ class Snapshots:
         self._archive.backlog(tenant).admit()
         asked: dict[str, Any] = {"rollback": rollback, "request_id": request_id}
         restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **asked)
-        saved = await self._commits.run(tenant, self._commits.supplied(tenant, restore))
+        saved = await self._commits.run(tenant, self._commits.supplied(restore))
         restored = tuple(one.key for one in saved)
         targets = {key.thread_id for key in restored}
         await self._commits.reach(tenant, wanted, restored, targets.__contains__)
