@@ -13,7 +13,8 @@ from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Value
 from tuskpoint_server.domain.values import value_digest
-from tuskpoint_server.rpc.chunks import INLINE_BUDGET, INLINE_VALUE, Assembly, Cutter, whole
+from tuskpoint_server.rpc.convert import INLINE_BUDGET, INLINE_VALUE, Cutter, whole
+from tuskpoint_server.rpc.save_stream import Assembly
 
 sizes = st.lists(
     st.one_of(

@@ -25,7 +25,7 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.domain.state import decode_state, encode_state
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.rpc import convert, validation
-from tuskpoint_server.rpc.chunks import Cutter, Received, whole
+from tuskpoint_server.rpc.convert import Cutter, Received, whole
 from tuskpoint_server.service.completing import content_bytes
 
 names = st.text(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Channel, DeltaHistory, Value, Write
 from tuskpoint_server.domain.values import value_digest
-from tuskpoint_server.rpc.chunks import INLINE_VALUE, Assembly
-from tuskpoint_server.rpc.convert import history_frames
+from tuskpoint_server.rpc.convert import INLINE_VALUE, history_frames
+from tuskpoint_server.rpc.save_stream import Assembly
 
 SIZES = st.sampled_from([0, 1, 10_000, INLINE_VALUE, INLINE_VALUE + 1, LIMITS.max_chunk + 1])
 

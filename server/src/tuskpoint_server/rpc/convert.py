@@ -1,4 +1,4 @@
-"""Messages of the contract to the domain's words, and back.
+"""Messages of the contract to the domain's words, and back, large values cut into chunks.
 
 Requests must have passed `validation`. Digests of values are computed here, once.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
@@ -26,18 +26,15 @@ from tuskpoint.v1 import (
 from ..domain import model
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.manifests import Manifest, ManifestEntry
-from ..domain.limits import LIMITS
+from ..domain.limits import KIB, LIMITS, MIB
 from ..domain.lineage import LineageStep
-from ..domain.search import (
-    pack_vector,
-)
+from ..domain.search import pack_vector
 from ..domain.snapshots import Snapshot
 from ..domain.state import decode_version, encode_version, parse_metadata, parse_object
 from ..domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
 from ..domain.values import value_digest
 from ..service.checkpoints import Delivery
 from ..service.threads import ManifestPage
-from .chunks import INLINE_BUDGET, Cutter, Received
 from .validation import limit_exceeded
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -52,6 +49,11 @@ SPECIAL_CHANNELS = {
 
 MAX_HEADS = 1000  # most namespace heads in a `Thread` message
 
+INLINE_VALUE = 256 * KIB  # largest value, in bytes, that a stream's message carries itself
+
+INLINE_BUDGET = 2 * MIB
+"""Bytes of values that a stream's message carries itself; the rest follows in chunks."""
+
 _HISTORY_WRITES = 512
 _FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
 
@@ -59,6 +61,13 @@ _FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
 def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
     """Return the identity in a reference."""
     return model.CheckpointKey(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
+
+
+class Received(NamedTuple):
+    """A value that came in chunks, and its digest (`domain.values.value_digest`)."""
+
+    value: model.Value
+    digest: bytes
 
 
 def announced(
@@ -191,6 +200,44 @@ def filled(message: MessageT, *sources: object) -> MessageT:
             elif field.message_type is None and not field.is_repeated and hasattr(source, name):
                 setattr(message, name, getattr(source, name))
     return message
+
+
+class Cutter:
+    """Places the values of one outgoing message: inline, or announced and cut."""
+
+    def __init__(
+        self, inline_value: int = INLINE_VALUE, inline_budget: int = INLINE_BUDGET
+    ) -> None:
+        self._inline_value = inline_value
+        self._left = inline_budget
+        self._large: list[bytes] = []
+
+    def place(self, target: value_pb2.Channel | value_pb2.PendingWrite, value: model.Value) -> None:
+        """Put a value into a message, or announce it there."""
+        size = len(value.data)
+        if size > self._inline_value or size > self._left:
+            target.large.type = value.type
+            target.large.size_bytes = size
+            self._large.append(value.data)
+        else:
+            target.value.type = value.type
+            target.value.data = value.data
+            self._left -= size
+
+    def frames(self, **first: Message) -> Iterator[dict[str, Message]]:
+        """Yield the frame of a message that is placed, and one for each chunk, in order."""
+        yield first
+        for index, data in enumerate(self._large):
+            view = memoryview(data)
+            for offset in range(0, len(data), LIMITS.max_chunk):
+                piece = bytes(view[offset : offset + LIMITS.max_chunk])
+                chunk = value_pb2.ValueChunk(value_index=index, offset=offset, data=piece)
+                yield {"chunk": chunk}
+
+
+def whole() -> Cutter:
+    """Return a cutter that leaves every value inline, for unary answers."""
+    return Cutter(LIMITS.max_value, LIMITS.max_checkpoint)
 
 
 def ref(checkpoint_key: model.CheckpointKey) -> checkpoint_pb2.CheckpointRef:

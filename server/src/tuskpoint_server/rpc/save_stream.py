@@ -11,19 +11,19 @@ A client that goes away ends the stream; saves that were complete go on to the j
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+import hashlib
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint.v1 import errors_pb2
+from tuskpoint.v1 import errors_pb2, value_pb2
 
 from ..domain.errors import Reason, Refusal, invalid_field
-from ..domain.limits import MIB
-from ..domain.model import Durability
+from ..domain.limits import LIMITS, MIB
+from ..domain.model import Durability, Value
 from ..service.checkpoints import Checkpoints, SaveOutcome
 from . import convert
 from .calls import Call
-from .chunks import Assembly
 from .errors import incident, to_call_error
 from .validation import check
 
@@ -31,6 +31,75 @@ MAX_UNANSWERED = 256  # saves that may wait for their last answer before reading
 
 MAX_UNCOMMITTED_BYTES = 64 * MIB
 """Bytes of saves that may wait for the journal before reading pauses."""
+
+
+class Assembly:
+    """Puts the announced values of one save together, into `received`.
+
+    Chunks must come in order and without gaps; sizes are those announced, which were
+    checked against the limits before. Of a save that was `refused` chunks are checked and dropped.
+    """
+
+    def __init__(
+        self, save_id: int, announced: Sequence[value_pb2.LargeValue], *, refused: bool = False
+    ) -> None:
+        self.save_id = save_id
+        self.refused = refused
+        self.received: list[convert.Received] = []
+        self._announced = announced
+        self._begin()
+
+    @property
+    def complete(self) -> bool:
+        return not self.refused and len(self.received) == len(self._announced)
+
+    def add(self, chunk: value_pb2.ValueChunk) -> None:
+        """Take the next chunk."""
+        if not 1 <= len(chunk.data) <= LIMITS.max_chunk:
+            raise invalid_field("chunk.data", f"must be 1 to {LIMITS.max_chunk} bytes")
+        if self.refused:
+            return
+        if self.complete:
+            raise invalid_field("chunk", f"save {self.save_id} waits for no chunks")
+        index = len(self.received)
+        if chunk.value_index != index or chunk.offset != self._offset:
+            raise Refusal(
+                Reason.CHUNK_OUT_OF_ORDER,
+                save_id=self.save_id,
+                expected_value=index,
+                expected_offset=self._offset,
+                value=chunk.value_index,
+                offset=chunk.offset,
+            )
+        size = self._announced[index].size_bytes
+        if len(chunk.data) > size - self._offset:
+            raise invalid_field(
+                "chunk.data",
+                f"value {index} of save {self.save_id} was announced with "
+                f"{size} bytes; {size - self._offset} of them are left",
+            )
+        self._pieces.append(chunk.data)
+        self._hash.update(chunk.data)
+        self._offset += len(chunk.data)
+        if self._offset == size:
+            self._finish()
+
+    def _begin(self) -> None:
+        """Begin the next value that has bytes; empty values have no chunks."""
+        self._offset = 0
+        self._pieces: list[bytes] = []
+        if len(self.received) < len(self._announced):
+            announced = self._announced[len(self.received)]
+            self._hash = hashlib.sha256(announced.type.encode() + b"\0")
+            if not announced.size_bytes:
+                self._finish()
+
+    def _finish(self) -> None:
+        kind = self._announced[len(self.received)].type
+        self.received.append(
+            convert.Received(Value(kind, b"".join(self._pieces)), self._hash.digest())
+        )
+        self._begin()
 
 
 class SaveStream:

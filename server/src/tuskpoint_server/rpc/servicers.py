@@ -44,7 +44,6 @@ from ..service.threads import Snapshots, Threads
 from . import convert
 from .authentication import POLICY
 from .calls import Call, endless
-from .chunks import Cutter, whole
 from .save_stream import SaveStream, save_fields
 
 PROGRESS_SECONDS = 15.0  # longest silence of a watch that does not say
@@ -54,7 +53,7 @@ Frames = AsyncIterator[Fields]
 
 
 def _frames(loaded: Checkpoint) -> Iterator[Fields]:
-    cutter = Cutter()
+    cutter = convert.Cutter()
     return cutter.frames(checkpoint=convert.checkpoint_header(loaded, cutter))
 
 
@@ -89,7 +88,7 @@ class CheckpointServicer:
     async def GetCheckpoint(self, request: saves_pb.GetCheckpointRequest, call: Call) -> Fields:
         size = content_bytes(loaded := await self._load(request, call))
         if size <= LIMITS.max_unary:
-            message = convert.checkpoint(loaded, whole())
+            message = convert.checkpoint(loaded, convert.whole())
             size = message.ByteSize()
         if size > LIMITS.max_unary:
             raise Refusal(Reason.CHECKPOINT_TOO_LARGE, size_bytes=size, maximum=LIMITS.max_unary)
@@ -245,7 +244,7 @@ class HistoryServicer:
         )
         async with aclosing(deliveries) as coming:
             async for delivery in coming:
-                cutter = Cutter()
+                cutter = convert.Cutter()
                 for frame in cutter.frames(event=convert.event(delivery, cutter)):
                     yield frame
 

@@ -128,22 +128,7 @@ _UNNAMED = frozenset(
 )
 """Fields that may leave it open which thread is meant."""
 
-_TEXTS: Mapping[str, int] = {
-    "agent_id": LIMITS.max_agent_id,
-    "before": LIMITS.max_checkpoint_id,
-    "checkpoint_id": LIMITS.max_checkpoint_id,
-    "checkpoint_ns": LIMITS.max_checkpoint_ns,
-    "expected_head": LIMITS.max_checkpoint_id,
-    "from_checkpoint_id": LIMITS.max_checkpoint_id,
-    "hostname": LIMITS.max_hostname,
-    "label": LIMITS.max_label,
-    "request_id": LIMITS.max_request_id,
-    "session_id": LIMITS.max_session_id,
-    "snapshot_id": LIMITS.max_checkpoint_id,
-    "to_agent": LIMITS.max_agent_id,
-    "to_checkpoint_id": LIMITS.max_checkpoint_id,
-    "working_directory": LIMITS.max_working_directory,
-}
+_CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id"}  # besides what says so
 _ENUMS_REQUIRED = {("PruneThreadsRequest", "strategy"), ("RestoreSnapshotRequest", "mode")}
 _DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": Source.ANY}
 """What a request that does not say asks for."""
@@ -179,12 +164,19 @@ def _check_of(field: Any) -> Check | None:
                 checks.thread(name, getattr(request, name), required=named)
 
         return thread
-    if name in _TEXTS:
-        maximum, needed = _TEXTS[name], name == "snapshot_id"
+    if field.type == field.TYPE_STRING and (maximum := _longest(name)) is not None:
+        needed = name == "snapshot_id"
         return lambda checks, request: checks.text(
             name, getattr(request, name), maximum, required=needed
         )
     return None
+
+
+def _longest(name: str) -> int | None:
+    """Return the most bytes of the text in a field of this name; `None` if it has no limit."""
+    if name in _CHECKPOINT_IDS or name.endswith("checkpoint_id"):
+        return LIMITS.max_checkpoint_id
+    return LIMITS.max_agent_id if name == "to_agent" else getattr(LIMITS, f"max_{name}", None)
 
 
 def _enum(kind: str, field: Any) -> Check:
