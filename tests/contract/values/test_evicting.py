@@ -359,8 +359,8 @@ async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None
     async def refer() -> None:
         await home.save("c", (by_digest("x", b"1"),), parent="b")
 
-    # Opened, threads, what one keeps, writes, values, watermark, segments: then it evicts.
-    gone = await during(home, *[nothing] * 6, refer)
+    # Opened, threads, a look at one, values, segments: then it evicts.
+    gone = await during(home, *[nothing] * 5, refer)
     assert gone == Taken(1, 0, 1)
     assert await home.here("c") == {"x"}
 
@@ -373,7 +373,7 @@ async def test_what_is_labelled_meanwhile_stays_for_the_next_flush(home: Home) -
     async def label() -> None:
         await home.checkpoints.set_label(TENANT, key("a"), "milestone")
 
-    assert await during(home, *[nothing] * 6, label) == Taken()
+    assert await during(home, *[nothing] * 5, label) == Taken()
     assert await home.here("a") == {"x"}
 
 
@@ -386,7 +386,7 @@ async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) ->
         await home.save("c", {"x": BASE + b"1"}, parent="b")
 
     home.checkpoints.keyframes.prepare(TENANT, "t", "", "x", BASE, digest(BASE))
-    assert await during(home, *[nothing] * 6, save) == Taken()
+    assert await during(home, *[nothing] * 5, save) == Taken()
     await home.check_groups()
     assert await home.data("c") == {"x": BASE + b"1"}
 
@@ -402,7 +402,7 @@ async def test_a_value_whose_segment_goes_meanwhile_stays_with_its_keyframe(home
     async def collect() -> None:
         await change(home, delete(members).where(members.c.sha256 == last))
 
-    assert await during(home, *[nothing] * 6, collect) == Taken()
+    assert await during(home, *[nothing] * 5, collect) == Taken()
     assert await home.data("a") == {"x": BASE}
     assert await home.data("b") == {"x": BASE + b"1"}
 
@@ -416,7 +416,7 @@ async def test_a_write_that_is_replaced_meanwhile_stays(home: Home) -> None:
         late = write("x", b"two", idx=-1)
         await home.checkpoints.save_writes(TENANT, key("a"), (late,))
 
-    assert (await during(home, *[nothing] * 4, replace)).writes == 0
+    assert (await during(home, *[nothing] * 3, replace)).writes == 0
     assert await written(home, "a") == [value(b"two")]
 
 

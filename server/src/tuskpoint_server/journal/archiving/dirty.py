@@ -7,6 +7,7 @@ are: one that was changed again above it is in it as it is now, and in the next 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -167,12 +168,7 @@ class DirtyPlace:
 
 
 CHECKPOINT_COLUMNS = tuple(
-    checkpoints.c[name]
-    for name in (
-        *("checkpoint_ns", "checkpoint_id", "seq", "parent_id", "state", "metadata", "created_us"),
-        *("label", "summary", "delta_base", "forked_from", "rolled_back_from", "adopted_from"),
-        "held",
-    )
+    checkpoints.c[name] for name in (*SegmentCheckpoint._fields[:-1], *Lineage.__slots__, "held")
 )
 WRITE_COLUMNS = tuple(writes.c[name] for name in SegmentWrite._fields)
 
@@ -310,39 +306,33 @@ def collect(
     """
     found = Collected(status.catalog(connection, tenant))
     lost = holes.lost(connection, tenant)
-    unstored: dict[int, list[Hole]] = {}
-    for hole in holes.unstored(connection, tenant):
-        unstored.setdefault(hole.thread, []).append(hole)
+    unstored = holes.unstored(connection, tenant)
+    apart: dict[int, set[Place]] = defaultdict(set)
+    for hole in unstored:
+        apart[hole.thread].add(hole.place)
     alone: list[DirtyRange | None] = []
-
-    def fill(thread: DirtyThread, some: Sequence[Hole]) -> None:
-        for hole in some:
-            one = read_alone(connection, tenant, thread, hole.place, hole)
-            alone.append(one)
-            if one is None:
-                found.filled.append(hole.number)
-
+    changed: dict[int, DirtyThread] = {}
     left = bounds
     waiting = _THREADS.run(connection, of_tenant=tenant, most=bounds.threads + 1).fetchall()
     for number, thread in enumerate(map(DirtyThread._make, waiting)):
         if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
             found.complete = False
             break
-        fills = unstored.pop(thread.number, [])
-        apart = {hole.place for hole in fills}
-        one = read_range(connection, tenant, thread, left, apart, lost)
+        changed[thread.number] = thread
+        one = read_range(connection, tenant, thread, left, apart[thread.number], lost)
         found.ranges.append(one)
         found.complete = found.complete and one.through == thread.seq
         taken = (left.checkpoints - len(one.places), left.size_bytes - one.size_bytes)
         left = Bounds(left.threads, *taken)
-        fill(thread, fills)
         if lone is None or thread.number in lone:
             alone += _separate(connection, tenant, one)
-    for number, fills in unstored.items():  # of threads in which nothing else changed
-        due = [hole for hole in fills if hole.retry_us <= due_us]
-        row = _THREAD.run(connection, of_number=number).fetchone() if due else None
-        if row is not None:
-            fill(DirtyThread(*row), due)
+    for hole in unstored:
+        known = changed.get(hole.thread)
+        if known is None and hole.retry_us <= due_us:  # nothing else changed in its thread
+            known = DirtyThread(*_THREAD.run(connection, of_number=hole.thread).fetchall()[0])
+        if known is not None:
+            alone.append(read_alone(connection, tenant, known, hole.place, hole))
+            found.filled += [hole.number] if alone[-1] is None else []
     found.ranges += [one for one in alone if one is not None]
     for one in found.ranges:
         for dirty in one.places:

@@ -14,7 +14,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -49,16 +48,6 @@ class EvictionSettings:
     journal_bytes: int = 1024 * MIB
     interval_s: float = 30.0
     grace_s: float = 60.0  # age below which a change keeps its values
-
-
-class _Kept(NamedTuple):
-    """What a thread keeps."""
-
-    thread: int
-    tenant: str
-    through: int  # changes up to this one may be given up
-    places: set[tuple[str, str]]  # checkpoints with all of them
-    digests: set[bytes]  # the values that these name
 
 
 _THROUGH: sa.BindParameter[int] = sa.bindparam("through")
@@ -225,68 +214,62 @@ async def evict_family(
     """Give up what a family can spare, not changed since `before_us`, oldest first."""
     gone = Taken()
     async with passes.opened(database, family) as one:
-        kept = [
-            await database.query(partial(_kept, thread=thread, before_us=before_us))
-            for thread in await database.query(partial(threads_of, family=family))
-        ]
-        for thread in kept:
-            if gone.size_bytes < wanted_bytes:
-                stored = await database.query(partial(_stored_writes, thread=thread))
-                for doomed in batches(stored, wanted_bytes - gone.size_bytes):
-                    gone += await database.transact(partial(_evict_writes, chosen=doomed))
-        if gone.size_bytes < wanted_bytes:
-            tenant = kept[0].tenant if kept else ""
-            needed = set[bytes]().union(*(thread.digests for thread in kept))
-            free = await unneeded(database, one, needed)
-            by_thread: dict[int, list[ValueRow]] = defaultdict(list)
-            for value in free:
-                if value.size:
-                    by_thread[value.thread].append(value)
-            held: dict[bytes, bytes] = {}  # by digest the segments that hold values
-            for number, some in by_thread.items():
-                find = partial(_segments_of, tenant=tenant, thread=number, values=some)
-                held |= await database.query(find)
-            based = {value.keyframe for value in free if value.digest not in held}
-            chosen = [value for value in free if value.digest in held and value.digest not in based]
-            for some in batches(chosen, wanted_bytes - gone.size_bytes):
-                evict = partial(_evict_values, one=one, tenant=tenant, chosen=some, held=held)
-                gone += await database.transact(evict)
+        tenant, needed = "", set[bytes]()
+        for thread in await database.query(partial(threads_of, family=family)):
+            read = partial(_look, thread=thread, before_us=before_us)
+            tenant, kept, stored = await database.query(read)
+            needed |= kept
+            for doomed in batches(stored, wanted_bytes - gone.size_bytes):
+                gone += await database.transact(partial(_evict_writes, chosen=doomed))
+            if gone.size_bytes >= wanted_bytes:
+                return gone
+        free = await unneeded(database, one, needed)
+        by_thread: dict[int, list[ValueRow]] = defaultdict(list)
+        for value in free:
+            if value.size:
+                by_thread[value.thread].append(value)
+        held: dict[bytes, bytes] = {}  # by digest the segments that hold values
+        for number, some in by_thread.items():
+            find = partial(_segments_of, tenant=tenant, thread=number, values=some)
+            held |= await database.query(find)
+        based = {value.keyframe for value in free if value.digest not in held}
+        chosen = [value for value in free if value.digest in held and value.digest not in based]
+        for some in batches(chosen, wanted_bytes - gone.size_bytes):
+            evict = partial(_evict_values, one=one, tenant=tenant, chosen=some, held=held)
+            gone += await database.transact(evict)
     return gone
 
 
-def _kept(connection: sa.Connection, thread: int, before_us: int) -> _Kept:
-    """Return what a thread keeps, with all that changed since a time."""
+def _look(
+    connection: sa.Connection, thread: int, before_us: int
+) -> tuple[str, set[bytes], list[Sized]]:
+    """Return a thread's tenant, the values that it keeps, and the writes that it may give up.
+
+    It keeps what checkpoints name that changed since a time, with their writes. A write lies where
+    its checkpoint says that its rows lie up to a change, and above that in the segment whose range
+    has its own change. The oldest come first.
+    """
     row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
     tenant, *watermarks = row or ("", 0, 0)
-    kept = _Kept(thread, tenant, min(watermarks), set(), set())
-    rows = _STATES.run(connection, of_thread=thread, through=kept.through)
-    while (row := rows.fetchone()) is not None:
+    of = {"of_thread": thread, "through": min(watermarks)}
+    kept: set[bytes] = set()
+    places: set[tuple[str, str]] = set()
+    states = _STATES.run(connection, **of)
+    while (row := states.fetchone()) is not None:
         checkpoint_ns, checkpoint_id, state, delta_base = row
-        kept.places.add((checkpoint_ns, checkpoint_id))
-        kept.digests.update(referred(state, delta_base))
-    return kept
-
-
-def _stored_writes(connection: sa.Connection, thread: _Kept) -> list[Sized]:
-    """Return the writes of a thread that may be given up, the oldest first.
-
-    A write lies where its checkpoint says that its rows lie up to a change, and above that
-    in the segment whose range has its own change.
-    """
-    of = {"of_thread": thread.thread, "of_tenant": thread.tenant, "through": thread.through}
-    rows = _WRITES.run(connection, **of).fetchall()
-    rows = [row for row in rows if (row[0], row[1]) not in thread.places]
+        places.add((checkpoint_ns, checkpoint_id))
+        kept |= referred(state, delta_base)
+    rows = _WRITES.run(connection, **of, of_tenant=tenant).fetchall()
+    rows = [row for row in rows if (row[0], row[1]) not in places]
     helds = {row[5]: decode_held(row[5]) for row in rows}
     hashes = {sha256 for held in helds.values() for sha256 in held.segments}
-    here = by_hash(connection, thread.tenant, hashes).keys() - lost(connection, thread.tenant)
+    here = by_hash(connection, tenant, hashes).keys() - lost(connection, tenant)
     found = []
     for *_, number, seq, size, stored, is_in_range in rows:
         held = helds[stored]
-        if seq <= held.seq:
-            is_in_range = here.issuperset(held.segments)
-        if is_in_range:
+        if here.issuperset(held.segments) if seq <= held.seq else is_in_range:
             found.append(Sized(number, seq, size))
-    return sorted(found, key=lambda one: one.seq)
+    return tenant, kept, sorted(found, key=lambda one: one.seq)
 
 
 def _segments_of(

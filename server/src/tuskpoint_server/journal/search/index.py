@@ -81,23 +81,19 @@ _REMEMBER = Statement(
 # spelled as in the partial index, which is used only then
 _OWED: ColumnElement[bool] = sa.literal_column("search_documents.unembedded")
 _SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
+_DOCUMENTS = sa.select(
+    *_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number
+).select_from(
+    documents.outerjoin(TEXT, _ITS_TEXT)
+    .join(checkpoints, ITS_DOCUMENT)
+    .join(threads, ITS_THREAD)
+    .outerjoin(vectors, ITS_VECTOR)
+)
 _UNEMBEDDED = Statement(
-    sa.select(*_SAID, D.tenant)
-    .select_from(documents.outerjoin(TEXT, _ITS_TEXT))
-    .where(_OWED, following.DOCUMENT_MAY_BE_FOUND)
-    .order_by(D.number)
-    .limit(sa.bindparam("max_rows"))
+    _DOCUMENTS.where(_OWED, following.FINDABLE).order_by(D.number).limit(sa.bindparam("max_rows"))
 )
-_STILL_OWED = Statement(
-    sa.select(*_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number)
-    .select_from(
-        documents.outerjoin(TEXT, _ITS_TEXT)
-        .join(checkpoints, ITS_DOCUMENT)
-        .join(threads, ITS_THREAD)
-        .outerjoin(vectors, ITS_VECTOR)
-    )
-    .where(D.number.in_(LISTED), _OWED, following.FINDABLE)
-)
+_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), _OWED, following.FINDABLE))
+_EMBEDDED = Statement(_DOCUMENTS.where(V.number.in_(LISTED)))
 _SET_OWED = Statement(
     sa.update(documents)
     .where(D.number == sa.bindparam("of_number"))
@@ -112,15 +108,6 @@ _UNFIT = Statement(
         )
     )
     .order_by(V.number)
-)
-_EMBEDDED = Statement(
-    sa.select(*_SAID)
-    .select_from(
-        vectors.join(checkpoints, ITS_VECTOR)
-        .join(documents, ITS_DOCUMENT)
-        .outerjoin(TEXT, _ITS_TEXT)
-    )
-    .where(V.number.in_(LISTED))
 )
 _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
