@@ -22,9 +22,9 @@ from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.search.finding import Candidate, FindRows
-from tuskpoint_server.journal.search.index import Document, IndexRows
+from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.memories import MemoryRows
-from tuskpoint_server.journal.search.searched_values import Due
+from tuskpoint_server.journal.search.searched_values import Document
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class World:
         self._directory.cleanup()
 
 
-def body_of_data(due: Due) -> str:
+def body_of_data(due: Document) -> str:
     """Return the data of all channels: a body is what the test saved."""
     return " ".join(value.data.decode(errors="replace") for _, value in due.channels)
 
@@ -105,7 +105,7 @@ async def drain(
     journal: Rooms,
     *,
     remember: bool = False,
-    body: Callable[[Due], str] = body_of_data,
+    body: Callable[[Document], str] = body_of_data,
     planned: bool = False,
     limit: int = 7,
 ) -> int:
@@ -113,13 +113,13 @@ async def drain(
     count = 0
     while True:
         stretch = await journal.index.take(limit)
-        made = [Document(one, body(one), planned, one.truncated) for one in stretch.due]
+        made = [replace(one, body=body(one), planned=planned) for one in stretch.due]
         count += await journal.index.store(stretch, made, remember=remember)
         if stretch.complete:
             return count
 
 
-async def due(journal: Rooms, limit: int = 1000) -> list[Due]:
+async def due(journal: Rooms, limit: int = 1000) -> list[Document]:
     """Return what is due."""
     return list((await journal.index.take(limit)).due)
 

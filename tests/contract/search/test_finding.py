@@ -32,7 +32,7 @@ from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import vectors
 from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.search.finding import Candidate, IndexStanding, Recalled, VectorRow
-from tuskpoint_server.journal.search.index import Document, scope_word
+from tuskpoint_server.journal.search.index import scope_word
 
 # --- by words ------------------------------------------------------------------------------
 
@@ -440,7 +440,7 @@ async def test_how_the_index_stands(journal: Rooms, clock: Clock) -> None:
     assert await reading.standing(TENANT) == IndexStanding(2, begun_us, 0, 1)
     index = journal.index
     stretch = await index.take(1)
-    await index.store(stretch, list(map(Document, stretch.due)), remember=False)
+    await index.store(stretch, stretch.due, remember=False)
     assert await reading.standing(TENANT) == IndexStanding(1, clock.now_us, 1, 1)
     await drain(journal)
     assert await reading.standing(TENANT) == IndexStanding(0, None, 2, 1)

@@ -50,8 +50,7 @@ from tuskpoint_server.journal.database.schema import (
 )
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 from tuskpoint_server.journal.search.following import Backlog, Stretch
-from tuskpoint_server.journal.search.index import Document
-from tuskpoint_server.journal.search.searched_values import MAX_VALUES, MAX_VALUES_BYTES
+from tuskpoint_server.journal.search.searched_values import MAX_VALUES, MAX_VALUES_BYTES, Document
 
 
 async def check_text(journal: Rooms) -> None:
@@ -160,11 +159,11 @@ async def test_the_watermark_moves_with_the_documents(journal: Rooms, clock: Clo
     began_us = clock.now_us
     clock.advance(1)
     await save(journal, "04", "saved")
-    assert await journal.index.store(stretch, list(map(Document, stretch.due)), remember=False) == 2
+    assert await journal.index.store(stretch, stretch.due, remember=False) == 2
     assert (await watermarks(journal))["t"] == (2, 4, began_us)
     assert await due_keys(journal) == ["t:03", "t:04"]
     stretch = await journal.index.take(1)
-    await journal.index.store(stretch, list(map(Document, stretch.due)), remember=False)
+    await journal.index.store(stretch, stretch.due, remember=False)
     assert (await watermarks(journal))["t"] == (3, 4, clock.now_us)
     await drain(journal)
     assert (await watermarks(journal))["t"] == (4, 4, None)
@@ -362,7 +361,7 @@ async def test_what_was_due_before_a_crash_is_due_after_it(tmp_path: Path) -> No
     journal = await open_rooms(tmp_path, clock)
     await save(journal, "01", "saved one")
     stretch = await journal.index.take(10)
-    made = [Document(one) for one in stretch.due]
+    made = list(stretch.due)
     await journal.database.close()  # before the documents were stored
     again = await open_rooms(tmp_path, clock)
     assert await due_keys(again) == ["t:01"]
@@ -390,7 +389,7 @@ async def test_a_thread_whose_log_was_swept_is_gone_through_by_key(journal: Room
     await journal.database.transact(sweep)
     assert [one.checkpoints for one in await journal.index.backlog()] == [11]
     stretch = await journal.index.take(4)
-    await journal.index.store(stretch, list(map(Document, stretch.due)), remember=False)
+    await journal.index.store(stretch, stretch.due, remember=False)
     await save(journal, "11", "saved meanwhile", thread_id="long")
     await save(journal, "00", "saved anew", thread_id="long")
     await drain(journal, limit=4)
@@ -415,7 +414,7 @@ async def test_a_walk_that_a_restart_ends_begins_again(
     await make_searchable(journal, "t", True)
     stretch = await journal.index.take(2)
     assert 0 < len(stretch.due) < 6
-    await journal.index.store(stretch, list(map(Document, stretch.due)), remember=False)
+    await journal.index.store(stretch, stretch.due, remember=False)
     await journal.database.close()
     again = await open_rooms(tmp_path, clock)
     assert await drain(again) == 6
@@ -508,7 +507,7 @@ def test_after_any_changes_the_documents_are_those_that_may_be_found(
             elif what == "take":
                 taken = await index.take(5)
             elif what == "store":  # perhaps long after they were taken
-                await index.store(taken, list(map(Document, taken.due)), remember=True)
+                await index.store(taken, taken.due, remember=True)
             else:
                 try:
                     await _change(what, journal, prefix + thread)
@@ -534,7 +533,7 @@ def test_after_any_changes_the_documents_are_those_that_may_be_found(
 async def take(journal: Rooms, body: str = "") -> tuple[Stretch, list[Document]]:
     """Return what is due with a document for each."""
     stretch = await journal.index.take(100)
-    return stretch, [Document(one, body) for one in stretch.due]
+    return stretch, [replace(one, body=body) for one in stretch.due]
 
 
 async def test_a_document_of_earlier_content_is_not_stored(journal: Rooms, clock: Clock) -> None:
@@ -644,7 +643,7 @@ async def test_a_sweep_removes_what_may_not_be_found_and_nothing_else(
         await save(journal, f"02-{name}", f"saved {name}", thread_id=name, vector=ONE)
     await save(journal, "03", "due, not indexed yet", thread_id="kept", vector=ONE)
     stretch = await index.take(10)
-    made = [Document(one) for one in stretch.due if one.key.checkpoint_id != "03"]
+    made = [one for one in stretch.due if one.key.checkpoint_id != "03"]
     assert await index.store(stretch, made, remember=True) == 6
     assert await index.sweep() == 0
     await journal.removal.delete_thread(TENANT, "deleted")

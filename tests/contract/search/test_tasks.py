@@ -26,7 +26,8 @@ from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
 from tuskpoint_server.journal.search.following import Stretch
-from tuskpoint_server.journal.search.index import Document, IndexRows
+from tuskpoint_server.journal.search.index import IndexRows
+from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.recall.embedders import EmbedderError
 from tuskpoint_server.recall.pacing import IndexSettings
 from tuskpoint_server.recall.recall import Recall

@@ -9,17 +9,19 @@ from dataclasses import dataclass, field
 
 from tuskpoint_server.domain.model import CheckpointKey, Value
 from tuskpoint_server.journal.search.following import Advance, Backlog, Stretch
-from tuskpoint_server.journal.search.index import Document, IndexRows, Unembedded
-from tuskpoint_server.journal.search.searched_values import Due
+from tuskpoint_server.journal.search.index import IndexRows, Unembedded
+from tuskpoint_server.journal.search.searched_values import Document
 
 TENANT = "default"
 
 
-def due(number: int, thread: int = 1, tenant: str = TENANT) -> Due:
+def due(number: int, thread: int = 1, tenant: str = TENANT) -> Document:
     """Return a checkpoint that is due; its number is that of its change, too."""
     plan = Value("json", json.dumps(f"step {number}").encode())
     key = CheckpointKey(f"t{thread}", "", str(number))
-    return Due(number, thread, tenant, key, number, f"summary {number}", (("current_plan", plan),))
+    return Document(
+        number, thread, tenant, key, number, f"summary {number}", (("current_plan", plan),)
+    )
 
 
 def accept(_: Sequence[object]) -> None:
@@ -30,7 +32,7 @@ def accept(_: Sequence[object]) -> None:
 class Rows(IndexRows):
     """Threads whose changes are waiting, and texts without vectors; each `before_` may raise."""
 
-    waiting: list[Due] = field(default_factory=list)
+    waiting: list[Document] = field(default_factory=list)
     stored: list[Document] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     watermarks: dict[int, int] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from tests.unit.recall.index_rows import TENANT, Rows, due
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import Value
 from tuskpoint_server.journal.database.database import Waiters
-from tuskpoint_server.journal.search.index import Document
+from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.recall import tasks as indexing
 from tuskpoint_server.recall.pacing import IndexSettings
 from tuskpoint_server.recall.tasks import BATCH, HURRIED_BATCH, IndexTask
@@ -89,7 +89,7 @@ class Kit:
 
 def indexed(rows: Rows) -> list[int]:
     """Return numbers of what was stored, in order."""
-    return [document.due.number for document in rows.stored]
+    return [document.number for document in rows.stored]
 
 
 def kit_of(*numbers: int) -> Kit:
@@ -100,7 +100,7 @@ def refusing(*numbers: int, error: Exception | None = None) -> Callable[[Sequenc
     """Fail whenever one of some checkpoints is to be stored."""
 
     def before_store(documents: Sequence[Document]) -> None:
-        if {one.due.number for one in documents} & set(numbers):
+        if {one.number for one in documents} & set(numbers):
             raise error or ValueError("it cannot be stored")
 
     return before_store

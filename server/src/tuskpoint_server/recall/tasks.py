@@ -16,8 +16,8 @@ from ..domain.limits import LIMITS
 from ..domain.searchable import body_of
 from ..journal.database.database import Waiter
 from ..journal.search.following import Backlog, Stretch
-from ..journal.search.index import Document, IndexRows, Unembedded
-from ..journal.search.searched_values import Due
+from ..journal.search.index import IndexRows, Unembedded
+from ..journal.search.searched_values import Document
 from .embedders import Embedder, EmbedderError
 from .pacing import IndexSettings, Pause, Trouble, pause
 from .telemetry import Instruments
@@ -161,7 +161,7 @@ class IndexTask:
         nothing = {tenant: Backlog(tenant, 0, 0) for tenant in self.backlog}
         self.backlog = nothing | {one.tenant: one for one in lacking}
 
-    def _document(self, due: Due) -> Document:
+    def _document(self, due: Document) -> Document:
         try:
             body = body_of(due.channels, self._settings.excluded, LIMITS.max_search_text)
         except Exception as error:  # noqa: BLE001 - a state that defeats it is found by its summary
@@ -174,10 +174,10 @@ class IndexTask:
                     due.key.checkpoint_id,
                     due.key.thread_id,
                 )
-            return Document(due, truncated=True)
+            return replace(due, truncated=True)
         # A plan is the whole text of its state: what else is there is left out anyway.
         truncated = body.truncated or (due.truncated and not body.planned)
-        return Document(due, body.text, body.planned, truncated)
+        return replace(due, body=body.text, planned=body.planned, truncated=truncated)
 
     async def _store(self, stretch: Stretch, documents: Sequence[Document]) -> int:
         """Store a batch, without those documents that cannot be stored while others can."""
@@ -203,8 +203,8 @@ class IndexTask:
             _log.error(
                 "checkpoint '%s' of thread '%s' cannot be indexed; search does not find it until "
                 "it is saved again",
-                document.due.key.checkpoint_id,
-                document.due.key.thread_id,
+                document.key.checkpoint_id,
+                document.key.thread_id,
                 exc_info=reason,
             )
         return stored

@@ -20,7 +20,7 @@ from ...domain.snapshots import THREADS, THREADS_END
 from ...domain.threads import EventKind
 from ..database.schema import changes, checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, Statement
-from .searched_values import Due, Read, with_values
+from .searched_values import Document, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
@@ -135,7 +135,7 @@ class Advance:
 class Stretch:
     """Changes that the index has to know of."""
 
-    due: tuple[Due, ...] = ()  # checkpoints to be indexed
+    due: tuple[Document, ...] = ()  # checkpoints to be indexed
     advances: tuple[Advance, ...] = ()  # how far the threads come
     complete: bool = True  # no thread is left that has more
     walk: Walk | None = None  # through a thread whose watermark moves at the end of it
@@ -165,7 +165,8 @@ class _Log(NamedTuple):
     def read(self, row: Sequence[Any]) -> Read:
         number, checkpoint_ns, checkpoint_id, seq, summary, *read = row
         key = CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
-        return Read(Due(number, self.number, self.tenant, key, seq, summary), self.family, *read)
+        document = Document(number, self.number, self.tenant, key, seq, summary)
+        return Read(document, self.family, *read)
 
 
 def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:

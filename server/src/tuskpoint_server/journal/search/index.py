@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.search import COMPONENT_BYTES, MemoryState, memory_text, one_line, pointer_of
+from ...domain.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
 from ..changes import first_above
 from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
@@ -25,12 +24,10 @@ from ..database.schema import checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
 from . import following
 from .following import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
-from .searched_values import Due
+from .searched_values import Document, embedded_text
 
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
-# characters that are embedded of a body without a summary; a vector of more means less
-EMBEDDED_BODY = 1000
 # the text of documents; `rowid` is the number of a document
 TEXT = sa.table("search_text", sa.column("rowid"), sa.column("summary"), sa.column("body"))
 _ITS_TEXT = TEXT.c.rowid == D.number
@@ -130,27 +127,6 @@ _FIND_AND_DROP = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What is indexed of a checkpoint."""
-
-    due: Due  # the checkpoint it was made for
-    body: str = ""  # searchable text of the state
-    planned: bool = False  # the body is a plan in words, not JSON
-    truncated: bool = False  # the state holds more text than the body
-
-    @property
-    def pointer(self) -> bytes:
-        """The pointer of the checkpoint."""
-        due = self.due
-        return pointer_of(due.tenant, due.key.checkpoint_ns, due.key.checkpoint_id)
-
-    @property
-    def embedded(self) -> str:
-        """What of it is embedded."""
-        return embedded_text(self.due.summary, self.body, planned=self.planned)
-
-
 class Unembedded(NamedTuple):
     """A document that has no vector yet; `text` is what to embed."""
 
@@ -185,7 +161,7 @@ class IndexRows:
         """
         stored = await self._database.transact(
             lambda batch: _store(batch, stretch, made, remember=remember),
-            size_bytes=sum(len(one.due.summary) + len(one.body) for one in made),
+            size_bytes=sum(len(one.summary) + len(one.body) for one in made),
         )
         if stretch.walk is not None:
             self._walk = stretch.walk if stretch.walk.after is not None else None
@@ -268,7 +244,7 @@ def _store(
     """
     open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
     connection = batch.connection
-    rows = _STANDING.run_listed(connection, (one.due.number for one in made))
+    rows = _STANDING.run_listed(connection, (one.number for one in made))
     standing = {row[0]: row[1:] for row in rows}
     taken: list[Document] = []
     without: list[int] = []  # checkpoints without a vector
@@ -276,27 +252,26 @@ def _store(
     gone: list[tuple[int]] = []
     said: list[tuple[int, int, str, str]] = []
     for one in made:
-        due = one.due
-        seq, planned, summary, body, vector, embedder = standing.get(due.number, _NOTHING)
-        if seq != due.seq or due.thread not in open_threads:
+        seq, planned, summary, body, vector, embedder = standing.get(one.number, _NOTHING)
+        if seq != one.seq or one.thread not in open_threads:
             continue
         taken.append(one)
-        if (summary, body) != (due.summary, one.body):
-            said.append((due.number, due.thread, due.summary, one.body))
-            gone += [(due.number,)] if body is not None else []
+        if (summary, body) != (one.summary, one.body):
+            said.append((one.number, one.thread, one.summary, one.body))
+            gone += [(one.number,)] if body is not None else []
         if vector is None:
-            without.append(due.number)
+            without.append(one.number)
         elif embedder != vector_rows.CALLER and one.embedded != embedded_text(
             summary or "", body or "", planned=bool(planned)
         ):
             outdated.append((vector,))
-            without.append(due.number)
+            without.append(one.number)
     _DROP_VECTOR.run_rows(connection, ("of_number",), outdated)
     lacking = set(without) - _inherit(connection, without)
     put = []
     for one in taken:
-        due, owed = one.due, one.due.number in lacking and bool(one.embedded)
-        place = (due.number, due.tenant, due.thread, due.seq)
+        owed = one.number in lacking and bool(one.embedded)
+        place = (one.number, one.tenant, one.thread, one.seq)
         put.append((*place, one.planned, one.truncated, one.pointer, owed))
     _PUT.run_rows(connection, _COLUMNS, put)
     _REMOVE_TEXT.run_rows(connection, ("number",), gone)
@@ -329,24 +304,16 @@ def _inherit(connection: sa.Connection, numbers: Sequence[int]) -> set[int]:
     return set(rows)
 
 
-def embedded_text(summary: str, body: str, *, planned: bool) -> str:
-    """Return what of a document is embedded: its words; JSON only if there are no others."""
-    said = summary.strip()
-    if planned:
-        return f"{said}\n{body}".strip()
-    return said or body[:EMBEDDED_BODY].strip()
-
-
 def _remember(connection: sa.Connection, made: Sequence[Document], now_us: int) -> None:
     rows = []
     for one in made:
-        if not one_line(one.due.summary):
+        if not one_line(one.summary):
             continue
         pointer = one.pointer
-        said = memory_text(one.due.summary, pointer)
+        said = memory_text(one.summary, pointer)
         digest = hashlib.sha256(said.encode()).digest()
         rows.append(
-            {"tenant": one.due.tenant, "pointer": pointer, "text": said, "digest": digest}
+            {"tenant": one.tenant, "pointer": pointer, "text": said, "digest": digest}
             | {"state": int(MemoryState.WAITING), "due_us": now_us, "created_us": now_us}
             | {"unsure": False, "attempts": 0, "job_id": "", "blob_id": ""}
         )

@@ -22,6 +22,7 @@ from ...domain.json_view.escapes import MAX_ENCODED
 from ...domain.json_view.excerpts import joined, latest_part, new_part, shares
 from ...domain.limits import KIB
 from ...domain.model import EVICTED, CheckpointKey, Value
+from ...domain.search import pointer_of
 from ...domain.searchable import PLAN, is_internal
 from ...domain.values import DamagedValueError
 from ..checkpoints.delta_history import PathWrite, follow, read_values
@@ -32,11 +33,13 @@ MAX_VALUES_BYTES = 32 * KIB
 MAX_VALUES = 256  # most values that are read of a checkpoint, for the same reason
 # most bytes of values that are read of a checkpoint to find their latest part
 MAX_READ_BYTES = MAX_ENCODED
+# characters that are embedded of a body without a summary; a vector of more means less
+EMBEDDED_BODY = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """A checkpoint whose document is missing or says something else."""
+class Document:
+    """What is indexed of a checkpoint whose document is missing or says something else."""
 
     number: int  # of the checkpoint's row
     thread: int
@@ -47,13 +50,33 @@ class Due:
     # name and value of channels, its plan first, then those that it changed. Of a long value they
     # hold the latest part
     channels: tuple[tuple[str, Value], ...] = ()
-    truncated: bool = False  # more belongs to its state than `channels` holds
+    truncated: bool = False  # more belongs to its state than `channels`, or `body`, holds
+    body: str = ""  # searchable text of the state, once it is made
+    planned: bool = False  # the body is a plan in words, not JSON
+
+    @property
+    def pointer(self) -> bytes:
+        """The pointer of the checkpoint."""
+        return pointer_of(self.tenant, self.key.checkpoint_ns, self.key.checkpoint_id)
+
+    @property
+    def embedded(self) -> str:
+        """What of it is embedded."""
+        return embedded_text(self.summary, self.body, planned=self.planned)
+
+
+def embedded_text(summary: str, body: str, *, planned: bool) -> str:
+    """Return what of a document is embedded: its words; JSON only if there are no others."""
+    said = summary.strip()
+    if planned:
+        return f"{said}\n{body}".strip()
+    return said or body[:EMBEDDED_BODY].strip()
 
 
 class Read(NamedTuple):
     """A checkpoint as it was read: `due` has no channels yet, `before` is its parent's state."""
 
-    due: Due
+    due: Document
     family: int
     state: bytes
     delta_channels: bytes
@@ -73,7 +96,7 @@ class _Channel(NamedTuple):
     whole: bool = True  # there is no more of it than this
 
 
-def with_values(connection: Connection, read: Sequence[Read]) -> list[Due]:
+def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
     """Return checkpoints with the values that search looks at, in their order."""
     wanted = [(one, *_channels(connection, one)) for one in read]
     keys: dict[int, set[int | bytes]] = {}
@@ -144,8 +167,8 @@ def _values(connection: Connection, family: int, keys: Collection[Any]) -> Mappi
 
 
 def _due(
-    due: Due, channels: Sequence[_Channel], values: Mapping[Any, Value], *, left_out: bool
-) -> Due:
+    due: Document, channels: Sequence[_Channel], values: Mapping[Any, Value], *, left_out: bool
+) -> Document:
     found = [(one.name, *_new(one, values)) for one in channels]
     said = [(name, value) for name, value, _ in found if value is not None]
     sizes = [len(value.data) for _, value in said]
