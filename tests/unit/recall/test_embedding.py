@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.unit.recall.index_rows import TENANT, Rows
+from tests.unit.recall.index_rows import Rows
 from tuskpoint_server.domain.errors import Reason, Refusal, invalid_field
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal.search.index import Unembedded
@@ -62,7 +62,7 @@ class Kit:
     pauses: list[float] = field(default_factory=list)
 
     def add(self, number: int, text: str = "") -> None:
-        self.rows.texts.append(Unembedded(number, TENANT, text or f"text {number}"))
+        self.rows.texts.append(Unembedded(number, text or f"text {number}"))
 
     async def wait(self, seconds: float, ended: asyncio.Event) -> None:
         self.pauses.append(seconds)

@@ -16,7 +16,7 @@ from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
 from ...journal.archiving.dirty import Collected, DirtyPlace, DirtyRange, DirtyThread
-from ...journal.archiving.plan import Plan, PlannedHold, PlannedHole, PlannedThread, StoredMember
+from ...journal.archiving.plan import Plan, PlannedHole, PlannedThread, StoredMember
 from ...journal.checkpoints.located import encode_held
 from ...journal.database.logs import Place
 from .building import BuiltSegment, Locate
@@ -308,7 +308,7 @@ class Recorder:
     def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:
         """Tell that a checkpoint lies beside its range, and is no hole any more."""
         held = encode_held(dirty.through, (segment,))
-        self.plan.holds.append(PlannedHold(dirty.thread.number, *place, held))
+        self.plan.holds.append((dirty.thread.number, *place, held))
         if dirty.hole is not None:
             self.plan.filled.append(dirty.hole.number)
             seq = max(dirty.through, dirty.hole.seq)

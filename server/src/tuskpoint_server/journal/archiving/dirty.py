@@ -525,8 +525,8 @@ def _find_holders(dirty: DirtyRange, holders: Holders) -> None:
     """Find the segments that hold copies, what these need, bundles, and the parts of all."""
 
     def find(hashes: Iterable[bytes]) -> None:
-        found = {sha256: holders.by_hash(sha256) for sha256 in hashes}
-        dirty.holders.update({sha256: one for sha256, one in found.items() if one is not None})
+        found = ((sha256, holders.by_hash(sha256)) for sha256 in hashes)
+        dirty.holders |= {sha256: one for sha256, one in found if one is not None}
 
     for one in dirty.places:
         find(one.elsewhere)

@@ -97,15 +97,6 @@ def split(joined: bytes, length: int) -> list[bytes]:
     return [joined[start : start + length] for start in range(0, len(joined), length)]
 
 
-class PlannedHold(NamedTuple):
-    """A checkpoint that lies beside its range; `held` as `journal.checkpoints.held` has it."""
-
-    thread: int
-    checkpoint_ns: str
-    checkpoint_id: str
-    held: bytes
-
-
 class PlannedHole(NamedTuple):
     """A checkpoint that is not stored as it stands, and why."""
 
@@ -132,8 +123,9 @@ class Plan:
     named: list[bytes] = field(default_factory=list)
     # segments, and the threads that need them
     uses: list[tuple[bytes, int]] = field(default_factory=list)
-    # checkpoints that lie beside their range
-    holds: list[PlannedHold] = field(default_factory=list)
+    # checkpoints that lie beside their range: number of the thread, namespace, ID, and `held` as
+    # `journal.checkpoints.located` has it
+    holds: list[tuple[int, str, str, bytes]] = field(default_factory=list)
     holes: list[PlannedHole] = field(default_factory=list)
     filled: list[int] = field(default_factory=list)  # numbers of holes that are no more
     # hashes of members that nothing needs any more
@@ -165,8 +157,8 @@ def decode_plan(stored: bytes) -> Plan:
     known["members"] = [
         StoredMember(BlobLocation(*place), *rest) for place, *rest in known["members"]
     ]
-    known["uses"] = [(segment, thread) for segment, thread in known["uses"]]
-    known["holds"] = [PlannedHold(*one) for one in known["holds"]]
+    known["uses"] = [tuple(one) for one in known["uses"]]
+    known["holds"] = [tuple(one) for one in known["holds"]]
     known["holes"] = [PlannedHole(*one) for one in known["holes"]]
     known["moved"] = [BlobLocation(*one) for one in known["moved"]]
     return Plan(**known)

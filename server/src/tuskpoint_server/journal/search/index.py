@@ -131,7 +131,6 @@ class Unembedded(NamedTuple):
     """A document that has no vector yet; `text` is what to embed."""
 
     number: int
-    tenant: str
     text: str
 
 
@@ -178,7 +177,7 @@ class IndexRows:
     async def unembedded(self, limit: int) -> list[Unembedded]:
         """Return documents without a vector, the oldest first."""
         rows = await self._database.rows(_UNEMBEDDED, max_rows=limit)
-        return [Unembedded(row[0], row[4], _embedded(row)) for row in rows]
+        return [Unembedded(row[0], _embedded(row)) for row in rows]
 
     async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
         """Store vectors of what still says the same and has none; they have one dimension."""
