@@ -6,15 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from ...domain.model import (
-    Channel,
-    ChannelDraft,
-    CheckpointDraft,
-    CheckpointKey,
-    Reference,
-    Value,
-    Write,
-)
+from ...domain.model import Channel, CheckpointDraft, Reference, Value, Write
 from ...domain.state import encode_channel
 from ...domain.value_groups import Keyframes, Prepared
 from ...domain.values import compress, value_digest
@@ -22,23 +14,15 @@ from ..database.logs import KnownChannel
 from ..database.overlay import StoredWrite
 
 
-class ChannelChange(NamedTuple):
-    """A channel of a save; type and content are those of a value that came along."""
-
-    name: str
-    # As it will be stored. Not encoded if something has to be looked up: the value with its
-    # digest, or without one the parent's.
-    known: KnownChannel
-    type: str = ""
-    content: Prepared | None = None
-
-
 class CheckpointChange(NamedTuple):
     """A checkpoint to be saved: as it came, and as it will be stored."""
 
     tenant: str
     draft: CheckpointDraft
-    channels: tuple[ChannelChange, ...]
+    # By name. One is not encoded if something has to be looked up: the value with its digest, or
+    # without one the parent's.
+    channels: dict[str, KnownChannel]
+    contents: dict[str, tuple[str, Prepared]]  # types and values that came along
     delta_channels: bytes
     writes: tuple[StoredWrite, ...]
     entropy: int = 0
@@ -46,7 +30,7 @@ class CheckpointChange(NamedTuple):
     @property
     def size_bytes(self) -> int:
         """About how many bytes it writes."""
-        channels = sum(c.content.size_bytes for c in self.channels if c.content is not None)
+        channels = sum(content.size_bytes for _, content in self.contents.values())
         return channels + written_bytes(self.writes)
 
 
@@ -54,9 +38,21 @@ def checkpoint_change(
     tenant: str, draft: CheckpointDraft, keyframes: Keyframes, entropy: int
 ) -> CheckpointChange:
     """Return the change that saves a checkpoint."""
-    channels = tuple(_channel(tenant, draft.key, one, keyframes) for one in draft.channels)
+    place = (tenant, draft.key.thread_id, draft.key.checkpoint_ns)
+    channels: dict[str, KnownChannel] = {}
+    contents: dict[str, tuple[str, Prepared]] = {}
+    for one in draft.channels:
+        content = one.content
+        digest, size, encoded = content if isinstance(content, bytes) else None, 0, b""
+        if isinstance(content, Value):
+            digest, size = one.digest or value_digest(content), len(content.data)
+            prepared = keyframes.prepare(*place, one.name, content.data, digest)
+            contents[one.name] = (content.type, prepared)
+        if one.name in contents or content is Reference.EMPTY:
+            encoded = encode_channel(Channel(one.name, one.version, digest, size))
+        channels[one.name] = KnownChannel(one.version, digest, size, encoded)
     names, writes = encode_names(draft.delta_channels), prepare_writes(draft.writes)
-    return CheckpointChange(tenant, draft, channels, names, writes, entropy)
+    return CheckpointChange(tenant, draft, channels, contents, names, writes, entropy)
 
 
 def prepare_writes(writes: Sequence[Write]) -> tuple[StoredWrite, ...]:
@@ -80,22 +76,3 @@ def encode_names(names: Sequence[str]) -> bytes:
     if not names:
         return b"[]"
     return json.dumps(list(names), ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _channel(
-    tenant: str, key: CheckpointKey, one: ChannelDraft, keyframes: Keyframes
-) -> ChannelChange:
-    content = one.content
-    if isinstance(content, Value):
-        digest, size = one.digest or value_digest(content), len(content.data)
-        prepared = keyframes.prepare(
-            tenant, key.thread_id, key.checkpoint_ns, one.name, content.data, digest
-        )
-        encoded = encode_channel(Channel(one.name, one.version, digest, size))
-        known = KnownChannel(one.version, digest, size, encoded)
-        return ChannelChange(one.name, known, content.type, prepared)
-    if isinstance(content, bytes):
-        return ChannelChange(one.name, KnownChannel(one.version, content))
-    empty = content is Reference.EMPTY
-    encoded = encode_channel(Channel(one.name, one.version, None)) if empty else b""
-    return ChannelChange(one.name, KnownChannel(one.version, None, 0, encoded))

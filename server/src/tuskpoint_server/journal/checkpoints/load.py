@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, and_, bindparam, func, null, or_, select
@@ -23,7 +23,6 @@ from ...domain.model import (
     CheckpointQuery,
     Entry,
     Lineage,
-    State,
     View,
     Write,
     write_order,
@@ -138,7 +137,23 @@ def read_page(
     columns = ROW if view is View.ENTRY else _WHOLE
     statement = _listing(tenant, query, after, columns).limit(SCANNED_PER_PAGE + 1)
     wanted = query.filter if isinstance(query, CheckpointQuery) else {}
-    rows, messages, last = _take(connection, statement, wanted, max_count, max_bytes)
+    rows: list[Row] = []
+    messages: list[CheckpointState] = []
+    size = scanned = 0
+    last: ListPosition | None = None
+    with connection.execute(statement) as found:
+        for row in (Row(*columns) for columns in found):
+            full = len(rows) >= max_count or (rows and size >= max_bytes)
+            if full or scanned == SCANNED_PER_PAGE:
+                break
+            scanned += 1
+            last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
+            if matches(row.metadata, wanted):
+                rows.append(row)
+                messages.append(CheckpointState.FromString(row.state))
+                size += _size(row, messages[-1])
+        else:
+            last = None
     if view is View.ENTRY:
         return Page(tuple(map(Checkpoint, _entries(connection, tenant, rows))), last)
     return Page(tuple(_whole(connection, tenant, rows, messages)), last)
@@ -200,33 +215,6 @@ def _listing(
     )
 
 
-def _take(
-    connection: Connection,
-    statement: Select[Any],
-    wanted: dict[str, object],
-    max_count: int,
-    max_bytes: int,
-) -> tuple[list[Row], list[CheckpointState], ListPosition | None]:
-    """Return the first rows whose metadata is wanted, and where to go on if there may be more."""
-    taken: list[Row] = []
-    messages: list[CheckpointState] = []
-    size = scanned = 0
-    last: ListPosition | None = None
-    with connection.execute(statement) as rows:
-        for found in rows:
-            full = len(taken) >= max_count or (taken and size >= max_bytes)
-            if full or scanned == SCANNED_PER_PAGE:
-                return taken, messages, last
-            scanned += 1
-            row = Row(*found)
-            last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
-            if matches(row.metadata, wanted):
-                taken.append(row)
-                messages.append(CheckpointState.FromString(row.state))
-                size += _size(row, messages[-1])
-    return taken, messages, None
-
-
 def _size(row: Row, message: CheckpointState) -> int:
     """Return about how many bytes a checkpoint takes in memory."""
     values = sum(channel.size_bytes for channel in message.channels) + (row.written_bytes or 0)
@@ -254,7 +242,7 @@ def _entries(
 def _whole(
     connection: Connection, tenant: str, rows: Sequence[Row], messages: Sequence[CheckpointState]
 ) -> list[Checkpoint]:
-    """Return checkpoints; `messages`: their states."""
+    """Return checkpoints; `messages`: their states. Lacking values, they name what holds them."""
     written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
     having = [row for row in rows if row.written_bytes is not None]
     for place, columns in _of_rows(connection, _WRITES, having):
@@ -264,33 +252,19 @@ def _whole(
     for row, message in zip(rows, messages, strict=True):
         digests[row.family] += [one.digest for one in message.channels if one.digest]
     values = {family: contents.read(connection, family, some) for family, some in digests.items()}
-    return [
-        _checkpoint(
-            *(connection, tenant, row, entry),
-            *(state_of(message, values[row.family]), written[row.place]),
-        )
-        for row, entry, message in zip(rows, entries, messages, strict=True)
-    ]
-
-
-def _checkpoint(
-    connection: Connection,
-    tenant: str,
-    row: Row,
-    entry: Entry,
-    state: State,
-    written: Sequence[StoredWrite],
-) -> Checkpoint:
-    """Return a checkpoint; one that lacks values names the segments that hold them."""
-    found = Checkpoint(entry, state, tuple(sorted(map(_write, written), key=write_order)))
-    evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
-    seqs = [one.seq for one in written if one.data is None]
-    if not evicted and not seqs:
-        return found
-    places = located.of_values(connection, tenant, row.family, evicted)
-    if seqs:
-        places += located.of_writes(connection, tenant, row.thread, row.held, seqs)
-    return replace(found, sources=tuple(dict.fromkeys(places)))
+    found: list[Checkpoint] = []
+    for row, entry, message in zip(rows, entries, messages, strict=True):
+        state, own = state_of(message, values[row.family]), written[row.place]
+        evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
+        seqs = [one.seq for one in own if one.data is None]
+        places: list[BlobLocation] = []
+        if evicted:
+            places += located.of_values(connection, tenant, row.family, evicted)
+        if seqs:
+            places += located.of_writes(connection, tenant, row.thread, row.held, seqs)
+        pending = tuple(sorted(map(_write, own), key=write_order))
+        found.append(Checkpoint(entry, state, pending, tuple(dict.fromkeys(places))))
+    return found
 
 
 def _of_rows(

@@ -17,10 +17,11 @@ from ...domain.lineage import mint_checkpoint_id
 from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Saved, Version
 from ...domain.state import encode_channel
 from ...domain.threads import INTERRUPT, RESUME, EventKind
+from ...domain.value_groups import Prepared
 from ..database.logs import Known, KnownChannel, KnownWrite, Log, Pending, Place
 from ..database.overlay import Batch, StoredWrite
 from . import contents, vectors
-from .drafts import ChannelChange, CheckpointChange, written_bytes
+from .drafts import CheckpointChange, written_bytes
 from .threads import switch_search
 
 _BYTES_PER_WRITE = 128
@@ -80,14 +81,14 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
         setting = row.settings_seq if draft.searchable is not None else 0
         return Saved(key, max(stored.seq, pending.last_seq, setting), row.incarnation)
     own = len(known.state) + len(known.metadata) if replaces else 0
-    own += sum(one.content.size_bytes for one in new if one.content is not None)
+    own += sum(content.size_bytes for _, content in new.values())
     size = own + pending.size
     seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
     if names_agent:
         row.agent_id = draft.agent_id
         row.settings_seq = seq
     known.seq = seq
-    _store(batch, log, place, known, new, has_parent=stored is not None or parent is not None)
+    _store(batch, log, place, known, new, orphan=stored is None and parent is None)
     if stored is None:
         row.checkpoint_count += 1
     elif known.state != stored.state:
@@ -229,8 +230,8 @@ def _resolve(
     parent: Known | None,
     *,
     begins: bool,
-) -> tuple[dict[str, KnownChannel], list[ChannelChange]]:
-    """Return the channels by name, and those whose value has to be stored.
+) -> tuple[dict[str, KnownChannel], dict[str, tuple[str, Prepared]]]:
+    """Return the channels by name, and the values that have to be stored, with their types.
 
     A save that `begins` an incarnation begins a family too, which has no values.
 
@@ -244,43 +245,43 @@ def _resolve(
     parent_is_head = checkpoint_ns in log.whole and change.draft.parent_id == head
     here = None if parent_is_head or begins else _here(batch, log, change.channels, inherited)
     channels: dict[str, KnownChannel] = {}
-    new: list[ChannelChange] = []
+    new: dict[str, tuple[str, Prepared]] = {}
     missing: list[str] = []
-    for one in change.channels:
-        sent, old = one.known, inherited.get(one.name)
+    for name, sent in change.channels.items():
+        old = inherited.get(name)
         if old is not None:
-            _check_version_type(one.name, sent.version, old.version)
+            _check_version_type(name, sent.version, old.version)
         found: KnownChannel | None = None
         if sent.encoded:
             found = sent
             kept = parent_is_head and old is not None and old.digest == sent.digest
-            if one.content is not None and not kept:
-                new.append(one)
+            if name in change.contents and not kept:
+                new[name] = change.contents[name]
         elif begins:
             pass
         elif sent.digest is not None:
             value = None if log.new else batch.value(log, sent.digest)
             if value is not None:
-                channel = Channel(one.name, sent.version, sent.digest, value[0])
+                channel = Channel(name, sent.version, sent.digest, value[0])
                 found = sent._replace(size=value[0], encoded=encode_channel(channel))
         elif old is not None and old.version == sent.version:
             found = old if here is None or old.digest is None or old.digest in here else None
         if found is None:
-            missing.append(one.name)
+            missing.append(name)
         else:
-            channels[one.name] = found
+            channels[name] = found
     if missing:
         raise values_missing(missing)
     return channels, new
 
 
 def _here(
-    batch: Batch, log: Log, sent: Sequence[ChannelChange], inherited: dict[str, KnownChannel]
+    batch: Batch, log: Log, sent: Mapping[str, KnownChannel], inherited: Mapping[str, KnownChannel]
 ) -> set[bytes]:
     """Return the digests of inherited values whose data is here."""
-    asked = (one for one in sent if not one.known.encoded and one.known.digest is None)
-    wanted = (inherited.get(one.name) for one in asked)
-    named = {old.digest for old in wanted if old is not None and old.digest is not None}
+    asked = (name for name, one in sent.items() if not one.encoded and one.digest is None)
+    wanted = (inherited[name].digest for name in asked if name in inherited)
+    named = {digest for digest in wanted if digest is not None}
     pending = {digest for digest in named if batch.brings(log, digest)}
     return pending | contents.present(batch.connection, log.row.family, named - pending)
 
@@ -355,20 +356,19 @@ def _store(
     log: Log,
     place: Place,
     known: Known,
-    new: Sequence[ChannelChange],
+    new: Mapping[str, tuple[str, Prepared]],
     *,
-    has_parent: bool,
+    orphan: bool,
 ) -> None:
-    for one in new:
-        if one.known.digest is not None and one.content is not None:
-            packed, patches, size = one.content.stored(
-                lambda digest: batch.is_keyframe(log, digest)
-            )
-            value = (one.known.digest, one.type, one.known.size, int(packed.encoding), packed.data)
-            batch.put_content(log, known.seq, value, packed.keyframe, patches, size)
+    """Store a checkpoint and new values; `orphan`: it is new too, and its parent is not stored."""
+    for name, (kind, content) in new.items():
+        channel = known.channels[name]
+        packed, patches, size = content.stored(lambda digest: batch.is_keyframe(log, digest))
+        value = (channel.digest, kind, channel.size, int(packed.encoding), packed.data)
+        batch.put_content(log, known.seq, value, packed.keyframe, patches, size)
     batch.note(log, known.channels.values())
     base = None
-    if known.delta_channels != b"[]" and known.parent_id and not has_parent:
+    if orphan and known.parent_id and known.delta_channels != b"[]":
         base = batch.sibling_base(log, place[0], known.parent_id)
         if base is not None:
             rebuilt_from = decode_delta_base(base, place[1])
