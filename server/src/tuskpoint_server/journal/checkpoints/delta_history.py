@@ -164,7 +164,18 @@ def follow(
                 paths[one.name].seed, paths[one.name].seed_of = one.seed, at
                 active.discard(one.name)
         at = path_parent(parent_id, base)
-    _add_writes(connection, thread, place[0], passed, asking, paths)
+    pending: dict[str, list[tuple[str, PathWrite]]] = defaultdict(list)
+    of = {"of_thread": thread, "of_ns": place[0]}
+    for holder, written, number, *columns in _WRITES.run_listed(connection, asking, **of):
+        if written in asking[holder]:
+            pending[holder].append((written, PathWrite(holder, DeltaWrite(*columns), number)))
+    # Newest first: what a base holds came before the pending ones.
+    for holder, based in passed.items():
+        for name, write in pending[holder]:
+            paths[name].newest_first.append(write)
+        for one in based:
+            kept = (PathWrite(holder, write, None) for write in reversed(one.writes))
+            paths[one.name].newest_first.extend(kept)
     if passed and at in until and at not in passed:
         for name in active:
             paths[name].goes_on_at = at
@@ -174,28 +185,6 @@ def follow(
 def path_parent(parent_id: str, base: Sequence[DeltaChannel]) -> str:
     """Return where the path of a checkpoint goes on: at its parent, or past removed ones."""
     return next((channel.ancestor_id for channel in base if channel.ancestor_id), parent_id)
-
-
-def _add_writes(
-    connection: Connection,
-    thread: int,
-    checkpoint_ns: str,
-    passed: Mapping[str, Sequence[DeltaChannel]],
-    asking: Mapping[str, Collection[str]],
-    paths: Mapping[str, DeltaPath],
-) -> None:
-    """Add the writes on the way, newest first; those in a base came before the pending ones."""
-    pending: dict[str, list[tuple[str, PathWrite]]] = defaultdict(list)
-    of = {"of_thread": thread, "of_ns": checkpoint_ns}
-    for holder, channel, number, *columns in _WRITES.run_listed(connection, asking, **of):
-        if channel in asking[holder]:
-            pending[holder].append((channel, PathWrite(holder, DeltaWrite(*columns), number)))
-    for holder, base in passed.items():
-        for channel, write in pending[holder]:
-            paths[channel].newest_first.append(write)
-        for one in base:
-            based = (PathWrite(holder, write, None) for write in reversed(one.writes))
-            paths[one.name].newest_first.extend(based)
 
 
 def _values(
@@ -231,16 +220,13 @@ def _sources(
     values: Mapping[Any, Value],
 ) -> tuple[BlobLocation, ...]:
     """Return the segments that hold what was evicted of a path."""
-    evicted: dict[str, set[bytes]] = defaultdict(set)
-    for one in path.newest_first:
-        if values[one.key] is EVICTED:
-            evicted[one.holder].add(one.write.digest)
+    lacking = (one for one in path.newest_first if values[one.key] is EVICTED)
+    evicted = {(one.holder, one.write.digest) for one in lacking}
     if path.seed is not None and values[path.seed.digest] is EVICTED:
-        evicted[path.seed_of].add(path.seed.digest)
+        evicted.add((path.seed_of, path.seed.digest))
     places: dict[BlobLocation, None] = {}
-    for holder, digests in sorted(evicted.items()):
+    for holder in sorted({holder for holder, _ in evicted}):
         held = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
-        if held is not None:
-            of_values = located.of_values(connection, tenant, family, sorted(digests))
-            places |= dict.fromkeys((*held.entry.segments, *of_values))
-    return tuple(places)
+        places |= dict.fromkeys(held.entry.segments if held is not None else ())
+    digests = sorted({digest for _, digest in evicted})
+    return (*(places | dict.fromkeys(located.of_values(connection, tenant, family, digests))),)

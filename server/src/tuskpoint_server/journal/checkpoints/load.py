@@ -142,7 +142,7 @@ def read_page(
     size = scanned = 0
     last: ListPosition | None = None
     with connection.execute(statement) as found:
-        for row in (Row(*columns) for columns in found):
+        for row in (Row(*one) for one in found):
             full = len(rows) >= max_count or (rows and size >= max_bytes)
             if full or scanned == SCANNED_PER_PAGE:
                 break

@@ -11,6 +11,7 @@ rebuilt from goes along.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -34,7 +35,6 @@ from ..checkpoints.contents import referred
 from ..checkpoints.delta_history import follow
 from ..checkpoints.located import decode_held
 from ..database.logs import Place, ThreadRow
-from ..database.overlay import StoredWrite
 from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
@@ -181,26 +181,25 @@ def _gather(
     rows = {written[digest] for digest in wanted - here.keys() if digest in written}
     for digest, *value in _VALUES.run_listed(connection, rows):
         here[digest] = contents.stored_value(*value)
-    missing: set[bytes] = set()
-    places: list[BlobLocation] = []
+    missing = {*wanted} - here.keys()
+    seqs: dict[bytes | None, list[int]] = defaultdict(list)  # of evicted writes, by what holds them
     for one in found:
-        one.writes = [_whole(write, supplied) for write in one.writes]
-        lacks = (referred(one.known.state, one.delta_base) & wanted) - here.keys()
-        lacks |= {write.digest for write in one.writes if write.data is None}
-        if lacks:
-            missing |= lacks
-            places += _places_of(connection, at, one, written, lacks)
+        for index, write in enumerate(one.writes):
+            if write.data is None and write.digest in supplied:
+                packed = stored_value(write.digest, supplied[write.digest])
+                one.writes[index] = write._replace(encoding=packed.encoding, data=packed.data)
+            elif write.data is None:
+                missing.add(write.digest)
+                seqs[one.held].append(write.seq)
     if missing:
+        rows = {written[digest] for digest in missing & written.keys()}
+        for held, seq in _HELD.run_listed(connection, rows):
+            seqs[held].append(seq)
+        places = located.of_values(connection, at.tenant, at.family, sorted(missing))
+        for held, some in seqs.items():
+            places += located.of_writes(connection, at.tenant, at.number, held, some)
         raise ValuesEvicted(missing, places)
     return here
-
-
-def _whole(write: StoredWrite, supplied: Supplied) -> StoredWrite:
-    """Return a write with its data, if it is here or supplied."""
-    if write.data is not None or write.digest not in supplied:
-        return write
-    packed = stored_value(write.digest, supplied[write.digest])
-    return write._replace(encoding=packed.encoding, data=packed.data)
 
 
 def _give_bases(connection: Connection, number: int, found: Sequence[Stored]) -> dict[bytes, int]:
@@ -275,24 +274,3 @@ def _find_segments(connection: Connection, thread: ThreadRow, found: Sequence[St
             before = decode_held(one.held)
             segments, stored = before.segments, max(some) <= before.seq
         one.segments = segments if stored and lost.keys().isdisjoint(segments) else ()
-
-
-def _places_of(
-    connection: Connection,
-    thread: ThreadRow,
-    one: Stored,
-    written: Mapping[bytes, int],
-    missing: Collection[bytes],
-) -> list[BlobLocation]:
-    """Return the segments that hold evicted values that a checkpoint needs."""
-    places = located.of_values(connection, thread.tenant, thread.family, sorted(missing))
-    found: dict[bytes | None, list[int]] = {}
-    own = [write.seq for write in one.writes if write.digest in missing]
-    if own:
-        found[one.held] = own
-    numbers = (number for digest, number in written.items() if digest in missing)
-    for held, seq in _HELD.run_listed(connection, numbers):
-        found.setdefault(held, []).append(seq)
-    for held, seqs in found.items():
-        places += located.of_writes(connection, thread.tenant, thread.number, held, seqs)
-    return places

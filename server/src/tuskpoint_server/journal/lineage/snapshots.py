@@ -10,7 +10,7 @@ certified.
 from __future__ import annotations
 
 import json
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -121,10 +121,7 @@ class Snapshots:
         self, tenant: str, query: SnapshotQuery, below: str, limit: int
     ) -> list[Snapshot]:
         """Return snapshots, newest first, whose ID is below `below` if that is not empty."""
-        names = ("session_id", "hostname", "working_directory")
-        wanted: dict[str, object] = {
-            name: sought for name, sought in zip(names, astuple(query), strict=True) if sought
-        }
+        wanted: dict[str, object] = {k: sought for k, sought in asdict(query).items() if sought}
         end = kept.thread_of(below) if below else kept.MEMBER_THREADS
 
         def look(connection: Connection) -> list[Snapshot]:
@@ -213,24 +210,19 @@ def _create(
         name = kept.member_thread_of(snapshot.snapshot_id, number)
         log = stored.begin_from(batch, tenant, name, origin)
         stored.fill(batch, log, captured[number], ("", member.checkpoint_id))
-    _describe(batch, tenant, snapshot)
-    return snapshot
-
-
-def _describe(batch: Batch, tenant: str, snapshot: Snapshot) -> None:
     metadata, frame, held = kept.encode(snapshot)
     values = [stored_value(value_digest(value), value) for value in held.values()]
     channels = [
         Channel(name, 1, value.digest, value.size) for name, value in zip(held, values, strict=True)
     ]
-    count = len(snapshot.members)
     state = encode_state(frame, channels)
-    summary = f"Snapshot of {count} thread{'s' if count != 1 else ''}."
+    summary = f"Snapshot of {len(members)} thread{'s' if len(members) != 1 else ''}."
     place = ("", snapshot.snapshot_id)
     new = of_segment(SegmentCheckpoint(*place, 0, "", state, metadata, 0, "", summary))
     new.values = values
     log = stored.begin(batch, tenant, kept.thread_of(snapshot.snapshot_id), None)
     stored.fill(batch, log, [new], place)
+    return snapshot
 
 
 def _read(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot | None:
@@ -253,44 +245,30 @@ def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
 def _restore(
     batch: Batch, tenant: str, snapshot_id: str, rollback: bool, supplied: Supplied, bits: list[int]
 ) -> tuple[Saved, ...]:
-    members = _found(batch.connection, tenant, snapshot_id).members
+    connection = batch.connection
+    members = _found(connection, tenant, snapshot_id).members
     held: list[ThreadRow] = []
     for number in range(len(members)):
-        at = live(batch.connection, tenant, kept.member_thread_of(snapshot_id, number))
+        at = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
         if at is None:
             raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
         held.append(at)
-    if not rollback:
-        return _restore_anew(
-            batch, tenant, members, held, supplied, "".join(f"{one:016x}" for one in bits)
-        )
     restored: list[Saved] = []
-    for member, at in zip(members, held, strict=True):
-        log = batch.find(tenant, member.thread_id)
-        if log is None or log.row.deleted:
-            raise Refusal(
-                Reason.THREAD_NOT_FOUND,
-                advice="restore the snapshot as new threads instead",
-                thread_id=member.thread_id,
-            )
-        place = ("", member.checkpoint_id)
-        restored.append(roll_back(batch, log, at, place, supplied, bits[0]))
-    return tuple(restored)
-
-
-def _restore_anew(
-    batch: Batch,
-    tenant: str,
-    members: tuple[kept.Member, ...],
-    held: list[ThreadRow],
-    supplied: Supplied,
-    names: str,
-) -> tuple[Saved, ...]:
-    """Make a thread of each member; the names of these begin with `names`."""
-    connection = batch.connection
+    if rollback:
+        for member, at in zip(members, held, strict=True):
+            log = batch.find(tenant, member.thread_id)
+            if log is None or log.row.deleted:
+                raise Refusal(
+                    Reason.THREAD_NOT_FOUND,
+                    advice="restore the snapshot as new threads instead",
+                    thread_id=member.thread_id,
+                )
+            place = ("", member.checkpoint_id)
+            restored.append(roll_back(batch, log, at, place, supplied, bits[0]))
+        return tuple(restored)
     sources = [(at, all_numbers(connection, at.number)) for at in held]
     captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
-    restored = []
+    names = "".join(f"{one:016x}" for one in bits)
     for number, (member, at, new) in enumerate(zip(members, held, captured, strict=True)):
         own = live(connection, tenant, member.thread_id)
         hidden = member.unsearchable or (own is not None and own.unsearchable)
