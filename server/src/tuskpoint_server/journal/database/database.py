@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -52,14 +52,12 @@ class Waiter:
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a change since the last wait; tell whether there was one."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._changed.wait()
-        except TimeoutError:
-            if not self._changed.is_set():
-                return False
+        changed = self._changed.is_set()
         self._changed.clear()
-        return True
+        return changed
 
 
 class Waiters:

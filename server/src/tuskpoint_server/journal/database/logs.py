@@ -222,7 +222,7 @@ class Log:
     row: ThreadRow
     new: bool  # the row is not stored yet
     early: bool  # writes may wait for their checkpoint
-    fresh: bool = field(init=False)  # no checkpoints but those of the batch that it began in
+    fresh: bool = False  # no checkpoints but those of the batch that it began in
     keyframes: set[bytes] = field(default_factory=set)  # values that are stored, and no patches
     greatest: dict[str, str] = field(default_factory=dict)  # ID by namespace
     # namespaces of whose greatest checkpoint all values are here
@@ -230,9 +230,6 @@ class Log:
     known: OrderedDict[Place, Known] = field(default_factory=OrderedDict)  # recent checkpoints
     size: int = _LOG_BYTES  # about how many bytes of memory it takes
     counted: int = 0  # the size as `Logs` last saw it
-
-    def __post_init__(self) -> None:
-        self.fresh = self.new
 
     def add(self, place: Place, known: Known) -> None:
         """Remember a checkpoint as the most recent one, and forget those long ago."""
@@ -282,7 +279,7 @@ class Logs:
         return log
 
     def put(self, log: Log) -> None:
-        """Keep a thread."""
+        """Keep a thread, which has not been here before."""
         key = (log.row.tenant, log.row.thread_id)
         self.forget(*key)
         self._logs[key] = log
@@ -293,12 +290,9 @@ class Logs:
         log = self._logs.pop((tenant, thread_id), None)
         if log is not None:
             self._size -= log.counted
-            log.counted = 0
 
     def clear(self) -> None:
         """Drop all."""
-        for log in self._logs.values():
-            log.counted = 0
         self._logs.clear()
         self._used.clear()
         self._size = 0
@@ -308,9 +302,8 @@ class Logs:
         for key in self._used:
             log = self._logs.get(key)
             if log is not None:
-                size = log.size
-                self._size += size - log.counted
-                log.counted = size
+                before, log.counted = log.counted, log.size
+                self._size += log.counted - before
         self._used.clear()
         while self._size > self._limit:
             self.forget(*next(iter(self._logs)))

@@ -167,7 +167,7 @@ class Batch:
             created_us=self.now_us,
             updated_us=self.now_us,
         )
-        return Log(row, new=True, early=False)
+        return Log(row, new=True, early=False, fresh=True)
 
     def new_family(self) -> int:
         """Return the number of a family that nobody belongs to."""

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, select
 from ...domain.formats.bundles import Closure, check_bytes
 from ...domain.formats.segments import (
     Segment,
-    SegmentCheckpoint,
     SegmentValue,
     SegmentWrite,
     decode_delta_base,
@@ -38,7 +37,7 @@ from ..database.logs import Place, ThreadRow
 from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
-from .stored import Stored, live, named, numbers_of, read, stored_value
+from .stored import Stored, live, named, numbers_of, of_stored, read, stored_value
 from .subgraphs import tied
 
 Supplied = Mapping[bytes, Value]
@@ -125,7 +124,7 @@ def closure(
     values = _gather(connection, thread, found, wanted, supplied, written)
     segment = Segment(
         *(key.thread_id, 0, 0, 0, 0),
-        checkpoints=tuple(map(_segment_checkpoint, found)),
+        checkpoints=tuple(map(of_stored, found)),
         writes=tuple(write for one in found for write in _segment_writes(one)),
         values=tuple(
             SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
@@ -233,22 +232,6 @@ def _whole_bytes(one: Stored) -> int:
         based += channel.seed.size if channel.seed is not None else 0
         based += sum(write.size for write in channel.writes)
     return sum(sizes.values()) + based + sum(write.size for write in one.writes)
-
-
-def _segment_checkpoint(one: Stored) -> SegmentCheckpoint:
-    known = one.known
-    return SegmentCheckpoint(
-        *one.place,
-        seq=0,
-        parent_id=known.parent_id,
-        state=known.state,
-        metadata=known.metadata,
-        created_us=known.created_us,
-        label=known.label,
-        summary=known.summary,
-        delta_base=one.delta_base or b"",
-        lineage=one.lineage,
-    )
 
 
 def _segment_writes(one: Stored) -> Iterator[SegmentWrite]:

@@ -76,10 +76,14 @@ def tree(connection: Connection, tenant: str, thread_id: str, max_steps: int) ->
             break
         steps = _steps(connection, tenant, current)
         descendants += [step for step in steps if step.descent is Descent.ROLLBACK]
-        for step in _from(connection, tenant, current, max_steps + 1):
-            descendants.append(step)
-            if step.key.thread_id not in found:
-                found.append(step.key.thread_id)
+        between = {"from_reference": current + _COLON, "below_reference": current + _PAST_COLON}
+        for statement in _FROM_THREAD:  # forks and adoptions that begin in it
+            rows = statement.run(connection, of_tenant=tenant, **between, max_rows=max_steps + 1)
+            for step in (step for row in rows.fetchall() for step in _steps_of(row)):
+                came_from, to = step.origin.thread_id, step.key.thread_id
+                if came_from == current and not is_reserved(to):
+                    descendants.append(step)
+                    found += [to] if to not in found else []
     truncated = len(descendants) > max_steps
     return LineageTree(tuple(reversed(ancestors)), tuple(descendants[:max_steps]), truncated)
 
@@ -89,23 +93,6 @@ def _steps(connection: Connection, tenant: str, thread_id: str) -> list[LineageS
     rows = _OF_THREAD.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchall()
     by_id = sorted(rows, key=lambda row: (row[2], row[1]))
     return [step for row in by_id for step in _steps_of(row)]
-
-
-def _from(
-    connection: Connection, tenant: str, thread_id: str, max_steps: int
-) -> Iterator[LineageStep]:
-    """Yield the forks and adoptions that begin in a thread."""
-    for statement in _FROM_THREAD:
-        rows = statement.run(
-            connection,
-            of_tenant=tenant,
-            from_reference=thread_id + _COLON,
-            below_reference=thread_id + _PAST_COLON,
-            max_rows=max_steps,
-        ).fetchall()
-        for step in (step for row in rows for step in _steps_of(row)):
-            if step.origin.thread_id == thread_id and not is_reserved(step.key.thread_id):
-                yield step
 
 
 def _steps_of(row: Sequence[Any]) -> Iterator[LineageStep]:

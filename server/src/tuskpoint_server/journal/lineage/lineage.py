@@ -133,7 +133,15 @@ class Lineage:
                 [new] = copies.prepare(connection, [(origin, some)], supplied, with_ancestors=True)
                 stored.add(batch, log, new)
                 batch.write_out()
-            _copy_early_writes(batch, log, origin.number)
+            # Writes that wait for their checkpoint: each of these takes a number.
+            seqs: dict[Place, int] = {}
+            for ns, id_, *columns in _EARLY.run(connection, of_thread=origin.number).fetchall():
+                write, place = StoredWrite(*columns), (ns, id_)
+                if place not in seqs:
+                    seqs[place] = batch.change(log, EventKind.WRITES_SAVED, place)
+                log.row.dirty_bytes += len(write.data or b"")
+                batch.put_write(log, place, write, seqs[place], write.early_us)
+            log.early = bool(seqs)
             stored.end(batch, log, ("", ""), 0)
             return len(numbers)
 
@@ -266,19 +274,6 @@ def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: S
     [new] = copies.prepare(connection, [(origin, numbers)], supplied)
     reference = str(CheckpointKey(key.thread_id, *place))
     return stored.fill(batch, log, new, place, Origins(forked_from=reference))
-
-
-def _copy_early_writes(batch: Batch, log: Log, origin: int) -> None:
-    """Copy the writes that wait for their checkpoint; each checkpoint takes a number."""
-    rows = _EARLY.run(batch.connection, of_thread=origin).fetchall()
-    seqs: dict[Place, int] = {}
-    for checkpoint_ns, checkpoint_id, *columns in rows:
-        place, write = (checkpoint_ns, checkpoint_id), StoredWrite(*columns)
-        if place not in seqs:
-            seqs[place] = batch.change(log, EventKind.WRITES_SAVED, place)
-        log.row.dirty_bytes += len(write.data or b"")
-        batch.put_write(log, place, write, seqs[place], write.early_us)
-    log.early = bool(seqs)
 
 
 def roll_back(

@@ -97,6 +97,14 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> Stored:
     return Stored(place, known, row.lineage, row.delta_base or None)
 
 
+def of_stored(one: Stored) -> SegmentCheckpoint:
+    """Return a checkpoint as a bundle has it, without its writes and values."""
+    known = one.known
+    named = (*one.place, 0, known.parent_id, known.state, known.metadata, known.created_us)
+    told = (known.label, known.summary, one.delta_base or b"", one.lineage)
+    return SegmentCheckpoint(*named, *told)
+
+
 _of = checkpoints.c
 _NUMBER = Statement(select(_of.number).where(of_checkpoint(checkpoints)))
 _NUMBERS = Statement(select(_of.seq, _of.number).where(of_thread(checkpoints)))
