@@ -125,7 +125,7 @@ async def test_a_refused_save_does_not_end_the_stream(
             save(1, FIRST, thread_id=""),
             save(2, FIRST, channels=[channel("x", digest=bytes(32))]),
             with_chunks,
-            *chunks(3, [b"12345678"], 4),
+            *reversed(chunks(3, [b"12345678"], 4)),  # dropped unseen
             save(4, SECOND, channels=[channel("a", large=large(4), digest=b"1" * 32)]),
             *chunks(4, [b"1234"]),
             save(5, SECOND, metadata=b"[]"),
@@ -174,6 +174,11 @@ TWO = [channel("a", large=large(4)), channel("b", large=large(4))]
         ([save(2), save(1)], "INVALID_FIELD", "save_id"),
         ([save(2), pb.SaveCheckpointsRequest(save_id=3)], "INVALID_FIELD", "frame"),
         ([save(2), *chunks(2, [b"x"])], "INVALID_FIELD", "chunk"),
+        (
+            [save(2, channels=[channel("a", large=large(1))]), *chunks(2, [b"x", b"y"])],
+            "INVALID_FIELD",
+            "chunk",
+        ),
         ([save(2), *chunks(1, [b"x"])], "INVALID_FIELD", "save_id"),
         ([save(2), save(3, SECOND, channels=TWO), save(4)], "INVALID_FIELD", "frame"),
         ([save(2), save(3, SECOND, channels=TWO)], "STREAM_TRUNCATED", None),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
@@ -9,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint.v1 import value_pb2
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointsRequest
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Value
 from tuskpoint_server.domain.values import value_digest
-from tuskpoint_server.rpc.convert import INLINE_BUDGET, INLINE_VALUE, Cutter, whole
-from tuskpoint_server.rpc.save_stream import Assembly
+from tuskpoint_server.rpc.convert import INLINE_BUDGET, INLINE_VALUE, Cutter, Received, whole
+from tuskpoint_server.rpc.save_stream import assembled
 
 sizes = st.lists(
     st.one_of(
@@ -38,6 +41,24 @@ def chunk(index: int, offset: int, data: bytes) -> value_pb2.ValueChunk:
     return value_pb2.ValueChunk(value_index=index, offset=offset, data=data)
 
 
+def put_together(
+    announced: list[value_pb2.LargeValue], chunks: Iterable[Any], save_id: int = 1
+) -> list[Received]:
+    """Return what a save receives, which takes all the chunks."""
+
+    async def frames() -> AsyncIterator[SaveCheckpointsRequest]:
+        for one in chunks:
+            yield SaveCheckpointsRequest(save_id=save_id, chunk=one)
+
+    async def run() -> list[Received]:
+        sent = frames()
+        received = await assembled(sent, save_id, announced)
+        assert await anext(sent, None) is None
+        return received
+
+    return asyncio.run(run())
+
+
 @given(
     sizes, st.integers(0, 3) | st.just(INLINE_VALUE), st.integers(0, 200) | st.just(INLINE_BUDGET)
 )
@@ -49,15 +70,11 @@ def test_what_is_cut_can_be_put_together(
     channels = [value_pb2.Channel() for _ in values]
     for channel, value in zip(channels, values, strict=True):
         cutter.place(channel, value)
-    assembly = Assembly(1, [each.large for each in channels if each.HasField("large")])
+    chunks: list[Any] = [frame["chunk"] for frame in list(cutter.frames())[1:]]
+    assert all(1 <= len(piece.data) <= LIMITS.max_chunk for piece in chunks)
+    announced = [each.large for each in channels if each.HasField("large")]
+    received = iter(put_together(announced, chunks))
     inline = 0
-    for frame in list(cutter.frames())[1:]:
-        piece: Any = frame["chunk"]
-        assert not assembly.complete
-        assert 1 <= len(piece.data) <= LIMITS.max_chunk
-        assembly.add(piece)
-    assert assembly.complete
-    received = iter(assembly.received)
     for channel, value in zip(channels, values, strict=True):
         if channel.HasField("large"):
             came = next(received)
@@ -77,16 +94,14 @@ def test_a_unary_answer_has_everything_inline() -> None:
 
 
 def test_a_save_without_large_values_is_complete_at_once() -> None:
-    assert Assembly(1, []).complete
-    assert Assembly(1, large(0, 0)).complete
+    assert not put_together([], [])
+    assert len(put_together(large(0, 0), [])) == 2
 
 
 @pytest.mark.parametrize(("index", "offset"), [(1, 2), (0, 0), (0, 1), (0, 3), (2, 2)], ids=str)
 def test_a_chunk_that_is_not_the_next_one_is_refused(index: int, offset: int) -> None:
-    assembly = Assembly(7, large(4, 4))
-    assembly.add(chunk(0, 0, b"ab"))
     with pytest.raises(Refusal) as refused:
-        assembly.add(chunk(index, offset, b"c"))
+        put_together(large(4, 4), [chunk(0, 0, b"ab"), chunk(index, offset, b"c")], save_id=7)
     assert refused.value.reason is Reason.CHUNK_OUT_OF_ORDER
     assert refused.value.metadata == {
         "save_id": "7",
@@ -95,27 +110,3 @@ def test_a_chunk_that_is_not_the_next_one_is_refused(index: int, offset: int) ->
         "value": str(index),
         "offset": str(offset),
     }
-
-
-@pytest.mark.parametrize("data", [b"", bytes(LIMITS.max_chunk + 1), b"abcde"], ids=len)
-def test_chunks_have_bounds(data: bytes) -> None:
-    with pytest.raises(Refusal) as refused:
-        Assembly(7, large(4)).add(chunk(0, 0, data))
-    assert refused.value.reason is Reason.INVALID_FIELD
-    assert refused.value.violations[0].field == "chunk.data"
-
-
-def test_no_chunk_comes_after_the_last() -> None:
-    assembly = Assembly(7, large(1))
-    assembly.add(chunk(0, 0, b"a"))
-    with pytest.raises(Refusal) as refused:
-        assembly.add(chunk(0, 1, b"b"))
-    assert refused.value.violations[0].field == "chunk"
-
-
-def test_chunks_of_a_refused_save_are_dropped() -> None:
-    assembly = Assembly(7, large(4), refused=True)
-    assembly.add(chunk(0, 0, b"abcd"))
-    assembly.add(chunk(9, 9, b"x"))
-    assert not assembly.complete
-    assert not assembly.received

@@ -7,11 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.rpc.test_chunks import put_together
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Channel, DeltaHistory, Value, Write
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.rpc.convert import INLINE_VALUE, history_frames
-from tuskpoint_server.rpc.save_stream import Assembly
 
 SIZES = st.sampled_from([0, 1, 10_000, INLINE_VALUE, INLINE_VALUE + 1, LIMITS.max_chunk + 1])
 
@@ -33,10 +33,11 @@ def rebuilt(history: DeltaHistory) -> tuple[Value | None, list[Value], int]:
         assert part.channel == "channel"
         assert not (parts and part.HasField("seed"))
         holders: list[Any] = [*([part.seed] if part.HasField("seed") else []), *part.writes]
-        assembly = Assembly(1, [each.large for each in holders if each.HasField("large")])
-        while not assembly.complete:
-            assembly.add(frames.pop(0)["chunk"])
-        received = iter(assembly.received)
+        chunks = []
+        while frames and "chunk" in frames[0]:
+            chunks.append(frames.pop(0)["chunk"])
+        announced = [each.large for each in holders if each.HasField("large")]
+        received = iter(put_together(announced, chunks))
         found = [
             next(received).value
             if each.HasField("large")

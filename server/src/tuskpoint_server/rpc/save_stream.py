@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from typing import Any
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
@@ -33,73 +33,55 @@ MAX_UNCOMMITTED_BYTES = 64 * MIB
 """Bytes of saves that may wait for the journal before reading pauses."""
 
 
-class Assembly:
-    """Puts the announced values of one save together, into `received`.
+async def assembled(
+    requests: AsyncIterator[pb.SaveCheckpointsRequest],
+    save_id: int,
+    announced: Iterable[value_pb2.LargeValue],
+) -> list[convert.Received]:
+    """Take the chunks of the announced values of a save, and return the values.
 
-    Chunks must come in order and without gaps; sizes are those announced, which were
-    checked against the limits before. Of a save that was `refused` chunks are checked and dropped.
+    Chunks must come in order and without gaps; sizes are those announced, which were checked
+    against the limits before. Empty values have no chunks.
     """
+    received = []
+    for index, value in enumerate(announced):
+        pieces: list[bytes] = []
+        offset, size, digest = 0, value.size_bytes, hashlib.sha256(value.type.encode() + b"\0")
+        while offset < size:
+            frame = await anext(requests, None)
+            if frame is None:
+                raise Refusal(Reason.STREAM_TRUNCATED, save_id=save_id)
+            if not frame.HasField("chunk"):
+                raise invalid_field("frame", f"save {save_id} waits for chunks; send them first")
+            chunk = _chunk(frame, save_id)
+            if chunk.value_index != index or chunk.offset != offset:
+                raise Refusal(
+                    Reason.CHUNK_OUT_OF_ORDER,
+                    save_id=save_id,
+                    expected_value=index,
+                    expected_offset=offset,
+                    value=chunk.value_index,
+                    offset=chunk.offset,
+                )
+            if len(chunk.data) > size - offset:
+                raise invalid_field(
+                    "chunk.data",
+                    f"value {index} of save {save_id} was announced with "
+                    f"{size} bytes; {size - offset} of them are left",
+                )
+            pieces.append(chunk.data)
+            digest.update(chunk.data)
+            offset += len(chunk.data)
+        received.append(convert.Received(Value(value.type, b"".join(pieces)), digest.digest()))
+    return received
 
-    def __init__(
-        self, save_id: int, announced: Sequence[value_pb2.LargeValue], *, refused: bool = False
-    ) -> None:
-        self.save_id = save_id
-        self.refused = refused
-        self.received: list[convert.Received] = []
-        self._announced = announced
-        self._begin()
 
-    @property
-    def complete(self) -> bool:
-        return not self.refused and len(self.received) == len(self._announced)
-
-    def add(self, chunk: value_pb2.ValueChunk) -> None:
-        """Take the next chunk."""
-        if not 1 <= len(chunk.data) <= LIMITS.max_chunk:
-            raise invalid_field("chunk.data", f"must be 1 to {LIMITS.max_chunk} bytes")
-        if self.refused:
-            return
-        if self.complete:
-            raise invalid_field("chunk", f"save {self.save_id} waits for no chunks")
-        index = len(self.received)
-        if chunk.value_index != index or chunk.offset != self._offset:
-            raise Refusal(
-                Reason.CHUNK_OUT_OF_ORDER,
-                save_id=self.save_id,
-                expected_value=index,
-                expected_offset=self._offset,
-                value=chunk.value_index,
-                offset=chunk.offset,
-            )
-        size = self._announced[index].size_bytes
-        if len(chunk.data) > size - self._offset:
-            raise invalid_field(
-                "chunk.data",
-                f"value {index} of save {self.save_id} was announced with "
-                f"{size} bytes; {size - self._offset} of them are left",
-            )
-        self._pieces.append(chunk.data)
-        self._hash.update(chunk.data)
-        self._offset += len(chunk.data)
-        if self._offset == size:
-            self._finish()
-
-    def _begin(self) -> None:
-        """Begin the next value that has bytes; empty values have no chunks."""
-        self._offset = 0
-        self._pieces: list[bytes] = []
-        if len(self.received) < len(self._announced):
-            announced = self._announced[len(self.received)]
-            self._hash = hashlib.sha256(announced.type.encode() + b"\0")
-            if not announced.size_bytes:
-                self._finish()
-
-    def _finish(self) -> None:
-        kind = self._announced[len(self.received)].type
-        self.received.append(
-            convert.Received(Value(kind, b"".join(self._pieces)), self._hash.digest())
-        )
-        self._begin()
+def _chunk(frame: pb.SaveCheckpointsRequest, save_id: int) -> value_pb2.ValueChunk:
+    if frame.save_id != save_id:
+        raise invalid_field("save_id", f"chunks must be of save {save_id}, begun last")
+    if not 1 <= len(frame.chunk.data) <= LIMITS.max_chunk:
+        raise invalid_field("chunk.data", f"must be 1 to {LIMITS.max_chunk} bytes")
+    return frame.chunk
 
 
 class SaveStream:
@@ -108,8 +90,6 @@ class SaveStream:
     def __init__(self, checkpoints: Checkpoints, call: Call) -> None:
         self._checkpoints = checkpoints
         self._call = call
-        self._request: pb.SaveCheckpointRequest | pb.SaveWritesRequest | None = None
-        self._assembly = Assembly(0, ())  # of the last save, whose number it has
         # Answers, whether each is the last of its save, and `None` behind all of them.
         self._outgoing = asyncio.Queue[tuple[pb.SaveCheckpointsResponse, bool] | None]()
         self._running: set[asyncio.Task[None]] = set()  # the reader, and what answers a save
@@ -155,53 +135,45 @@ class SaveStream:
             self._outgoing.put_nowait(None)
 
     async def _read(self, requests: AsyncIterator[pb.SaveCheckpointsRequest]) -> None:
+        last, dropped = 0, False  # the save begun last, and whether its chunks are dropped
         async for frame in requests:
-            if not frame.HasField("chunk"):
-                self._begin(frame)
-            elif frame.save_id == self._assembly.save_id:
-                self._assembly.add(frame.chunk)
+            kind = frame.WhichOneof("frame")
+            if kind == "chunk":
+                _chunk(frame, last)
+                if not dropped:
+                    raise invalid_field("chunk", f"save {last} waits for no chunks")
+                continue
+            if kind is None:
+                raise invalid_field("frame", "one of checkpoint, writes or chunk must be set")
+            if frame.save_id <= last:
+                problem = f"must be above {last}, the number of the save before"
+                raise invalid_field("save_id", problem)
+            last, dropped = frame.save_id, False
+            request = frame.checkpoint if kind == "checkpoint" else frame.writes
+            try:
+                check(request, streamed=True)
+            except Refusal as refusal:
+                dropped = True
+                self._refuse(last, refusal)
             else:
-                raise invalid_field(
-                    "save_id", f"chunks must be of save {self._assembly.save_id}, begun last"
-                )
-            if self._request is not None and self._assembly.complete:
-                self._submit(self._request)
+                announced = convert.announced(request)
+                self._submit(last, request, await assembled(requests, last, announced))
             while self._unanswered >= MAX_UNANSWERED or self._uncommitted >= MAX_UNCOMMITTED_BYTES:
                 self._room.clear()
                 await self._room.wait()
-        if self._request is not None:
-            raise Refusal(Reason.STREAM_TRUNCATED, save_id=self._assembly.save_id)
-
-    def _begin(self, frame: pb.SaveCheckpointsRequest) -> None:
-        kind, last = frame.WhichOneof("frame"), self._assembly.save_id
-        if kind is None:
-            raise invalid_field("frame", "one of checkpoint, writes or chunk must be set")
-        if frame.save_id <= last:
-            raise invalid_field("save_id", f"must be above {last}, the number of the save before")
-        if self._request is not None:
-            raise invalid_field("frame", f"save {last} waits for chunks; send them first")
-        request = frame.checkpoint if kind == "checkpoint" else frame.writes
-        try:
-            check(request, streamed=True)
-        except Refusal as refusal:
-            self._refuse(frame.save_id, refusal)
-        else:
-            self._request = request
-            self._assembly = Assembly(frame.save_id, convert.announced(request))
 
     def _refuse(self, save_id: int, refusal: Refusal) -> None:
-        """Answer a save with an error, and drop the chunks that may still come for it."""
-        self._request = None
-        self._assembly = Assembly(save_id, (), refused=True)
         self._unanswered += 1
         self._outgoing.put_nowait((_error(save_id, refusal), True))
 
-    def _submit(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> None:
-        save_id, received = self._assembly.save_id, self._assembly.received
-        size = request.ByteSize() + sum(len(value.data) for value, _ in received)
-        self._request = None
-        self._assembly = Assembly(save_id, ())
+    def _submit(
+        self,
+        save_id: int,
+        request: pb.SaveCheckpointRequest | pb.SaveWritesRequest,
+        received: list[convert.Received],
+    ) -> None:
         tenant, wanted = self._call.tenant, Durability(request.durability)
+        size = request.ByteSize() + sum(len(value.data) for value, _ in received)
         try:
             if isinstance(request, pb.SaveCheckpointRequest):
                 kind, draft = "checkpoint", convert.checkpoint_draft(request, received)
