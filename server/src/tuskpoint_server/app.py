@@ -137,7 +137,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             Checkpoints(rows, archive, commits, completer),
             threads,
             Snapshots(SnapshotRows(journal), archive, commits, journal.journal_id),
-            History(rows, Events(journal), completer, clock_us=journal.now_us),
+            History(rows, Events(journal), completer, journal.now_us),
             Handoffs(rows, lineage, handed_off, archive.apart, archive, commits),
             Search(recall),
             Admin(

@@ -112,7 +112,7 @@ async def served(home: House, *, max_call_seconds: float = 300.0) -> AsyncIterat
     """Serve the history of a journal that is open."""
     journal = home.journal
     completer = Completer(journal, home.archive)
-    history = History(journal, journal.events, completer, clock_us=home.clock)
+    history = History(journal, journal.events, completer, home.clock)
     service = pb.DESCRIPTOR.services_by_name["HistoryService"]
     server = rpc.build(
         "127.0.0.1",

@@ -101,8 +101,8 @@ class CheckpointServicer:
     async def ListCheckpoints(self, request: saves_pb.ListCheckpointsRequest, call: Call) -> Frames:
         query, view = convert.checkpoint_query(request), View(request.view)
         limit = request.limit if request.HasField("limit") else None
-        source = Source(request.source)
-        async for loaded in self._checkpoints.list(call.tenant, query, view, source, limit):
+        source, listed = Source(request.source), self._checkpoints.completer.listed
+        async for loaded in listed(call.tenant, query, view, source, limit):
             for frame in _frames(loaded):
                 yield frame
 
@@ -302,12 +302,8 @@ class SearchServicer:
             metric=Metric(request.metric) if request.metric else Metric.COSINE,
         )
         answer = await self._search.search(call.tenant, query)
-        message = search_pb.SearchCheckpointsResponse(
-            mode=convert.number(answer.mode),
-            metric=answer.metric,
-            unindexed_checkpoints=answer.unindexed,
-            truncated=answer.truncated,
-        )
+        message = search_pb.SearchCheckpointsResponse(unindexed_checkpoints=answer.unindexed)
+        convert.filled(message, answer)
         for found in answer.results:
             one = message.results.add(ref=convert.ref(found.key), metadata_json=found.metadata)
             convert.filled(one, found)

@@ -6,7 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 from ..archive.archive import Archive
@@ -17,7 +17,6 @@ from ..domain.model import (
     Checkpoint,
     CheckpointDraft,
     CheckpointKey,
-    CheckpointQuery,
     DeltaHistory,
     Durability,
     Saved,
@@ -57,7 +56,7 @@ class Checkpoints:
     _journal: Journal
     _archive: Archive
     _commits: Commits
-    _completer: Completer
+    completer: Completer
 
     async def save(self, tenant: str, draft: CheckpointDraft) -> SaveOutcome:
         """Journal a checkpoint.
@@ -105,22 +104,16 @@ class Checkpoints:
         if loaded is None:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
-            return await self._completer.from_blob(tenant, loaded.entry, view)
-        whole = await self._completer.checkpoint(loaded)
-        return await self._completer.shown(tenant, whole, view)
-
-    def list(
-        self, tenant: str, query: CheckpointQuery, view: View, source: Source, limit: int | None
-    ) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints, greatest ID first; see `Completer.listed`."""
-        return self._completer.listed(tenant, query, view, source, limit)
+            return await self.completer.from_blob(tenant, loaded.entry, view)
+        whole = await self.completer.checkpoint(loaded)
+        return await self.completer.shown(tenant, whole, view)
 
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
         """Return what rebuilds each of these channels, in the order asked."""
         found = await self._journal.delta_history(tenant, key, channels)
-        return await self._completer.histories(found)
+        return await self.completer.histories(found)
 
     async def diff(
         self, tenant: str, before: CheckpointKey, after: CheckpointKey, max_changes: int
@@ -133,18 +126,13 @@ class Checkpoints:
 
     async def _side(self, tenant: str, key: CheckpointKey) -> Side:
         loaded = await self.load(tenant, key, View.FULL, Source.ANY)
-        histories = await self._completer.rebuilding(tenant, loaded)
+        histories = await self.completer.rebuilding(tenant, loaded)
         channels = loaded.state.channels if loaded.state is not None else ()
         return Side(channels, {history.channel: history for history in histories})
 
 
 def _checkpoint_missing(key: CheckpointKey) -> Refusal:
-    return Refusal(
-        Reason.CHECKPOINT_MISSING,
-        thread_id=key.thread_id,
-        checkpoint_ns=key.checkpoint_ns,
-        checkpoint_id=key.checkpoint_id,
-    )
+    return Refusal(Reason.CHECKPOINT_MISSING, **asdict(key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,21 +153,14 @@ class Position(NamedTuple):
     certified_seq: int  # the watermark that was delivered last
 
 
+@dataclass(frozen=True, slots=True)
 class History:
     """What happened on the threads of all tenants."""
 
-    def __init__(
-        self,
-        journal: Journal,
-        log: Events,
-        completer: Completer,
-        *,
-        clock_us: Callable[[], int],
-    ) -> None:
-        self._journal = journal
-        self._log = log
-        self._completer = completer
-        self._clock_us = clock_us
+    _journal: Journal
+    _log: Events
+    _completer: Completer
+    _clock_us: Callable[[], int]
 
     async def replay(
         self, tenant: str, query: ReplayQuery, view: View, source: Source

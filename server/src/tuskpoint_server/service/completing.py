@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Cor
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from ..archive.archive import Archive
@@ -223,9 +224,9 @@ class Commits:
         concerns: Callable[[str], bool] = lambda thread_id: True,
     ) -> ResultT:
         """Make a change and return its result, once the durability asked for is reached."""
-        task = asyncio.get_running_loop().create_task(self._noted(tenant, change))
+        task = asyncio.get_running_loop().create_task(change)
         self._running.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(partial(self._finished, tenant))
         result = await asyncio.shield(task)
         await self.reach(tenant, wanted, result, concerns)
         return result
@@ -262,15 +263,11 @@ class Commits:
         while self._running:
             await asyncio.wait(self._running)
 
-    async def _noted(self, tenant: str, change: Coroutine[Any, Any, ResultT]) -> ResultT:
-        result = await change
-        self._archive.changed(tenant, _new_bytes(result))
-        return result
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
+    def _finished(self, tenant: str, task: asyncio.Task[Any]) -> None:
         self._running.discard(task)
-        if not task.cancelled():
-            task.exception()  # a caller that went away never asks for it
+        # A caller that went away never asks for the exception.
+        if not task.cancelled() and task.exception() is None:
+            self._archive.changed(tenant, _new_bytes(task.result()))
 
 
 def _new_bytes(result: object) -> int:
