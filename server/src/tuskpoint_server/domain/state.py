@@ -109,16 +109,16 @@ def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
 
 
 def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:
-    """Return a checkpoint with its evicted values put back; a `LookupError` if one is missing."""
+    """Return a checkpoint with its evicted values put back."""
     state = checkpoint.state
     if state is not None:
         state = State(state.frame, tuple(_whole(one, values) for one in state.channels))
     writes = tuple(_whole(write, values) for write in checkpoint.writes)
-    return replace(checkpoint, state=state, writes=writes)
+    return replace(checkpoint, state=state, writes=writes, sources=())
 
 
 def supplied_history(history: DeltaHistory, values: Mapping[bytes, Value]) -> DeltaHistory:
-    """Return a history with its evicted values put back; a `LookupError` if one is missing."""
+    """Return a history with its evicted values put back."""
     seed = None if history.seed is None else _whole(history.seed, values)
     writes = tuple(_whole(write, values) for write in history.writes)
     return DeltaHistory(history.channel, seed, writes)
@@ -128,12 +128,7 @@ _Held = TypeVar("_Held", Channel, Write)
 
 
 def _whole(held: _Held, values: Mapping[bytes, Value]) -> _Held:
-    if held.value is not EVICTED:
-        return held
-    digest = held.digest or b""
-    if digest not in values:
-        raise LookupError(f"the segments lack the value with the digest {digest.hex()}")
-    return replace(held, value=values[digest])
+    return replace(held, value=values[held.digest or b""]) if held.value is EVICTED else held
 
 
 _NUMBER = "a number"

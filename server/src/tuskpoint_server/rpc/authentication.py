@@ -15,6 +15,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -80,21 +81,16 @@ def check_scopes(call: Call, needed: frozenset[Scope] | None) -> None:
         raise Refusal(Reason.SCOPE_MISSING, scope=missing[0] if missing else "", method=call.method)
 
 
+@dataclass(slots=True)
 class Authentication:
     """Says whose data a call is about, and what it may do."""
 
-    def __init__(
-        self,
-        credentials: Credentials | None = None,
-        *,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        self._credentials = credentials
-        self._now = now
-        self.running: dict[Call, tuple[Presented, Grant]] = {}
+    _credentials: Credentials | None = None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    running: dict[Call, tuple[Presented, Grant]] = field(default_factory=dict)
 
     def admit(self, call: Call) -> None:
-        """Give a call what its credential allows, until `forget`."""
+        """Give a call what its credential allows, as long as it is among those `running`."""
         presented: Presented = ()
         grant: Grant | None = EVERYTHING
         if self._credentials is not None:
@@ -104,15 +100,11 @@ class Authentication:
             raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
         if grant is None:
             raise _refused(call, "unknown")
-        if grant.expires is not None and self._now() >= grant.expires:
+        if grant.expires is not None and self.now() >= grant.expires:
             raise _refused(call, "expired", "it has expired; ask for another")
         call.tenant, call.scopes = grant.tenant, grant.scopes
         self.running[call] = presented, grant
         self._end_with(call, grant)
-
-    def forget(self, call: Call) -> None:
-        """Take note that a call has ended."""
-        self.running.pop(call, None)
 
     def replace(self, credentials: Credentials) -> None:
         """Put other credentials in force, and cut off calls that they do not allow any more."""
@@ -135,7 +127,7 @@ class Authentication:
     def _end_with(self, call: Call, grant: Grant) -> None:
         end = call.cap
         if grant.expires is not None:
-            left = (grant.expires - self._now()).total_seconds()
+            left = (grant.expires - self.now()).total_seconds()
             end = asyncio.get_running_loop().time() + left
         if end is None or (call.cap is not None and call.cap <= end):
             call.end_at(call.cap)

@@ -134,6 +134,7 @@ def _parse(request_class: type[Message], raw: bytes) -> Message:
     return request
 
 
+@dataclass(frozen=True, slots=True)
 class Around:
     """What is done around every call, from the outside in.
 
@@ -148,20 +149,12 @@ class Around:
     they live as long as their client, and keep-alive pings find dead ones.
     """
 
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        authentication: Authentication,
-        max_call_seconds: float,
-        *,
-        policy: Mapping[str, frozenset[Scope]] = POLICY,
-    ) -> None:
-        self._telemetry = telemetry
-        self._authentication = authentication
-        self._max_call_seconds = max_call_seconds
-        self._policy = policy
-        self.draining = asyncio.Event()
-        self._drained = asyncio.Event()
+    _telemetry: Telemetry
+    _authentication: Authentication
+    _max_call_seconds: float
+    policy: Mapping[str, frozenset[Scope]] = field(default_factory=lambda: POLICY)
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    _drained: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def __call__(self, call: Call, run: Callable[[], Awaitable[Any]]) -> Any:
         """Return what a call answers, or end it with its status."""
@@ -174,10 +167,10 @@ class Around:
                         raise Refusal(Reason.DRAINING)
                     try:
                         self._authentication.admit(call)
-                        check_scopes(call, self._policy.get(call.method))
+                        check_scopes(call, self.policy.get(call.method))
                         return await run()
                     finally:
-                        self._authentication.forget(call)
+                        self._authentication.running.pop(call, None)
                         if self.draining.is_set() and not self._authentication.running:
                             self._drained.set()
             except Refusal as told:

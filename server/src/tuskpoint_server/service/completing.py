@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,6 +16,7 @@ from ..domain.errors import Reason, Refusal
 from ..domain.json_view.views import checkpoint_view
 from ..domain.limits import KIB, MIB
 from ..domain.model import (
+    EVICTED,
     BlobLocation,
     Checkpoint,
     CheckpointKey,
@@ -70,13 +71,7 @@ class Completer:
     async def checkpoint(self, loaded: Checkpoint) -> Checkpoint:
         """Return a checkpoint with all its values."""
         evicted = evicted_digests(loaded)
-        if not evicted:
-            return loaded
-        values = await self._archive.read_values(loaded.sources, evicted)
-        try:
-            return replace(supplied(loaded, values), sources=())
-        except LookupError as error:
-            raise _malformed(loaded.sources, error) from None
+        return supplied(loaded, await self._read(loaded.sources, evicted)) if evicted else loaded
 
     async def listed(
         self,
@@ -168,19 +163,25 @@ class Completer:
         sources = tuple(dict.fromkeys(place for one in histories for place in one.sources))
         if not sources:
             return tuple(histories)
-        evicted = [write.digest for one in histories for write in one.writes]
-        evicted += [one.seed.digest for one in histories if one.seed and one.seed.digest]
-        values = await self._archive.read_values(sources, evicted)
-        try:
-            return tuple(supplied_history(history, values) for history in histories)
-        except LookupError as error:
-            raise _malformed(sources, error) from None
+        held = [held for one in histories for held in (one.seed, *one.writes) if held is not None]
+        evicted = [one.digest for one in held if one.value is EVICTED and one.digest is not None]
+        values = await self._read(sources, evicted)
+        return tuple(supplied_history(history, values) for history in histories)
+
+    async def _read(
+        self, sources: Sequence[BlobLocation], digests: Collection[bytes]
+    ) -> dict[bytes, Value]:
+        """Return evicted values, by digest, or refuse if the segments lack one."""
+        found = await self._archive.read_values(sources, digests)
+        if lacking := [digest.hex() for digest in digests if digest not in found]:
+            raise _malformed(sources, f"the value with the digest {lacking[0]}")
+        return found
 
     async def values(self, lack: ValuesEvicted, known: Collection[bytes]) -> dict[bytes, Value]:
         """Return the evicted values that a call lacks, by digest, beyond those known before."""
         found = await self._archive.read_values(lack.places, lack.digests)
         if not found.keys() - known:
-            raise _malformed(lack.places, LookupError("the segments lack values of the checkpoint"))
+            raise _malformed(lack.places, "values of the checkpoint")
         return found
 
 
@@ -199,9 +200,9 @@ def content_bytes(whole: Checkpoint) -> int:
     return len(whole.entry.metadata) + sum(len(value.data) for value in values)
 
 
-def _malformed(sources: Sequence[BlobLocation], error: LookupError) -> Refusal:
-    blob_id = sources[0].blob_id if sources else ""
-    return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=str(error))
+def _malformed(sources: Sequence[BlobLocation], lacking: str) -> Refusal:
+    blob_id, problem = sources[0].blob_id if sources else "", f"the segments lack {lacking}"
+    return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
 
 
 class Commits:
