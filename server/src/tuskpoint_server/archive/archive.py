@@ -214,7 +214,7 @@ class Archive:
         if found is None:
             return None
         mismatch = partial(self._instruments.mismatches.add, 1)
-        return ThreadVerification(self._database, self._origin, tenant, thread_id, *found, mismatch)
+        return ThreadVerification(self._database, self._origin, *found, mismatch)
 
     async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
         """Fold what the newest certified catalog leads to of a thread, which lives or was deleted.

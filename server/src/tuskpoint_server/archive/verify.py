@@ -24,15 +24,15 @@ from ..domain.formats.catalogs import Catalog, decode_catalog
 from ..domain.formats.manifests import Manifest, ManifestEntry, fold
 from ..domain.formats.segment_reading import digests_of
 from ..domain.formats.segments import SegmentCheckpoint
-from ..domain.formats.stored_json import settled
+from ..domain.formats.stored_json import Kind, settled
 from ..domain.limits import MIB
 from ..domain.model import BlobLocation, CheckpointKey
 from ..domain.threads import PENDING_WRITES, Verdict, VerdictKind, difference, row_digests
 from ..journal.archiving import standing as journal
-from ..journal.archiving.standing import Incarnation, RecordedCheckpoint, Standing
+from ..journal.archiving.standing import RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Database
-from ..journal.database.logs import Place
+from ..journal.database.logs import Place, ThreadRow
 from .read import (
     DAMAGE,
     THREAD_ABOVE_BYTES,
@@ -57,7 +57,7 @@ _CHECKED_VALUES = 100_000
 
 
 class ThreadVerification:
-    """Verdicts on a thread: its incarnation and checkpoints are those of `standing.of_thread_now`.
+    """Verdicts on a thread: it and its checkpoints are those of `standing.of_thread_now`.
 
     `mismatch` is called once for each member that is found to have another hash than recorded.
     `chain_problem` says what is wrong with the way from the newest catalog to the thread's
@@ -68,20 +68,17 @@ class ThreadVerification:
         self,
         database: Database,
         blobs: BlobStore,
-        tenant: str,
-        thread_id: str,
-        of: Incarnation,
+        of: ThreadRow,
         places: Sequence[Place],
         mismatch: Callable[[], None],
     ) -> None:
         self._database = database
-        self._segments = _VerifiedSegments(database, tenant, blobs)
-        self._tenant = tenant
-        self._thread_id = thread_id
+        self._segments = _VerifiedSegments(database, of.tenant, blobs)
+        self._thread_id = of.thread_id
         self._of = of
         self._places = places
         self._catalog = b""  # hash of the one that was read; empty: none was
-        self._manifest = fold(thread_id, ())  # what the chain says of the incarnation that lives
+        self._manifest = fold(of.thread_id, ())  # what the chain says of the incarnation that lives
         self._chain_holds = True
         self._mismatch = mismatch
         self._mismatched: set[bytes] = set()
@@ -100,15 +97,22 @@ class ThreadVerification:
         for start in range(0, len(places), PAGE_CHECKPOINTS):
             page = places[start : start + PAGE_CHECKPOINTS]
             standing = await self._standing(page)
-            size_of = partial(_new_bytes, standing=standing, seen=set())
+            size_of = partial(self._new_bytes, standing=standing, seen=set())
             for batch in sliced(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
                 for verdict in await self._verdicts(batch, standing):
                     yield verdict
 
+    def _new_bytes(self, place: Place, standing: Standing, seen: set[bytes]) -> int:
+        """Return the bytes of the segments of a checkpoint that no earlier one has."""
+        recorded, members = standing.checkpoints.get(place), self._manifest.members
+        segments = recorded.entry.segments if recorded is not None else ()
+        new = {one.sha256: one.size for one in segments if one.sha256 not in seen}
+        seen.update(new)
+        parted = [one for one in new if one in members and members[one].holds is Kind.PARTS]
+        return sum(new.values()) + BATCH_BYTES * len(parted)
+
     async def _standing(self, places: Sequence[Place]) -> Standing:
-        return await self._database.query(
-            partial(journal.standing, tenant=self._tenant, of=self._of, places=places)
-        )
+        return await self._database.query(partial(journal.standing, of=self._of, places=places))
 
     def _note_mismatch(self, location: BlobLocation, actual_sha256: bytes) -> None:
         sha256 = location.sha256
@@ -367,15 +371,6 @@ def _whole(data: bytes | Damage) -> bytes:
     if isinstance(data, Damage):
         raise data
     return data
-
-
-def _new_bytes(place: Place, standing: Standing, seen: set[bytes]) -> int:
-    """Return the bytes of the segments of a checkpoint that no earlier one has."""
-    recorded = standing.checkpoints.get(place)
-    segments = recorded.entry.segments if recorded is not None else ()
-    new = [one for one in segments if one.sha256 not in seen]
-    seen.update(one.sha256 for one in new)
-    return sum(BATCH_BYTES if one.sha256 in standing.in_parts else one.size for one in new)
 
 
 def _leading(catalog: Catalog) -> tuple[object, ...]:

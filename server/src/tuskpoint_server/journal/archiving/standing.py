@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, exists, select, tuple_
 
@@ -17,8 +17,8 @@ from ...domain.threads import row_digests
 from ..checkpoints import located
 from ..checkpoints.load import entry_of
 from ..checkpoints.located import ROW, Held, Row
-from ..database.logs import Place
-from ..database.schema import checkpoints, contents, handoffs, members, removed, threads, writes
+from ..database.logs import Place, ThreadRow, find_thread
+from ..database.schema import checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import LISTED, Statement, of_thread
 from . import holes, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
@@ -28,14 +28,6 @@ from .plan import StoredMember
 from .status import KnownCatalog
 
 _ROWS_AT_ONCE = 32
-
-
-class Incarnation(NamedTuple):
-    """An incarnation of a thread: its number, its family, and which incarnation it is."""
-
-    thread: int
-    family: int
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +49,10 @@ class Standing:
     checkpoints: Mapping[Place, RecordedCheckpoint]  # those that are there
     removed: AbstractSet[Place]  # those whose removal is not certified yet
     lost: Mapping[bytes, str]  # segments that are known to be lost, and why, for people
-    in_parts: AbstractSet[bytes]  # segments that are stored in parts
     catalog: KnownCatalog | None  # the newest certified catalog, or `None`
     ended: bool = False  # another incarnation lives now, or none
 
 
-_INCARNATION = Statement(
-    select(threads.c.number, threads.c.family, threads.c.incarnation).where(
-        threads.c.tenant == bindparam("of_tenant"),
-        threads.c.thread_id == bindparam("of_thread_id"),
-        threads.c.deleted.is_(False),
-    )
-)
-_NEWEST = Statement(
-    select(threads.c.incarnation, threads.c.deleted).where(threads.c.number == bindparam("of"))
-)
 _PLACES = Statement(
     select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
     .where(of_thread(checkpoints))
@@ -104,13 +85,6 @@ _WRITES = Statement(
         _between(writes)
     )
 )
-_IN_PARTS = Statement(
-    select(members.c.sha256).where(
-        members.c.tenant == bindparam("of_tenant"),
-        members.c.sha256.in_(LISTED),
-        members.c.parts.is_not(None),
-    )
-)
 _ONLY_IN = Statement(
     select(contents.c.digest).where(
         contents.c.family == bindparam("of_family"),
@@ -122,53 +96,46 @@ _ONLY_IN = Statement(
 
 def of_thread_now(
     connection: Connection, tenant: str, thread_id: str
-) -> tuple[Incarnation, list[Place]] | None:
-    """Return the incarnation of a thread that lives, and its checkpoints by namespace and ID."""
-    row = _INCARNATION.run(connection, of_tenant=tenant, of_thread_id=thread_id).fetchone()
-    if row is None:
+) -> tuple[ThreadRow, list[Place]] | None:
+    """Return a thread that lives, and its checkpoints by namespace and ID."""
+    of = find_thread(connection, tenant, thread_id)
+    if of is None or of.deleted:
         return None
-    of = Incarnation(*row)
-    return of, [(ns, id_) for ns, id_ in _PLACES.run(connection, of_thread=of.thread).fetchall()]
+    return of, list(_PLACES.run(connection, of_thread=of.number).fetchall())
 
 
-def standing(
-    connection: Connection, tenant: str, of: Incarnation, places: Sequence[Place]
-) -> Standing:
-    """Return what the journal says of some checkpoints of an incarnation, which are ordered."""
-    lost = holes.lost(connection, tenant)
-    gone = _REMOVED.run(connection, of_thread=of.thread, of_incarnation=of.incarnation).fetchall()
-    newest = _NEWEST.run(connection, of=of.thread).fetchone()
-    ended = newest is None or tuple(newest) != (of.incarnation, False)
-    found = _checkpoints(connection, tenant, of, places, lost) if places and not ended else {}
-    segments = {place.sha256 for one in found.values() for place in one.entry.segments}
-    in_parts = _IN_PARTS.run_listed(connection, segments, of_tenant=tenant)
-    removed_places, known = {(row[0], row[1]) for row in gone}, status.catalog(connection, tenant)
-    return Standing(found, removed_places, lost, {row[0] for row in in_parts}, known, ended)
+def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> Standing:
+    """Return what the journal says of some checkpoints of an incarnation, which are ordered.
+
+    `of` is the thread as it was when it was looked up.
+    """
+    lost = holes.lost(connection, of.tenant)
+    gone = _REMOVED.run(connection, of_thread=of.number, of_incarnation=of.incarnation).fetchall()
+    now = find_thread(connection, of.tenant, of.thread_id)
+    ended = now is None or now.deleted or now.incarnation != of.incarnation
+    found = _checkpoints(connection, of, places, lost) if places and not ended else {}
+    return Standing(found, set(gone), lost, status.catalog(connection, of.tenant), ended)
 
 
 def _checkpoints(
-    connection: Connection,
-    tenant: str,
-    of: Incarnation,
-    places: Sequence[Place],
-    lost: Mapping[bytes, str],
+    connection: Connection, of: ThreadRow, places: Sequence[Place], lost: Mapping[bytes, str]
 ) -> dict[Place, RecordedCheckpoint]:
     names = ("first_ns", "first_id", "last_ns", "last_id")
     between = dict(zip(names, (*places[0], *places[-1]), strict=True))
     wanted = set(places)
     written: dict[Place, list[Sequence[Any]]] = defaultdict(list)
-    for ns, id_, *write in _WRITES.run(connection, of_thread=of.thread, **between).fetchall():
+    for ns, id_, *write in _WRITES.run(connection, of_thread=of.number, **between).fetchall():
         written[ns, id_].append(write)
-    everywhere = holes.unstored(connection, tenant)
-    unstored = {hole.place: hole.reason for hole in everywhere if hole.thread == of.thread}
+    everywhere = holes.unstored(connection, of.tenant)
+    unstored = {hole.place: hole.reason for hole in everywhere if hole.thread == of.number}
     gone = {row[0] for row in _ONLY_IN.run_listed(connection, lost, of_family=of.family)}
     found: dict[Place, RecordedCheckpoint] = {}
-    rows = _ROWS.run(connection, of_thread=of.thread, **between)
+    rows = _ROWS.run(connection, of_thread=of.number, **between)
     # A few at a time: states and metadata of many take much memory.
     while fetched := rows.fetchmany(_ROWS_AT_ONCE):
         some = [row for row in (Row(*one) for one in fetched) if row.place[1:] in wanted]
         numbers = [[row.seq, *(write[5] for write in written[row.place[1:]])] for row in some]
-        located_at = located.of_rows(connection, tenant, some, numbers)
+        located_at = located.of_rows(connection, of.tenant, some, numbers)
         for row, seqs, at in zip(some, numbers, located_at, strict=True):
             place = row.place[1:]
             entry = entry_of(row, max(seqs), at)
