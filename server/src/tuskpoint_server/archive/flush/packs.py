@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from ...blobs.api import BlobStore, Member, StoreLimits
+from ...blobs.api import BlobStore, Member, Receipt, StoreLimits
 from ...blobs.directory.packs import NotAPackError, pack_pieces, read_index
 from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Reason, Refusal
@@ -183,11 +183,7 @@ class PackRunner:
             receipt = await self._blobs.put(members, apart=apart)
             failpoint("archive.after_put")
             if receipt.blobs:
-                await self._database.transact(
-                    lambda batch: record_blobs(
-                        batch.connection, tenant, receipt.blobs, batch.now_us, self._expiry
-                    )
-                )
+                await self.record(tenant, receipt)
             failpoint("archive.after_stored")
             found = await self._blobs.get_many(receipt.locations)
         for member, location, data in zip(members, receipt.locations, found, strict=True):
@@ -200,6 +196,12 @@ class PackRunner:
                 )
         failpoint("archive.after_read_back")
         return {location.sha256: location for location in receipt.locations}
+
+    async def record(self, tenant: str, receipt: Receipt) -> None:
+        """Record which blobs a put made, and how long they last."""
+        await self._database.transact(
+            lambda batch: record_blobs(batch, tenant, receipt.blobs, self._expiry)
+        )
 
     async def finish(self, pack: Pack) -> BlobLocation | None:
         """Store a pack and certify it; return where its catalog lies, `None` if it was void."""

@@ -70,7 +70,7 @@ async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> 
 
     def forget(batch: Batch) -> None:
         for tenant, hashes in found.dead.items():
-            lifetimes.drop(batch.connection, tenant, hashes)
+            lifetimes.drop(batch, tenant, hashes)
 
     await database.transact(forget)
     return [

@@ -59,6 +59,7 @@ class Lifetime:
         self._settings = settings
         self._flusher = flusher
         self._clock_us = clock_us
+        self._runner = runner
         self._salvage = Salvage(database, blobs, runner, settings, instruments)
         self._margin_us = settings.renew_margin_epochs * (epochs.length_us or 0)
         self.failing = Failing(
@@ -165,7 +166,10 @@ class Lifetime:
                 await self._keep(tenant, done, patient=patient)
                 # What has lapsed is forgotten once that is certain, and so are failures of what
                 # is not due.
-                await self._drop_expired(tenant, self._clock_us() - self._epochs.length_us)
+                before_us = self._clock_us() - self._epochs.length_us
+                await self._database.transact(
+                    partial(lifetimes.drop_expired, tenant=tenant, before_us=before_us)
+                )
                 due = await self._due(tenant, ROUND_BLOBS, None, ())
                 self.failing.keep_only(tenant, {blob.blob_id for blob in due})
                 self._earliest[tenant] = await self._database.query(
@@ -174,11 +178,6 @@ class Lifetime:
             if not self.failing.pauses_s() and not done.waits:
                 self._fallen = None
             return done
-
-    async def _drop_expired(self, tenant: str, before_us: int) -> None:
-        await self._database.transact(
-            lambda batch: lifetimes.drop_expired(batch.connection, tenant, before_us)
-        )
 
     async def _follow_epochs(self) -> None:
         """Bring the journal's times of expiry up to what the clock has learnt since.
@@ -195,16 +194,15 @@ class Lifetime:
             )
             _log.error("%s", problem)
             self._fallen = Trouble(problem, self._clock_us())
-            await self._database.transact(lambda batch: lifetimes.forget_ends(batch.connection))
+            await self._database.transact(lifetimes.forget_ends)
             self.failing.clear()
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
         if origin_us is None or length_us is None:
             return
         known = self._reckoned_us
         if known is None or not 0 <= origin_us - known < length_us // 100:
-            await self._database.transact(
-                lambda batch: lifetimes.reckon(batch.connection, origin_us, length_us)
-            )
+            reckon = partial(lifetimes.reckon, origin_us=origin_us, length_us=length_us)
+            await self._database.transact(reckon)
             self._reckoned_us = origin_us
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
@@ -304,9 +302,7 @@ class Lifetime:
         unneeded = [blob for blob in found.blobs if settled and not blob.is_needed]
         hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
         if hashes:
-            await self._database.transact(
-                lambda batch: lifetimes.drop(batch.connection, tenant, hashes)
-            )
+            await self._database.transact(partial(lifetimes.drop, tenant=tenant, hashes=hashes))
         for blob in unneeded:
             self.failing.forget(tenant, blob.blob.blob_id)
         return settled, found
@@ -328,16 +324,7 @@ class Lifetime:
             self._note_failure(tenant, blob, refusal, done)
             return False
         failpoint("archive.after_renewal")
-        now_us = self._clock_us()
-        await self._database.transact(
-            lambda batch: lifetimes.record_blobs(
-                batch.connection,
-                tenant,
-                receipt.blobs,
-                now_us,
-                lambda stored: self._epochs.stored(stored, now_us),
-            )
-        )
+        await self._runner.record(tenant, receipt)
         done.renewed += 1
         self.failing.forget(tenant, blob.blob_id)
         if any(stored.blob_id != blob.blob_id for stored in receipt.blobs):

@@ -250,7 +250,7 @@ class Salvage:
                     holes.record_lost(
                         batch.connection, tenant, user.number, sha256, reason, batch.now_us
                     )
-            lifetimes.drop(batch.connection, tenant, dead)
+            lifetimes.drop(batch, tenant, dead)
 
         await self._database.transact(note)
         return lost, set(gone)

@@ -12,6 +12,7 @@ from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, StoredBlob
 from ...domain.values import DIGEST_BYTES
 from ..checkpoints.located import decode_held
+from ..database.overlay import Batch
 from ..database.schema import (
     blobs,
     checkpoints,
@@ -87,21 +88,19 @@ def _upsert_blob() -> Statement:
 _RECORD = _upsert_blob()
 
 
-def record_blobs(
-    connection: sa.Connection, tenant: str, made: Sequence[StoredBlob], now_us: int, expiry: Expiry
-) -> None:
-    """Record what puts made, in a write transaction; of a blob that is known the later end wins."""
+def record_blobs(batch: Batch, tenant: str, made: Sequence[StoredBlob], expiry: Expiry) -> None:
+    """Record what puts made; of a blob that is known the later end wins."""
     told = ("blob_id", "object_id", "size_bytes", "billed_bytes", "cost", "epoch", "end_epoch")
     rows = [
         {
             "tenant": tenant,
-            "stored_us": now_us,
+            "stored_us": batch.now_us,
             "expire_us": expiry(blob),
             **{name: getattr(blob, name) for name in told},
         }
         for blob in made
     ]
-    _RECORD.run_many(connection, rows)
+    _RECORD.run_many(batch.connection, rows)
 
 
 def totals(connection: sa.Connection, tenant: str) -> tuple[int, int, int]:
@@ -120,8 +119,8 @@ _HOLDS = sa.exists().where(members.c.tenant == blobs.c.tenant, members.c.blob_id
 def earliest_expiry(connection: sa.Connection, tenant: str) -> int | None:
     """Return the earliest time at which a blob with members may be gone; `None`: none ever is."""
     statement = sa.select(sa.func.min(blobs.c.expire_us)).where(blobs.c.tenant == tenant, _HOLDS)
-    found = connection.execute(statement).scalar_one()
-    return None if found is None else int(found)
+    found: int | None = connection.execute(statement).scalar_one()
+    return found
 
 
 def observations(connection: sa.Connection) -> list[tuple[int, int]]:
@@ -135,18 +134,16 @@ def observations(connection: sa.Connection) -> list[tuple[int, int]]:
     return sorted(seen, key=lambda one: one[1])
 
 
-def reckon(connection: sa.Connection, origin_us: int, length_us: int) -> None:
+def reckon(batch: Batch, origin_us: int, length_us: int) -> None:
     """Reckon anew when every blob expires: epoch 0 began at the origin at the earliest."""
-    expire_us = sa.literal(origin_us, sa.BigInteger) + blobs.c.end_epoch * sa.literal(
-        length_us, sa.BigInteger
-    )
+    expire_us = origin_us + blobs.c.end_epoch * length_us
     other = (blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
-    connection.execute(sa.update(blobs).where(*other).values(expire_us=expire_us))
+    batch.connection.execute(sa.update(blobs).where(*other).values(expire_us=expire_us))
 
 
-def forget_ends(connection: sa.Connection) -> None:
+def forget_ends(batch: Batch) -> None:
     """Forget all that is known of blobs: the network that had them is another one now."""
-    connection.execute(sa.delete(blobs))
+    batch.connection.execute(sa.delete(blobs))
 
 
 def due(
@@ -289,21 +286,20 @@ def every(connection: sa.Connection) -> dict[str, list[DueBlob]]:
     return found
 
 
-def drop(connection: sa.Connection, tenant: str, hashes: Collection[bytes]) -> None:
+def drop(batch: Batch, tenant: str, hashes: Collection[bytes]) -> None:
     """Forget stored bytes that no stored record needs, unless the journal needs them by now."""
-    gone = set(hashes) - journal_needs(connection, tenant)
+    gone = set(hashes) - journal_needs(batch.connection, tenant)
     for some in in_lists(gone):
         for column in (members.c.sha256, uses.c.segment, holes.c.segment):
             of = (column.table.c.tenant == tenant, column.in_(some))
-            connection.execute(sa.delete(column.table).where(*of))
+            batch.connection.execute(sa.delete(column.table).where(*of))
 
 
-def drop_expired(connection: sa.Connection, tenant: str, before_us: int) -> None:
+def drop_expired(batch: Batch, tenant: str, before_us: int) -> None:
     """Forget expired blobs without members, once no pack may refer to what it has stored."""
-    waiting = sa.select(packs.c.number).where(packs.c.tenant == tenant).limit(1)
-    if connection.execute(waiting).first() is None:
-        gone = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS)
-        connection.execute(sa.delete(blobs).where(*gone))
+    waiting = sa.exists().where(packs.c.tenant == tenant)
+    gone = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS, ~waiting)
+    batch.connection.execute(sa.delete(blobs).where(*gone))
 
 
 def runs(connection: sa.Connection, tenant: str) -> list[bytes]:
