@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tuskpoint_server.recall.pacing import Backoff, pause
+from tuskpoint_server.domain.pacing import Backoff, pause
 
 
 def test_pauses_after_failures_double_up_to_a_bound_and_begin_anew_after_a_success() -> None:

@@ -6,13 +6,13 @@ import asyncio
 import email.utils
 import logging
 import math
-import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC
 
 from ..domain.errors import Refusal
+from ..domain.pacing import Backoff
 from .embedders import EmbedderError
 
 # waits for seconds, but not longer than until an event
@@ -20,20 +20,6 @@ Pause = Callable[[float, asyncio.Event], Awaitable[None]]
 # bound on what another service may ask to wait: it is asked again then, whatever it said
 LONGEST_RETRY_AFTER_S = 3600.0
 DEFECT = "a defect of the server; its log tells more"
-
-
-async def pause(seconds: float | None, ended: asyncio.Event) -> None:
-    """Wait for seconds (`None`: for ever), but not longer than until an event."""
-    try:
-        async with asyncio.timeout(seconds):
-            await ended.wait()
-    except TimeoutError:
-        return
-
-
-def doubled(first_s: float, longest_s: float, failures: int) -> float:
-    """Return a pause that is twice as long after each failure in a row, up to a bound."""
-    return min(longest_s, first_s * 2.0 ** min(failures - 1, 20))
 
 
 def retry_after_s(said: object) -> float | None:
@@ -61,26 +47,6 @@ class IndexSettings:
     cache_bytes: int = 256 * 1024 * 1024  # of vectors held in memory; others are read
     first_retry_s: float = 0.5  # pause after a first failure; doubles with every further one
     longest_retry_s: float = 60.0  # bound on that pause
-
-
-@dataclass
-class Backoff:
-    """Pauses after failures in a row: each twice as long as the one before, up to a bound."""
-
-    _first_s: float
-    _longest_s: float
-    failures: int = 0
-    until: float = 0.0  # end of a pause, for whoever keeps it here
-
-    def failed(self) -> float:
-        """Count a failure; return how long to wait, shortened at random by up to a half."""
-        self.failures += 1
-        bound = doubled(self._first_s, self._longest_s, self.failures)
-        return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
-
-    def succeeded(self) -> None:
-        """Begin anew."""
-        self.failures = 0
 
 
 class Trouble(Backoff):

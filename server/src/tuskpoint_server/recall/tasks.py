@@ -13,13 +13,14 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
+from ..domain.pacing import pause
 from ..domain.searchable import body_of
 from ..journal.database.database import Waiter
 from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows, Unembedded
 from ..journal.search.searched_values import Document
 from .embedders import Embedder, EmbedderError
-from .pacing import IndexSettings, Pause, Trouble, pause
+from .pacing import IndexSettings, Pause, Trouble
 from .telemetry import Instruments
 
 BATCH = 64  # changes indexed in one transaction: few, because a save that comes meanwhile waits

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import BlobLocation, CheckpointKey
+from ...domain.pacing import Backoff, pause
 from ...journal.archiving import holes, status
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import Wanted
@@ -141,7 +140,8 @@ class TenantFlusher:
         self._waiters: dict[_Waiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
         self._urgent = self._stopping = False
-        self._failures = self._idle = 0
+        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._idle = 0
         self._retry_at = 0.0
         self._look_at: float | None = None
         self._task: asyncio.Task[None] | None = None
@@ -265,17 +265,11 @@ class TenantFlusher:
                 due_at = self._look_at if due_at is None else min(due_at, self._look_at)
             if due_at is not None and due_at <= self.now:
                 return True
-            with suppress(TimeoutError):
-                async with asyncio.timeout(None if due_at is None else due_at - self.now):
-                    await self._wake.wait()
+            await pause(None if due_at is None else due_at - self.now, self._wake)
         return False
 
     def _failed(self, error: Exception, waiting: Iterable[_Waiter]) -> None:
-        self._failures += 1
-        chosen = self._settings
-        pause = chosen.first_retry_s * 2 ** min(self._failures - 1, 20)
-        pause = min(chosen.longest_retry_s, pause)
-        self._retry_at = self.now + pause * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._retry_at = self.now + self._backoff.failed()
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
         self.trouble = Trouble(_text(error), self._clock_us())
@@ -295,7 +289,8 @@ class TenantFlusher:
 
     async def _settle(self, flushed: Flushed, waiting: Iterable[_Waiter]) -> None:
         """Answer those whose wish is fulfilled, and count anew what waits."""
-        self._failures, self._retry_at = 0, 0.0
+        self._backoff.succeeded()
+        self._retry_at = 0.0
         if not flushed.complete:
             self._urgent = True
             self.backlog.size_bytes = max(0, self.backlog.size_bytes - flushed.size_bytes)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from ...domain.errors import Refusal
 from ...domain.model import StoredBlob
+from ...domain.pacing import doubled
 from ...journal.archiving.lifetimes import DueBlob
 from ..flush.flusher import Trouble
 from ..read import DAMAGE
@@ -132,7 +133,7 @@ class Failing:
         now_us = self._clock_us()
         before = self._of[tenant].get(blob.blob_id)
         attempts = before.attempts + 1 if before else 1
-        pause_s = min(self._longest_pause_s, FIRST_RETRY_S * 2 ** min(attempts - 1, 20))
+        pause_s = doubled(FIRST_RETRY_S, self._longest_pause_s, attempts)
         left = "unknown"
         if blob.expire_us is not None:
             left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from functools import partial
 
 from ...blobs.api import BlobStore, every
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
+from ...domain.pacing import pause
 from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database
@@ -133,9 +133,7 @@ class Lifetime:
                 _log.warning("looking for blobs that expire waits: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect must not end the looking; it is repeated
                 _log.exception("a look for blobs that expire failed")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(pause_s):
-                    await self._wake.wait()
+            await pause(pause_s, self._wake)
 
     def _pause_s(self) -> float | None:
         """Return the seconds to the next look; `None`: until something is damaged."""

@@ -15,11 +15,12 @@ from enum import Enum, StrEnum
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
+from ...domain.pacing import doubled
+
 _T = TypeVar("_T")
 
 _FIRST_SUSPENSION_S = 1.0
 _LONGEST_SUSPENSION_S = 60.0
-_DOUBLINGS = 10  # more would not lengthen the pause, and in the end not be a number any more
 
 
 class Operation(StrEnum):
@@ -330,7 +331,7 @@ class Endpoints:
                     if before >= pace.retries:
                         raise
                     # Exponential, with full jitter by default.
-                    pause_s = min(pace.first_s * 2.0**before, pace.longest_s)
+                    pause_s = doubled(pace.first_s, pace.longest_s, before + 1)
                     if pace.jitter:
                         pause_s *= self._random()
                     waits[waiting.name] += 1
@@ -363,6 +364,6 @@ class Endpoints:
         """Ask others first for a while; one that is suspended already stays so no longer for it."""
         now = self._clock()
         if endpoint.suspended_until <= now:
-            pause_s = _FIRST_SUSPENSION_S * 2.0 ** min(endpoint.failures, _DOUBLINGS)
             endpoint.failures += 1
-            endpoint.suspended_until = now + min(pause_s, _LONGEST_SUSPENSION_S)
+            bounds = (_FIRST_SUSPENSION_S, _LONGEST_SUSPENSION_S)
+            endpoint.suspended_until = now + doubled(*bounds, endpoint.failures)

@@ -9,12 +9,13 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, insert, inspect, select
 
+from ...domain.pacing import pause
 from . import sqlite
 from .overlay import Batch
 from .schema import journal_info, metadata
@@ -52,9 +53,7 @@ class Waiter:
 
     async def wait(self, timeout_s: float) -> bool:
         """Wait for a change since the last wait; tell whether there was one."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
+        await pause(timeout_s, self._changed)
         changed = self._changed.is_set()
         self._changed.clear()
         return changed

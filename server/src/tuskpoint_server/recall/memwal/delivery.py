@@ -14,9 +14,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ...domain.errors import Refusal
+from ...domain.pacing import Backoff, doubled, pause
 from ...domain.search import Memory, MemoryState
 from ...journal.search.memories import MemoryRows
-from ..pacing import DEFECT, Backoff, doubled, pause
+from ..pacing import DEFECT
 from . import api
 from .api import Budget, Health, Job, JobState, MemWalSettings, RelayerError, Trouble
 from .relayer import Relayer

@@ -10,10 +10,11 @@ from typing import Any
 
 from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Refusal
+from ...domain.pacing import Backoff, pause
 from ...domain.search import parse_memory
 from ...journal.search.finding import Recalled
 from ...journal.search.memories import MemoryRows, MemoryTally
-from ..pacing import DEFECT, Backoff, pause
+from ..pacing import DEFECT
 from .api import COST_RECALL, Budget, Health, MemWalSettings, Recollection, RelayerError, Trouble
 from .delivery import Delivery
 from .relayer import Count, Relayer, UnusableError, open_relayer

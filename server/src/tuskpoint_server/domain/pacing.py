@@ -1,0 +1,41 @@
+"""How long to wait after failures, and how to wait."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from dataclasses import dataclass
+
+
+async def pause(seconds: float | None, ended: asyncio.Event) -> None:
+    """Wait for seconds (`None`: for ever), but not longer than until an event."""
+    try:
+        async with asyncio.timeout(seconds):
+            await ended.wait()
+    except TimeoutError:
+        return
+
+
+def doubled(first_s: float, longest_s: float, failures: int) -> float:
+    """Return a pause that is twice as long after each failure in a row, up to a bound."""
+    return min(longest_s, first_s * 2.0 ** min(failures - 1, 20))
+
+
+@dataclass
+class Backoff:
+    """Pauses after failures in a row: each twice as long as the one before, up to a bound."""
+
+    _first_s: float
+    _longest_s: float
+    failures: int = 0
+    until: float = 0.0  # end of a pause, for whoever keeps it here
+
+    def failed(self) -> float:
+        """Count a failure; return how long to wait, shortened at random by up to a half."""
+        self.failures += 1
+        bound = doubled(self._first_s, self._longest_s, self.failures)
+        return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+
+    def succeeded(self) -> None:
+        """Begin anew."""
+        self.failures = 0
