@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..blobs.api import BlobStore
@@ -56,6 +56,7 @@ _KEPT_BYTES = 48 * MIB
 _CHECKED_VALUES = 100_000
 
 
+@dataclass(eq=False)
 class ThreadVerification:
     """Verdicts on a thread: it and its checkpoints are those of `standing.of_thread_now`.
 
@@ -64,23 +65,18 @@ class ThreadVerification:
     manifest, for people; else it is empty.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: BlobStore,
-        of: ThreadRow,
-        places: Sequence[Place],
-        mismatch: Callable[[], None],
-    ) -> None:
-        self._database = database
-        self._segments = _VerifiedSegments(database, of.tenant, blobs)
-        self._thread_id = of.thread_id
-        self._of = of
-        self._places = places
+    _database: Database
+    _blobs: BlobStore
+    _of: ThreadRow
+    _places: Sequence[Place]
+    _mismatch: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._segments = _VerifiedSegments(self._database, self._of.tenant, self._blobs)
+        self._thread_id = self._of.thread_id
         self._catalog = b""  # hash of the one that was read; empty: none was
-        self._manifest = fold(of.thread_id, ())  # what the chain says of the incarnation that lives
+        self._manifest = fold(self._thread_id, ())  # of the incarnation that lives
         self._chain_holds = True
-        self._mismatch = mismatch
         self._mismatched: set[bytes] = set()
         self._checked: set[tuple[bytes, bytes]] = set()
         self.chain_problem = ""

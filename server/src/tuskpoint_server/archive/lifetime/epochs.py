@@ -12,7 +12,7 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...domain.errors import Refusal
 from ...domain.model import StoredBlob
@@ -113,20 +113,19 @@ class _Failure:
     end_us: int  # of the blob; where it is not known, a margin of failures is too long
 
 
+@dataclass(eq=False)
 class Failing:
     """The needed blobs of all tenants that are not stored again.
 
-    A blob is due at the margin before its end; attempts pause for `longest_pause_s` at most.
+    A blob is due at the margin before its end.
     """
 
-    def __init__(
-        self, clock_us: Callable[[], int], margin_us: int, epoch_us: int, longest_pause_s: float
-    ) -> None:
-        self._clock_us = clock_us
-        self._margin_us = margin_us
-        self._epoch_us = epoch_us
-        self._longest_pause_s = longest_pause_s
-        self._of: defaultdict[str, dict[str, _Failure]] = defaultdict(dict)  # by tenant and blob
+    _clock_us: Callable[[], int]
+    _margin_us: int
+    _epoch_us: int
+    _longest_pause_s: float  # between attempts
+    # by tenant and blob
+    _of: defaultdict[str, dict[str, _Failure]] = field(default_factory=lambda: defaultdict(dict))
 
     def note(self, tenant: str, blob: DueBlob, refusal: Refusal) -> bool:
         """Note a failure, and return whether the blob is gone."""

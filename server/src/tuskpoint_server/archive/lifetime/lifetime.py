@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ...blobs.api import BlobStore, every
@@ -39,54 +40,47 @@ ROUNDS_PER_EPOCH = 8
 _READS = 2  # what cannot be read so often in a row is lost: one answer may have been cut short
 
 
+@dataclass(eq=False)
 class Lifetime:
     """Keeps the blobs of all tenants; a cache may stand before the store."""
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: BlobStore,
-        runner: PackRunner,
-        epochs: EpochClock,
-        settings: ArchiveSettings,
-        flusher: Callable[[str], TenantFlusher],
-        clock_us: Callable[[], int],
-        instruments: Instruments,
-    ) -> None:
-        self._database = database
-        self._blobs = blobs
-        self._epochs = epochs
-        self._settings = settings
-        self._flusher = flusher
-        self._clock_us = clock_us
-        self._runner = runner
-        self._salvage = Salvage(database, blobs, runner, settings, instruments)
-        self._margin_us = settings.renew_margin_epochs * (epochs.length_us or 0)
-        self.failing = Failing(
-            clock_us, self._margin_us, epochs.length_us or 0, settings.renew_interval_s
-        )
+    _database: Database
+    _blobs: BlobStore
+    _runner: PackRunner
+    _epochs: EpochClock
+    _settings: ArchiveSettings
+    _flusher: Callable[[str], TenantFlusher]
+    _clock_us: Callable[[], int]
+    _instruments: Instruments
+
+    def __post_init__(self) -> None:
+        common = (self._database, self._blobs, self._runner, self._settings, self._instruments)
+        self._salvage = Salvage(*common)
+        epoch_us = self._epochs.length_us or 0
+        self._margin_us = self._settings.renew_margin_epochs * epoch_us
+        pause_s = self._settings.renew_interval_s
+        self.failing = Failing(self._clock_us, self._margin_us, epoch_us, pause_s)
         self._fallen: Trouble | None = None
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
         self._earliest: dict[str, int | None] = {}
         self._reckoned_us: int | None = None
         # Half of what the store takes at once: flushes must get through.
-        self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
+        self._gate = asyncio.Semaphore(max(1, self._blobs.limits.puts_at_once // 2))
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
-        self._instruments = instruments
-        instruments.gauge(
+        self._instruments.gauge(
             "tuskpoint.archive.expiry",
             "s",
             "Time to the earliest expiry of a blob that is needed.",
             lambda: (
-                (tenant, (expire_us - clock_us()) / 1e6)
+                (tenant, (expire_us - self._clock_us()) / 1e6)
                 for tenant, expire_us in [*self._earliest.items()]
                 if expire_us is not None
             ),
         )
-        instruments.gauge(
+        self._instruments.gauge(
             "tuskpoint.archive.renewals.failing",
             "{blob}",
             "Blobs that are due for renewal and whose last renewal failed.",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ...blobs.api import BlobStore, Member
@@ -153,24 +153,19 @@ class Round:
     waits: bool = False  # the journal can take no more now; the rest follows
 
 
+@dataclass(eq=False)
 class Salvage:
     """Stores again what is needed; one for all tenants. A cache may stand before the store."""
 
-    def __init__(
-        self,
-        database: Database,
-        blobs: BlobStore,
-        runner: PackRunner,
-        settings: ArchiveSettings,
-        instruments: Instruments,
-    ) -> None:
-        self._database = database
-        self._blobs = blobs
-        self._runner = runner
-        self._limit_bytes = settings.soft_limit_bytes
-        self._instruments = instruments
-        self._segments = Segments(blobs, 0, placed(database))
-        self._told: set[tuple[str, str, str, str]] = set()
+    _database: Database
+    _blobs: BlobStore
+    _runner: PackRunner
+    _settings: ArchiveSettings
+    _instruments: Instruments
+    _told: set[tuple[str, str, str, str]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._segments = Segments(self._blobs, 0, placed(self._database))
 
     async def rebuild(self, flusher: TenantFlusher) -> None:
         """Certify a catalog whose records come from the journal alone.
@@ -184,8 +179,7 @@ class Salvage:
             generation=self._database.generation,
             most=_THREADS_AT_ONCE,
         )
-        some, after = await self._database.query(partial(read, after=""))
-        found = list(some)
+        found, after = await self._database.query(partial(read, after=""))
         while after:
             some, after = await self._database.query(partial(read, after=after))
             found += some
@@ -297,7 +291,7 @@ class Salvage:
             for some in sliced(
                 needing, lambda one: one.size_bytes, _BATCH_BYTES, _BATCH_CHECKPOINTS
             ):
-                if flusher.backlog.size_bytes >= self._limit_bytes:
+                if flusher.backlog.size_bytes >= self._settings.soft_limit_bytes:
                     done.waits = True
                     return
                 restored = [(one, await self._restored(tenant, user, one, done)) for one in some]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -148,29 +148,21 @@ class Recovered:
     left_out: list[str] = field(default_factory=list)  # what is damaged, a sentence each
 
 
+@dataclass(eq=False)
 class Recovery:
-    """Recovers one tenant into an empty journal of the generation that the source names.
+    """Recovers one tenant into an empty journal of the generation that the source names."""
 
-    `skip_damaged`: leave out what is damaged and go on.
-    """
+    _tenant: str
+    _database: Database
+    _blobs: BlobStore
+    _: KW_ONLY
+    skip_damaged: bool = False  # leave out what is damaged and go on
+    on_progress: Callable[[Recovered], None] = lambda recovered: None
 
-    def __init__(
-        self,
-        tenant: str,
-        database: Database,
-        blobs: BlobStore,
-        *,
-        skip_damaged: bool = False,
-        on_progress: Callable[[Recovered], None] = lambda recovered: None,
-    ) -> None:
-        self._tenant = tenant
-        self._database = database
-        self._blobs = blobs
-        self._segments = Segments(blobs, places=self._placed)
+    def __post_init__(self) -> None:
+        self._segments = Segments(self._blobs, places=self._placed)
         self._places: dict[bytes, BlobLocation] = {}
-        self._snapshots = Snapshots(database)
-        self._skip_damaged = skip_damaged
-        self._on_progress = on_progress
+        self._snapshots = Snapshots(self._database)
         self._done = Recovered()
 
     async def recover(self, source: Source) -> Recovered:
@@ -195,7 +187,7 @@ class Recovery:
         return self._done
 
     async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
-        if self._skip_damaged:  # merges begin anew
+        if self.skip_damaged:  # merges begin anew
             levels = [
                 tuple([one for ref in level for one in await self._readable(ref)])
                 for level in catalog.runs.levels
@@ -350,7 +342,7 @@ class Recovery:
         Raises:
             Refusal: The one given, if nothing may be left out for it.
         """
-        if refusal.reason not in DAMAGE or not (known or self._skip_damaged):
+        if refusal.reason not in DAMAGE or not (known or self.skip_damaged):
             raise refusal
         self._done.left_out += (f"{one}: {refusal}" for one in what)
 
@@ -368,4 +360,4 @@ class Recovery:
                 work(batch)
 
         await self._database.transact(insert)
-        self._on_progress(self._done)
+        self.on_progress(self._done)

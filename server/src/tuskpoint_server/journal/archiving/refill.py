@@ -22,16 +22,16 @@ from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
 from ..database.logs import Place
 from ..database.overlay import Batch, StoredWrite
-from ..database.schema import checkpoints, contents, members, removed, threads, uses, writes
+from ..database.schema import checkpoints, contents, members, threads, uses, writes
 from ..database.statements import (
     LISTED,
     Statement,
     in_lists,
-    inserting,
     of_checkpoint,
     of_thread,
     parameters_of,
 )
+from ..removal import removal
 from .plan import split
 
 
@@ -80,7 +80,6 @@ _RENUMBER_WRITES = Statement(
     .where(of_checkpoint(writes), writes.c.early_us.is_(None))
     .values(seq=bindparam("new"))
 )
-_PUT_REMOVED = Statement(inserting(removed))
 _RENUMBER_VALUE = Statement(
     update(contents)
     .where(
@@ -207,9 +206,7 @@ def store_again(
         # What is said of it so far, and so of the segments to leave, is taken away.
         taken = batch.change(log, EventKind.RECOVERED, one.place)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
-        gone = dict(zip(("checkpoint_ns", "checkpoint_id"), one.place, strict=True))
-        of_log = {"thread": user.number, "seq": taken, "incarnation": user.incarnation}
-        _PUT_REMOVED.run(batch.connection, **of_log, **gone)
+        removal.record(batch, log, taken, [one.place])
         log.row.dirty_bytes += one.size_bytes
         of = parameters_of(user.number, *one.place)
         _RENUMBER.run(batch.connection, **of, new=seq)

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, exists, select, tuple_
+from sqlalchemy import Connection, and_, bindparam, select, tuple_
 
 from ...domain.formats import records as told
 from ...domain.model import Entry
@@ -19,7 +19,7 @@ from ..checkpoints.load import entry_of
 from ..checkpoints.located import ROW, Held, Row
 from ..database.logs import Place, ThreadRow, find_thread
 from ..database.schema import checkpoints, contents, handoffs, removed, threads, writes
-from ..database.statements import LISTED, Statement, of_thread
+from ..database.statements import EMPTY, LISTED, Statement, of_thread
 from . import holes, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
 from .holding import Holders
@@ -178,7 +178,7 @@ _THREADS = Statement(
     .limit(bindparam("most"))
 )
 _ENDING = Statement(
-    select(exists().where(of_thread(removed), removed.c.checkpoint_id == bindparam("none")))
+    select(removed.c.seq).where(of_thread(removed), removed.c.checkpoint_id == EMPTY)
 )
 _ALL_ROWS = Statement(select(*CHECKPOINT_COLUMNS).where(of_thread(checkpoints)))
 _ALL_WRITES = Statement(
@@ -226,8 +226,7 @@ class _Records:
         """Return them."""
         thread = self._thread
         if thread.deleted:
-            ending = _ENDING.run(self._connection, of_thread=thread.number, none="").fetchone()
-            if ending is not None and ending[0]:
+            if self._of(_ENDING):
                 return []  # the next flush records the end
             return [told.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
         found: list[told.Record] = []
