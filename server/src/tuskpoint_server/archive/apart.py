@@ -17,7 +17,6 @@ from ..domain.formats.bundles import MAX_STORED_BYTES, Closure, decode_bundle, e
 from ..domain.formats.stored_json import (
     MEMBER_BYTES,
     Kind,
-    PartList,
     cut_in_parts,
     decode_parts,
     encode_parts,
@@ -96,19 +95,9 @@ class ApartStore:
         if not is_part_list(data):
             return data
         listed = decode_parts(data, location, MAX_STORED_BYTES)
+        name = location.blob_id
         if not all(part.size for part in listed.parts):
-            raise malformed(location.blob_id, "one of its parts is empty")
-        parts = await self._fetch_parts(listed, location.blob_id, progress)
-        return await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
-
-    async def open(self, data: bytes, blob_id: str) -> Closure:
-        """Return the closure in a bundle's bytes; refuses with `BLOB_MALFORMED`."""
-        # In a thread and few at once: a few bytes, packed, can unpack to much.
-        async with self._opening:
-            return await asyncio.to_thread(decode_bundle, data, blob_id)
-
-    async def _fetch_parts(self, listed: PartList, name: str, progress: Progress) -> list[bytes]:
-        """Return the parts of a bundle, a few at a time; `name` is the blob ID of the list."""
+            raise malformed(name, "one of its parts is empty")
         gate = asyncio.Semaphore(_PARTS_AT_ONCE)
         arrived = [0] * len(listed.parts)
 
@@ -124,4 +113,11 @@ class ApartStore:
                 raise malformed(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
 
-        return await every(one(number, part) for number, part in enumerate(listed.parts))
+        parts = await every(one(number, part) for number, part in enumerate(listed.parts))
+        return await asyncio.to_thread(join_parts, listed, parts, name)
+
+    async def open(self, data: bytes, blob_id: str) -> Closure:
+        """Return the closure in a bundle's bytes; refuses with `BLOB_MALFORMED`."""
+        # In a thread and few at once: a few bytes, packed, can unpack to much.
+        async with self._opening:
+            return await asyncio.to_thread(decode_bundle, data, blob_id)

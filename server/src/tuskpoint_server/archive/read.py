@@ -199,16 +199,9 @@ class Segments:
     async def _find(
         self, stored: Stored, digests: Iterable[bytes]
     ) -> dict[bytes, tuple[SegmentValue, Stored]]:
-        found: dict[bytes, tuple[SegmentValue, Stored]] = {}
-        elsewhere: set[bytes] = set()
-        for digest in digests:
-            value = stored.values.get(digest)
-            if value is not None:
-                found[digest] = (value, stored)
-            else:
-                elsewhere.add(digest)
-        if not elsewhere:
-            return found
+        wanted = set(digests)
+        found = {one: (stored.values[one], stored) for one in wanted & stored.values.keys()}
+        elsewhere = wanted - found.keys()
         prefixes = {digest[:PREFIX_BYTES] for digest in elsewhere}
         others = [
             settled(one.location, stored.location.blob_id)

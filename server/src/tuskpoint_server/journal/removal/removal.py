@@ -290,9 +290,14 @@ def remove_checkpoints(
     give(batch, log, needed_bases(batch.connection, log.row.number, nodes, doomed))
     drop(batch, log, sorted(doomed))
     _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
-    _count(log, len(doomed))
+    # What they brought is estimated, as much as any others: else every state would be read.
+    row, count = log.row, len(doomed)
+    left = row.added_bytes - row.removed_bytes
+    row.removed_bytes += left * count // max(row.checkpoint_count, count)
+    row.removed_count += count
+    row.checkpoint_count -= count
     head_id = max((name for namespace, name in nodes.keys() - doomed if not namespace), default="")
-    if head_id != log.row.head_id:
+    if head_id != row.head_id:
         known = batch.checkpoint(log, ("", head_id)) if head_id else None
         log.set_head(head_id, batch.pending(log, ("", head_id), known) if known is not None else {})
     batch.logs.forget(tenant, thread_id)
@@ -323,19 +328,6 @@ def superseded(nodes: Nodes) -> set[Place]:
         for place in latest.items()
         if SUBGRAPH_CALL in place[0] and ("", nodes[place].root_id) in doomed
     }
-
-
-def _count(log: Log, count: int) -> None:
-    """Count what was removed, for the rule that says when values are looked for.
-
-    The bytes are estimated: each checkpoint of the thread counts as having brought as much
-    as any other. To know better, every state would have to be read.
-    """
-    row = log.row
-    left = row.added_bytes - row.removed_bytes
-    row.removed_bytes += left * count // max(row.checkpoint_count, count)
-    row.removed_count += count
-    row.checkpoint_count -= count
 
 
 # Rows are looked for beside the writer and removed in short transactions.
