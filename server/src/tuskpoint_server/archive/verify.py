@@ -272,14 +272,13 @@ class ThreadVerification:
             self._checked |= unchecked
 
 
+@dataclass(eq=False)
 class Damage(Exception):
     """Stored bytes that cannot be read, or are not what was recorded; fields as in `Verdict`."""
 
-    def __init__(self, location: BlobLocation, actual_sha256: bytes, detail: str) -> None:
-        super().__init__(detail)
-        self.location = location
-        self.actual_sha256 = actual_sha256
-        self.detail = detail
+    location: BlobLocation
+    actual_sha256: bytes
+    detail: str
 
     @classmethod
     def told(cls, location: BlobLocation, refusal: Refusal) -> Damage:

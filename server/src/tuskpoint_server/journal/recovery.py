@@ -18,9 +18,8 @@ from sqlalchemy.sql.elements import ClauseElement
 
 from ..domain import snapshots as kept
 from ..domain.failpoints import failpoint
-from ..domain.formats.catalogs import Catalog, encode_catalog
 from ..domain.formats.manifests import Manifest
-from ..domain.model import BlobLocation
+from ..domain.model import CheckpointKey
 from ..domain.threads import EventKind, ThreadState
 from ..process import sync
 from .archiving import holes
@@ -29,8 +28,9 @@ from .archiving.plan import PlannedHole, StoredMember
 from .database import sqlite
 from .database.logs import Log, Place
 from .database.overlay import Batch, StoredWrite
-from .database.schema import catalogs, handoffs, members, threads
+from .database.schema import members, threads
 from .database.statements import Statement, inserting
+from .lineage import handoffs
 from .lineage.stored import Stored
 from .removal import removal
 
@@ -132,8 +132,6 @@ def _put_member() -> ClauseElement:
 
 
 _PUT_MEMBER = Statement(_put_member())
-_PUT_CATALOG = Statement(inserting(catalogs))
-_PUT_HANDOFF = Statement(inserting(handoffs))
 _SNAPSHOT_THREADS = Statement(
     select(threads.c.thread_id, threads.c.head_id).where(
         threads.c.tenant == bindparam("of_tenant"),
@@ -142,19 +140,6 @@ _SNAPSHOT_THREADS = Statement(
         threads.c.deleted.is_(False),
     )
 )
-
-
-def add_catalog(batch: Batch, tenant: str, catalog: Catalog, location: BlobLocation) -> None:
-    """Make a catalog the newest one; the next catalog follows it."""
-    _PUT_CATALOG.run(
-        batch.connection,
-        tenant=tenant,
-        generation=catalog.generation,
-        number=catalog.number,
-        sha256=location.sha256,
-        content=encode_catalog(catalog),
-        certified_us=batch.now_us,
-    )
 
 
 def add_members(
@@ -233,17 +218,10 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     anew = row.settings_seq if row.settings_seq > row.certified_seq else None
     for pin in manifest.pins:
         if pin.segment in manifest.members:
-            _PUT_HANDOFF.run(
-                connection,
-                tenant=tenant,
-                sha256=pin.segment,
-                thread=row.number,
-                checkpoint_ns=pin.checkpoint_ns,
-                checkpoint_id=pin.checkpoint_id,
-                seq=pin.seq if anew is None else anew,
-                content_seq=0,  # as of which change it was made is not stored
-                created_us=batch.now_us,
-            )
+            key = CheckpointKey(manifest.thread_id, pin.checkpoint_ns, pin.checkpoint_id)
+            seq = pin.seq if anew is None else anew
+            # As of which change it was made is not stored.
+            handoffs.put(batch, log, key, pin.segment, seq, content_seq=0)
     unstored = [
         PlannedHole(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)
         for one in manifest.gaps

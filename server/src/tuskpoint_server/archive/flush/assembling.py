@@ -136,8 +136,8 @@ async def _assemble(
     )
     place = add(Member(blob_digest(catalog), catalog, Kind.CATALOG))
     plan = told.plan
-    plan.begun_us, plan.generation, plan.number = work.begun_us, generation, number
-    plan.catalog, plan.previous = place.sha256, previous.sha256 if previous is not None else b""
+    plan.begun_us, plan.catalog = work.begun_us, place.sha256
+    plan.previous = previous.sha256 if previous is not None else b""
     plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
     plan.members.append(StoredMember(place, Kind.CATALOG))
     plan.dropped += [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]

@@ -24,6 +24,7 @@ from ...domain.model import BlobLocation, Value
 from ...domain.snapshots import MEMBER_THREADS, THREADS, is_reserved, member_thread_of
 from ...journal import recovery as filling
 from ...journal.archiving import status
+from ...journal.archiving.certify import put_catalog
 from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
@@ -203,7 +204,7 @@ class Recovery:
         members.append(StoredMember(location, Kind.CATALOG))
 
         def add(batch: Batch) -> None:
-            filling.add_catalog(batch, self._tenant, catalog, location)
+            put_catalog(batch, self._tenant, catalog, location.sha256)
             filling.add_members(batch, self._tenant, members)
 
         await self._database.transact(add)

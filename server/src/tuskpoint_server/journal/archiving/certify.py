@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, select, update
 
-from ...domain.formats.catalogs import decode_catalog, encode_catalog
+from ...domain.formats.catalogs import Catalog, decode_catalog, encode_catalog
 from ...domain.model import BlobLocation
 from ..changes import first_above
 from ..database.overlay import Batch
@@ -70,11 +70,23 @@ def certify(
     moved = [(one.blob_id, one.identifier, tenant, one.sha256) for one in plan.moved]
     names = ("new_blob", "new_identifier", "of_tenant", "of_sha256")
     _MOVE_MEMBER.run_rows(connection, names, moved)
-    content = encode_catalog(decode_catalog(catalog, locations[plan.catalog].blob_id))
-    told = {"generation": plan.generation, "number": plan.number, "sha256": plan.catalog}
-    now_us = batch.now_us
-    _PUT_CATALOG.run(connection, tenant=tenant, **told, content=content, certified_us=now_us)
+    put_catalog(
+        batch, tenant, decode_catalog(catalog, locations[plan.catalog].blob_id), plan.catalog
+    )
     return True
+
+
+def put_catalog(batch: Batch, tenant: str, catalog: Catalog, sha256: bytes) -> None:
+    """Make a catalog the newest one; the next catalog follows it."""
+    _PUT_CATALOG.run(
+        batch.connection,
+        tenant=tenant,
+        generation=catalog.generation,
+        number=catalog.number,
+        sha256=sha256,
+        content=encode_catalog(catalog),
+        certified_us=batch.now_us,
+    )
 
 
 def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:

@@ -113,8 +113,6 @@ class Plan:
     """What a flush records once it is read back."""
 
     begun_us: int = 0  # time at which the flush read what it stores
-    generation: int = 0
-    number: int = 0  # number of the catalog in its generation
     catalog: bytes = b""
     previous: bytes = b""  # hash of the catalog that it follows; empty: none
     threads: list[PlannedThread] = field(default_factory=list)  # threads whose watermark moves

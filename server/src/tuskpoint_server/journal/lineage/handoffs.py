@@ -19,6 +19,7 @@ from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES
 from ..archiving.plan import StoredMember, split
 from ..database.database import Database
+from ..database.logs import Log
 from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
 from ..database.statements import Statement, putting
@@ -121,20 +122,28 @@ class Handoffs:
                 members.append(StoredMember(bundle, kind, parts=listed))
                 rows = [member.row(tenant, member.location) for member in members]
                 _PLACE.run_many(batch.connection, rows)
-            _KEEP.run(
-                batch.connection,
-                tenant=tenant,
-                sha256=bundle.sha256,
-                thread=log.row.number,
-                checkpoint_ns=key.checkpoint_ns,
-                checkpoint_id=key.checkpoint_id,
-                seq=batch.change(log, EventKind.HANDED_OFF),
-                content_seq=content_seq,
-                created_us=batch.now_us,
-            )
+            seq = batch.change(log, EventKind.HANDED_OFF)
+            put(batch, log, key, bundle.sha256, seq, content_seq)
             return answer
 
         return await self._database.transact(lambda batch: request.once(batch, keep, bytes, bytes))
+
+
+def put(
+    batch: Batch, log: Log, key: CheckpointKey, sha256: bytes, seq: int, content_seq: int
+) -> None:
+    """Record that a bundle was handed off with a change, and as of which one it was made."""
+    _KEEP.run(
+        batch.connection,
+        tenant=log.row.tenant,
+        sha256=sha256,
+        thread=log.row.number,
+        checkpoint_ns=key.checkpoint_ns,
+        checkpoint_id=key.checkpoint_id,
+        seq=seq,
+        content_seq=content_seq,
+        created_us=batch.now_us,
+    )
 
 
 class LostBundle(NamedTuple):
