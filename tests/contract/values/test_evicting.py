@@ -560,7 +560,7 @@ async def test_the_evictor_works_by_itself_and_stops(home: Home) -> None:
     while await home.database.query(evicted) < 2:
         pass
     await ended(running)
-    assert home.passes._open == []
+    assert home.passes._open == ()
 
 
 async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixture) -> None:

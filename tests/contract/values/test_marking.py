@@ -327,7 +327,7 @@ async def test_a_crash_forgets_the_pass(home: Home) -> None:
     with pytest.raises(OSError, match="gone"):
         await during(home, *OPENED, nothing, fail)
     home.database.between = None
-    assert home.passes._open == []
+    assert not home.passes._open
     assert await home.database.query(due) == [await home.family()]
     assert await home.remove_unneeded() == Taken(1, 0, 1)
 

@@ -287,4 +287,4 @@ def test_every_value_is_what_it_was(
         await model.check()
 
     shared.runner.run(live_through())
-    assert model.home.passes._open == []
+    assert model.home.passes._open == ()

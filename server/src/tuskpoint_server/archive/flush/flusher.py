@@ -109,38 +109,31 @@ class Backlog:
         return self.size_bytes > self._settings.soft_limit_bytes
 
 
+@dataclass(eq=False)
 class TenantFlusher:
     """Flushes a tenant by age, size, count, or because someone waits.
 
-    Whoever holds `turn` keeps flushes from beginning. `on_damage` is called with the tenant if
+    Whoever holds `turn` keeps flushes from beginning. `_on_damage` is called with the tenant if
     stored bytes that a flush needs cannot be read.
     """
 
-    def __init__(
-        self,
-        tenant: str,
-        database: Database,
-        settings: ArchiveSettings,
-        instruments: Instruments,
-        clock_us: Callable[[], int],
-        flush: Flush,
-        on_damage: Callable[[str], None],
-    ) -> None:
-        self.tenant = tenant
-        self.backlog = Backlog(settings)
+    tenant: str
+    _database: Database
+    _settings: ArchiveSettings
+    _instruments: Instruments
+    _clock_us: Callable[[], int]
+    flush: Flush
+    _on_damage: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.backlog = Backlog(self._settings)
         self.trouble: Trouble | None = None
-        self.flush = flush
-        self._database = database
-        self._settings = settings
-        self._instruments = instruments
-        self._clock_us = clock_us
-        self._on_damage = on_damage
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[_Waiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
         self._urgent = self._stopping = False
-        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._backoff = Backoff(self._settings.first_retry_s, self._settings.longest_retry_s)
         self._idle = 0
         self._retry_at = 0.0
         self._look_at: float | None = None

@@ -74,31 +74,23 @@ class Flushed:
     retried: bool = False  # every hole was tried again with it
 
 
+@dataclass(eq=False)
 class Flush:
     """Flushes of one tenant, one at a time, to the blob store itself and no cache."""
 
-    def __init__(
-        self,
-        tenant: str,
-        database: Database,
-        settings: ArchiveSettings,
-        instruments: Instruments,
-        clock_us: Callable[[], int],
-        blobs: BlobStore,
-        runner: PackRunner,
-        pointer: Pointer,
-    ) -> None:
-        self._tenant = tenant
-        self._database = database
-        self._blobs = blobs
-        self._limits = blobs.limits
-        self._segments = Segments(blobs, 0, placed(database))
-        self._runner = runner
-        self._pointer = pointer
-        self._apart = settings.apart
-        self._instruments = instruments
-        self._clock_us = clock_us
-        self._bounds = _bounds(settings, blobs)
+    _tenant: str
+    _database: Database
+    _settings: ArchiveSettings
+    _instruments: Instruments
+    _clock_us: Callable[[], int]
+    _blobs: BlobStore
+    _runner: PackRunner
+    _pointer: Pointer
+
+    def __post_init__(self) -> None:
+        self._limits = self._blobs.limits
+        self._segments = Segments(self._blobs, 0, placed(self._database))
+        self._bounds = _bounds(self._settings, self._blobs)
         self._rejected: dict[tuple[int, Place], str] = {}
         self._lone: set[int] = set()  # threads of which the store rejected a range
         self._asked_to_retry = self._retries = False
@@ -183,7 +175,7 @@ class Flush:
             self._asked_to_retry, self._retries = False, True
             self._rejected.clear()
         due_us = _FOR_EVER_US if self._retries else begun_us
-        lone, rejected = None if self._apart else set(self._lone), dict(self._rejected)
+        lone, rejected = None if self._settings.apart else set(self._lone), dict(self._rejected)
         read = partial(collect, bounds=self._bounds, lone=lone, rejected=rejected, due_us=due_us)
         taken = await self._database.query(partial(read, tenant=self._tenant))
         failpoint("archive.after_collect")
@@ -226,7 +218,7 @@ class Flush:
         """Spool the pack that certifies, after what does not fit it; `None`: all is rejected."""
         assembled = None
         has_segments = any(segment.data for segment in work.built)
-        if not (self._apart or self._split) or not has_segments:
+        if not (self._settings.apart or self._split) or not has_segments:
             assembled = await self._assemble(work)
         if assembled is None or not self._fits(assembled.members):
             await self._store_segments(work)
@@ -285,7 +277,7 @@ class Flush:
     ) -> None:
         """Store a group; of one that is rejected the halves, down to the member."""
         try:
-            found = await self._runner.store(self._tenant, group, apart=self._apart)
+            found = await self._runner.store(self._tenant, group, apart=self._settings.apart)
         except Refusal as refusal:
             if refusal.reason is not Reason.BLOB_REJECTED:
                 raise

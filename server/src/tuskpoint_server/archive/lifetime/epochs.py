@@ -24,6 +24,7 @@ from ..read import DAMAGE
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 30.0
+_UNKNOWN_US = 1 << 62  # in the place of a bound of which nothing is known
 _FALL = 2  # by so many epochs answers of puts that ran beside one another do not differ
 
 
@@ -40,8 +41,7 @@ class EpochClock:
         self.epochs = epochs
         self.on_new_epoch: Callable[[], object] = lambda: None
         self.fallen: tuple[int, int] | None = None
-        self._low: int | None = None
-        self._high: int | None = None
+        self._low, self._high = -_UNKNOWN_US, _UNKNOWN_US
         self._newest: tuple[int, int] | None = None
         self._lock = threading.Lock()
 
@@ -59,8 +59,8 @@ class EpochClock:
             # that many before its end had not begun.
             low = now_us - (blob.end_epoch - self.epochs + 1) * self.length_us
             with self._lock:
-                self._low = low if self._low is None else max(self._low, low)
-                if self._high is not None and self._high <= self._low:
+                self._low = max(self._low, low)
+                if self._high <= self._low:
                     self._high = self._low + self.length_us
         return self.expire_us(blob.end_epoch)
 
@@ -73,12 +73,8 @@ class EpochClock:
         with self._lock:
             before = self._newest
             is_newest = before is None or at_us >= before[1]
-            agrees = (self._low is None or self._low < high) and (
-                self._high is None or low < self._high
-            )
-            if agrees:
-                self._low = low if self._low is None else max(self._low, low)
-                self._high = high if self._high is None else min(self._high, high)
+            if self._low < high and low < self._high:
+                self._low, self._high = max(self._low, low), min(self._high, high)
             elif is_newest:
                 self._low, self._high = low, high
             if is_newest:
@@ -91,14 +87,14 @@ class EpochClock:
     def expire_us(self, end_epoch: int) -> int | None:
         """Return the earliest time at which an epoch may begin; `None` if nothing says."""
         with self._lock:
-            if self._low is None or self.length_us is None:
+            if self._low == -_UNKNOWN_US or self.length_us is None:
                 return None
             return self._low + end_epoch * self.length_us
 
     def epoch_at(self, now_us: int) -> int | None:
         """Return the latest epoch that must have begun; `None` if nothing says."""
         with self._lock:
-            if self._newest is None or self._high is None or self.length_us is None:
+            if self._newest is None or self.length_us is None:
                 return None
             return max(self._newest[0], (now_us - self._high) // self.length_us)
 

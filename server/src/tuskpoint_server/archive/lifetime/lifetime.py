@@ -135,8 +135,8 @@ class Lifetime:
         if self._damaged:
             waits.append(FIRST_RETRY_S)
         if self._epochs.length_us is not None:
-            waits.append(self._settings.renew_interval_s)
-            waits.append(self._epochs.length_us / 1e6 / ROUNDS_PER_EPOCH)
+            per_epoch_s = self._epochs.length_us / 1e6 / ROUNDS_PER_EPOCH
+            waits += [self._settings.renew_interval_s, per_epoch_s]
         return max(min(waits), SHORTEST_PAUSE_S) if waits else None
 
     async def _round(self, *, patient: bool) -> Round:

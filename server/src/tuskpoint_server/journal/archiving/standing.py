@@ -139,32 +139,21 @@ def _checkpoints(
         for row, seqs, at in zip(some, numbers, located_at, strict=True):
             place = row.place[1:]
             entry = entry_of(row, max(seqs), at)
-            hole = unstored.get(place, "")
-            found[place] = _recorded(row, entry, written[place], hole, lost, gone)
+            in_lost = [lost[one.sha256] for one in entry.segments if one.sha256 in lost]
+            hole = unstored.get(place) or next(filter(None, in_lost), "")
+            lacks_write = any(is_evicted for *_, is_evicted in written[place])
+            channels = decode_channels(row.state) if gone else ()
+            lacks_value = any(one.digest in gone for one in channels)
+            pending = [tuple(write[:5]) for write in written[place]]
+            found[place] = RecordedCheckpoint(
+                replace(entry, metadata=b"", certified=entry.certified and not hole),
+                seq=row.seq,
+                certified_seq=row.certified_seq,
+                content=row_digests(row.state, entry.metadata, row.delta_base or b"", pending),
+                hole=hole,
+                lost=lacks_value or (bool(in_lost) and lacks_write),
+            )
     return found
-
-
-def _recorded(
-    row: Row,
-    entry: Entry,
-    written: Sequence[Sequence[Any]],
-    hole: str,
-    lost: Mapping[bytes, str],
-    gone: AbstractSet[bytes],
-) -> RecordedCheckpoint:
-    in_lost = [lost[place.sha256] for place in entry.segments if place.sha256 in lost]
-    hole = hole or next(filter(None, in_lost), "")
-    lacks_write = any(is_evicted for *_, is_evicted in written)
-    lacks_value = bool(gone) and any(one.digest in gone for one in decode_channels(row.state))
-    contents_of = [tuple(write[:5]) for write in written]
-    return RecordedCheckpoint(
-        replace(entry, metadata=b"", certified=entry.certified and not hole),
-        seq=row.seq,
-        certified_seq=row.certified_seq,
-        content=row_digests(row.state, entry.metadata, row.delta_base or b"", contents_of),
-        hole=hole,
-        lost=lacks_value or (bool(in_lost) and lacks_write),
-    )
 
 
 _THREADS = Statement(

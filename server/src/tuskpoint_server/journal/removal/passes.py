@@ -12,7 +12,6 @@ crash forgets the pass, and nothing depends on it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -177,8 +176,7 @@ class Passes:
     """The open passes. `note` is given to `Database.noted`, so that every commit is seen."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._open: list[Pass] = []
+        self._open: tuple[Pass, ...] = ()  # replaced as a whole: the writer's thread reads it
 
     @asynccontextmanager
     async def opened(self, database: Database, family: int) -> AsyncIterator[Pass]:
@@ -187,8 +185,7 @@ class Passes:
         What is read meanwhile, or noted, is all that refers to a value of the family.
         """
         one = Pass(family)
-        with self._lock:
-            self._open.append(one)
+        self._open += (one,)
         try:
             # Through the writer: a commit that was under way and is not noted is over then.
             one.last_number = await database.transact(
@@ -196,14 +193,12 @@ class Passes:
             )
             yield one
         finally:
-            with self._lock:
-                self._open.remove(one)
+            self._open = tuple(other for other in self._open if other is not one)
 
     def note(self, referred: Mapping[int, Set[bytes]]) -> None:
         """Note the digests that a batch refers to by family, in the writer's thread."""
-        with self._lock:
-            for one in self._open:
-                one.noted |= referred.get(one.family, frozenset())
+        for one in self._open:
+            one.noted |= referred.get(one.family, frozenset())
 
 
 def threads_of(connection: Connection, family: int) -> list[int]:
