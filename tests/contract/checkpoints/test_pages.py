@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import insert
@@ -22,7 +23,7 @@ from tuskpoint_server.domain.model import (
 from tuskpoint_server.domain.snapshots import THREADS
 from tuskpoint_server.domain.threads import ThreadState
 from tuskpoint_server.journal.checkpoints import load
-from tuskpoint_server.journal.checkpoints.load import ListPosition, ReplayQuery
+from tuskpoint_server.journal.checkpoints.load import ListPosition
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import holes, members
@@ -188,7 +189,7 @@ async def test_nothing_of_another_tenant_is_listed(several: Journal) -> None:
 
 
 async def replayed(
-    journal: Journal, query: ReplayQuery, *, max_count: int = 1000, max_bytes: int = 10**9
+    journal: Journal, query: CheckpointQuery, *, max_count: int = 1000, max_bytes: int = 10**9
 ) -> list[tuple[str, str, bytes]]:
     """Return (ID, namespace, data) of all pages."""
     found: list[tuple[str, str, bytes]] = []
@@ -213,14 +214,15 @@ async def test_a_replay_goes_from_the_least_id_to_the_greatest(
 ) -> None:
     whole = [(c, ns, c.encode()) for c, ns in itertools.product("abc", ("", "inner"))]
     for query, expected in (
-        (ReplayQuery("t"), whole),
-        (ReplayQuery("t", ""), whole[::2]),
-        (ReplayQuery("t", "inner"), whole[1::2]),
-        (ReplayQuery("t", first="b"), whole[2:]),
-        (ReplayQuery("t", last="b"), whole[:4]),
-        (ReplayQuery("t", None, "aa", "bb"), whole[2:4]),
-        (ReplayQuery("never was"), []),
+        (CheckpointQuery("t"), whole),
+        (CheckpointQuery("t", ""), whole[::2]),
+        (CheckpointQuery("t", "inner"), whole[1::2]),
+        (CheckpointQuery("t", first="b"), whole[2:]),
+        (CheckpointQuery("t", last="b"), whole[:4]),
+        (CheckpointQuery("t", first="aa", last="bb"), whole[2:4]),
+        (CheckpointQuery("never was"), []),
     ):
+        query = replace(query, replayed=True)
         found = await replayed(several, query, max_count=max_count, max_bytes=max_bytes)
         assert found == expected
 

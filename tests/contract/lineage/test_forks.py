@@ -25,11 +25,10 @@ from tests.contract.lineage.kit import (
 from tests.kit.drafts import TENANT, channel, data_of, digest, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import CheckpointKey, Reference, View
+from tuskpoint_server.domain.model import CheckpointKey, CheckpointQuery, Reference, View
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy, Thread, ThreadState
-from tuskpoint_server.journal.checkpoints.load import ReplayQuery
 from tuskpoint_server.journal.checkpoints.located import decode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents, holes, uses
@@ -348,10 +347,9 @@ async def test_a_copy_is_all_of_a_thread(journal: LineageJournal, lineage: Linea
 
 
 async def created(journal: LineageJournal, thread_id: str) -> list[int]:
-    query = await journal.read_page(
-        TENANT, ReplayQuery(thread_id), View.ENTRY, None, max_count=100, max_bytes=10**6
-    )
-    return [one.entry.created_us for one in query.checkpoints]
+    query = CheckpointQuery(thread_id, replayed=True)
+    page = await journal.read_page(TENANT, query, View.ENTRY, None, max_count=100, max_bytes=10**6)
+    return [one.entry.created_us for one in page.checkpoints]
 
 
 async def test_a_long_thread_is_copied(journal: LineageJournal, lineage: Lineage) -> None:

@@ -233,8 +233,11 @@ class CheckpointQuery:
     checkpoint_ns: str | None = None  # empty is the root graph
     checkpoint_id: str = ""
     before: str = ""  # only IDs below this one
+    first: str = ""  # only IDs from this one on
+    last: str = ""  # only IDs up to this one
     filter: dict[str, object] = field(default_factory=dict)  # keys of metadata and their values
     label: str = ""
+    replayed: bool = False  # the least ID comes first, not the greatest
 
 
 @dataclass(frozen=True, slots=True)

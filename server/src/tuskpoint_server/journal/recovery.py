@@ -26,8 +26,8 @@ from .archiving import holes
 from .archiving.holding import add_uses
 from .archiving.plan import PlannedHole, StoredMember
 from .database import sqlite
-from .database.logs import Log, Place
-from .database.overlay import Batch, StoredWrite
+from .database.logs import Log, Place, StoredWrite
+from .database.overlay import Batch
 from .database.schema import members, threads
 from .database.statements import Statement, inserting
 from .lineage import handoffs

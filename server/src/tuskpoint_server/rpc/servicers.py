@@ -27,11 +27,10 @@ from ..domain.credentials import Scope
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.lineage import Descriptor
-from ..domain.model import Checkpoint, Source, View
+from ..domain.model import Checkpoint, CheckpointQuery, Source, View
 from ..domain.search import Metric, SearchMode, SearchQuery, SearchScope, pack_vector
 from ..domain.state import parse_object
 from ..domain.threads import EventKind, PruneStrategy, ThreadState
-from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.threads import ThreadQuery
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..recall.recall import RecallStanding
@@ -221,11 +220,12 @@ class HistoryServicer:
     _history: History
 
     async def ReplayThread(self, request: history_pb.ReplayThreadRequest, call: Call) -> Frames:
-        query = ReplayQuery(
+        query = CheckpointQuery(
             request.thread_id,
             request.checkpoint_ns if request.HasField("checkpoint_ns") else None,
-            request.from_checkpoint_id,
-            request.to_checkpoint_id,
+            first=request.from_checkpoint_id,
+            last=request.to_checkpoint_id,
+            replayed=True,
         )
         view, source = View(request.view), Source(request.source)
         async with aclosing(self._history.replay(call.tenant, query, view, source)) as checkpoints:

@@ -17,6 +17,7 @@ from ..domain.model import (
     Checkpoint,
     CheckpointDraft,
     CheckpointKey,
+    CheckpointQuery,
     DeltaHistory,
     Durability,
     Saved,
@@ -26,7 +27,6 @@ from ..domain.model import (
 )
 from ..domain.threads import Event, EventKind
 from ..journal.changes import Events, EventsCompacted
-from ..journal.checkpoints.load import ReplayQuery
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.database.logs import ThreadRow
 from .completing import Commits, Completer, apart
@@ -163,12 +163,13 @@ class History:
     _clock_us: Callable[[], int]
 
     async def replay(
-        self, tenant: str, query: ReplayQuery, view: View, source: Source
+        self, tenant: str, query: CheckpointQuery, view: View, source: Source
     ) -> AsyncGenerator[Checkpoint, None]:
         """Yield the checkpoints of a thread, least (ID, namespace) first."""
-        kept = await self._log.kept(tenant, query.thread_id)
+        thread_id = query.thread_id or ""
+        kept = await self._log.kept(tenant, thread_id)
         if kept is None or kept.deleted:
-            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=query.thread_id)
+            raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         async with aclosing(self._completer.listed(tenant, query, view, source)) as found:
             async for loaded in found:
                 yield loaded

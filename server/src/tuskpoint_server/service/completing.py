@@ -30,7 +30,7 @@ from ..domain.model import (
     View,
 )
 from ..domain.state import delta_channels, evicted_digests, supplied, supplied_history
-from ..journal.checkpoints.load import ListPosition, ReplayQuery
+from ..journal.checkpoints.load import ListPosition
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.lineage.copies import Supplied, ValuesEvicted
 
@@ -76,7 +76,7 @@ class Completer:
     async def listed(
         self,
         tenant: str,
-        query: CheckpointQuery | ReplayQuery,
+        query: CheckpointQuery,
         view: View,
         source: Source,
         limit: int | None = None,

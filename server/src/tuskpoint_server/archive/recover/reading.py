@@ -17,7 +17,7 @@ from ...domain.threads import judge_state
 from ...journal.archiving.plan import StoredMember
 from ...journal.checkpoints.contents import referred
 from ...journal.checkpoints.located import encode_held
-from ...journal.database.overlay import StoredWrite
+from ...journal.database.logs import StoredWrite
 from ...journal.lineage import stored as rows
 from ...journal.recovery import RecoveredRows, RecoveredValue, ThreadEnd
 from ..flush.building import described

@@ -20,8 +20,8 @@ from ...domain.values import DIGEST_BYTES
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
-from ..database.logs import Place
-from ..database.overlay import Batch, StoredWrite
+from ..database.logs import Place, StoredWrite
+from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, threads, uses, writes
 from ..database.statements import (
     LISTED,

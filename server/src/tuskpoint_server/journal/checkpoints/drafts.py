@@ -10,8 +10,7 @@ from ...domain.model import Channel, CheckpointDraft, Reference, Value, Write
 from ...domain.state import encode_channel
 from ...domain.value_groups import Keyframes, Prepared
 from ...domain.values import compress, value_digest
-from ..database.logs import KnownChannel
-from ..database.overlay import StoredWrite
+from ..database.logs import KnownChannel, StoredWrite
 
 
 class CheckpointChange(NamedTuple):

@@ -28,7 +28,7 @@ from ...domain.model import (
     write_order,
 )
 from ...domain.state import matches, state_of
-from ..database.overlay import StoredWrite
+from ..database.logs import StoredWrite
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users, same_checkpoint
 from . import contents, located
@@ -57,16 +57,6 @@ class Page:
 
     checkpoints: tuple[Checkpoint, ...]
     next: ListPosition | None
-
-
-@dataclass(frozen=True, slots=True)
-class ReplayQuery:
-    """Which checkpoints of a thread to replay: of one namespace, from and up to an ID, if set."""
-
-    thread_id: str
-    checkpoint_ns: str | None = None
-    first: str = ""
-    last: str = ""
 
 
 _WRITTEN_BYTES = (
@@ -121,7 +111,7 @@ def load(
 def read_page(
     connection: Connection,
     tenant: str,
-    query: CheckpointQuery | ReplayQuery,
+    query: CheckpointQuery,
     view: View,
     after: ListPosition | None,
     *,
@@ -136,7 +126,6 @@ def read_page(
     """
     columns = ROW if view is View.ENTRY else _WHOLE
     statement = _listing(tenant, query, after, columns).limit(SCANNED_PER_PAGE + 1)
-    wanted = query.filter if isinstance(query, CheckpointQuery) else {}
     rows: list[Row] = []
     messages: list[CheckpointState] = []
     size = scanned = 0
@@ -148,7 +137,7 @@ def read_page(
                 break
             scanned += 1
             last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
-            if matches(row.metadata, wanted):
+            if matches(row.metadata, query.filter):
                 rows.append(row)
                 messages.append(CheckpointState.FromString(row.state))
                 size += _size(row, messages[-1])
@@ -177,14 +166,11 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
 
 
 def _listing(
-    tenant: str,
-    query: CheckpointQuery | ReplayQuery,
-    after: ListPosition | None,
-    columns: Sequence[Any],
+    tenant: str, query: CheckpointQuery, after: ListPosition | None, columns: Sequence[Any]
 ) -> Select[Any]:
     """Return the statement of a listing or a replay from a position on."""
     table, thread_id = checkpoints.c, threads.c.thread_id
-    named, replayed = table.checkpoint_id, isinstance(query, ReplayQuery)
+    named, replayed = table.checkpoint_id, query.replayed
     asked = [table.tenant == tenant]
     if query.thread_id is None:
         asked.append(of_users(threads))
@@ -192,13 +178,11 @@ def _listing(
         asked += [threads.c.tenant == tenant, thread_id == query.thread_id]
     if query.checkpoint_ns is not None:
         asked.append(table.checkpoint_ns == query.checkpoint_ns)
-    if isinstance(query, ReplayQuery):
-        asked += [named >= query.first] if query.first else []
-        asked += [named <= query.last] if query.last else []
-    else:
-        asked += [named == query.checkpoint_id] if query.checkpoint_id else []
-        asked += [named < query.before] if query.before else []
-        asked += [table.label == query.label, table.label != EMPTY] if query.label else []
+    asked += [named == query.checkpoint_id] if query.checkpoint_id else []
+    asked += [named < query.before] if query.before else []
+    asked += [named >= query.first] if query.first else []
+    asked += [named <= query.last] if query.last else []
+    asked += [table.label == query.label, table.label != EMPTY] if query.label else []
     if after is not None:
         at, same_thread = after.checkpoint_id, thread_id == after.thread_id
         later = or_(

@@ -18,8 +18,8 @@ from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Saved, Vers
 from ...domain.state import encode_channel
 from ...domain.threads import INTERRUPT, RESUME, EventKind
 from ...domain.value_groups import Prepared
-from ..database.logs import Known, KnownChannel, KnownWrite, Log, Pending, Place
-from ..database.overlay import Batch, StoredWrite
+from ..database.logs import Known, KnownChannel, Log, Pending, Place, StoredWrite
+from ..database.overlay import Batch
 from . import contents, vectors
 from .drafts import CheckpointChange, written_bytes
 from .threads import switch_search
@@ -101,7 +101,7 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     if claims:
         batch.claim_early(log, place, seq)
         for slot, one in pending.stored.items():
-            pending.stored[slot] = one._replace(seq=seq)
+            pending.stored[slot] = one._replace(seq=seq, early_us=None)
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
@@ -333,11 +333,11 @@ def _merged(
         tasks = {task_id for (task_id, _), one in new.items() if one.channel == RESUME}
         new |= {slot: one for slot, one in again.items() if slot[0] in tasks}
     if new and len(stored) + len(new) > _CHECKED_FROM:
-        _check_extent({**stored, **new})
+        _check_extent(stored | new)
     return _Merged(stored, new, written_bytes(new.values()), last_seq)
 
 
-def _check_extent(writes: Mapping[tuple[str, int], KnownWrite | StoredWrite]) -> None:
+def _check_extent(writes: Pending) -> None:
     size = 0
     for (task_id, _), one in writes.items():
         names = (task_id, one.task_path, one.channel, one.type)
@@ -383,5 +383,5 @@ def _store_writes(
 ) -> None:
     early_us = batch.now_us if early else None
     for slot, write in pending.new.items():
-        pending.stored[slot] = KnownWrite(*write[2:7], seq)
+        pending.stored[slot] = StoredWrite(*write[:8], seq, early_us, None)
         batch.put_write(log, place, write, seq, early_us)

@@ -20,9 +20,9 @@ from ...domain.model import (
 from ...domain.threads import Thread, ThreadDetail
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
-from . import load, save, threads
+from . import delta_history, load, save, threads
 from .drafts import checkpoint_change, prepare_writes, written_bytes
-from .load import ListPosition, Page, ReplayQuery
+from .load import ListPosition, Page
 from .threads import ThreadQuery
 
 _T = TypeVar("_T")
@@ -96,7 +96,7 @@ class Checkpoints:
     async def read_page(
         self,
         tenant: str,
-        query: CheckpointQuery | ReplayQuery,
+        query: CheckpointQuery,
         view: View,
         after: ListPosition | None,
         *,
@@ -113,10 +113,8 @@ class Checkpoints:
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
         """Return the history of each channel, in the order asked."""
-        from .delta_history import delta_history
-
         return await self._database.query(
-            lambda connection: delta_history(connection, tenant, key, channels)
+            lambda connection: delta_history.delta_history(connection, tenant, key, channels)
         )
 
     async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:

@@ -6,7 +6,7 @@ Logs stay in memory between batches, bounded in bytes; a commit that fails forge
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import NamedTuple
@@ -165,19 +165,24 @@ class KnownChannel(NamedTuple):
     encoded: bytes = b""
 
 
-class KnownWrite(NamedTuple):
-    """A stored pending write, without its value."""
+class StoredWrite(NamedTuple):
+    """A pending write, in the order of the columns; without data if it was evicted."""
 
+    task_id: str
+    idx: int
     task_path: str
     channel: str
     type: str
     digest: bytes
     size: int
+    encoding: int
     seq: int
+    early_us: int | None
+    data: bytes | None
 
 
-Pending = dict[tuple[str, int], KnownWrite]
-"""The stored writes of a checkpoint by task and slot."""
+Pending = dict[tuple[str, int], StoredWrite]
+"""The stored writes of a checkpoint by task and slot, without their values."""
 
 
 @dataclass(slots=True)
@@ -239,7 +244,7 @@ class Log:
         while len(self.known) > _RECENT:
             self.size -= self.known.popitem(last=False)[1].size_bytes
 
-    def set_head(self, head_id: str, pending: Mapping[tuple[str, int], KnownWrite]) -> None:
+    def set_head(self, head_id: str, pending: Pending) -> None:
         """Set the latest root checkpoint, whose writes say what the thread waits for."""
         self.row.head_id = head_id
         self.row.state = ThreadState.IDLE

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, func, select, update
+from sqlalchemy import Connection, bindparam, case, func, null, select, update
 from sqlalchemy.dialects.sqlite import Insert
 
 from ...domain.model import NO_LINEAGE, Lineage
@@ -16,11 +16,11 @@ from ...domain.values import Encoding
 from .logs import (
     Known,
     KnownChannel,
-    KnownWrite,
     Log,
     Logs,
     Pending,
     Place,
+    StoredWrite,
     ThreadRow,
     find_log,
     greatest_id,
@@ -29,23 +29,6 @@ from .logs import (
 )
 from .schema import changes, checkpoints, contents, threads, writes
 from .statements import Statement, inserting, of_checkpoint, of_namespace, parameters_of, putting
-
-
-class StoredWrite(NamedTuple):
-    """A pending write, in the order of the columns; without data if it was evicted."""
-
-    task_id: str
-    idx: int
-    task_path: str
-    channel: str
-    type: str
-    digest: bytes
-    size: int
-    encoding: int
-    seq: int
-    early_us: int | None
-    data: bytes | None
-
 
 _CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
 _CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")
@@ -76,8 +59,8 @@ _PUT_CONTENT = Statement(
 _PUT_CHANGE = Statement(inserting(changes))
 _of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
 _KNOWN = Statement(select(*_of_known).where(of_checkpoint(checkpoints)))
-_of_pending = (writes.c[name] for name in ("task_id", "idx", *KnownWrite._fields))
-_PENDING = Statement(select(*_of_pending).where(of_checkpoint(writes)))
+_of_pending = (writes.c[name] for name in StoredWrite._fields[:-1])
+_PENDING = Statement(select(*_of_pending, null()).where(of_checkpoint(writes)))
 _CLAIM = Statement(
     update(writes).where(of_checkpoint(writes)).values(seq=bindparam("claimed"), early_us=None)
 )
@@ -252,7 +235,7 @@ class Batch:
         if known is not None or log.early:
             self._write_out_writes()
             rows = _PENDING.run(self.connection, **parameters_of(log.row.number, *place))
-            found = {(row[0], row[1]): KnownWrite(*row[2:]) for row in rows.fetchall()}
+            found = {row[:2]: StoredWrite(*row) for row in rows.fetchall()}
         if known is not None:
             known.pending = found
         return found

@@ -77,13 +77,9 @@ class Handoffs:
 
         With the last change of the thread. `None`: there is none, and one has to be made.
         """
-        of = {"of_ns": key.checkpoint_ns, "of_id": key.checkpoint_id}
-        row = await self._database.query(
-            lambda connection: _UNCHANGED.run(
-                connection, of_tenant=tenant, of_thread_id=key.thread_id, **of
-            ).fetchone()
-        )
-        return (BlobLocation(*row[:4]), row[4]) if row is not None else None
+        of = {"of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns, "of_id": key.checkpoint_id}
+        rows = await self._database.rows(_UNCHANGED, of_tenant=tenant, **of)
+        return (BlobLocation(*rows[0][:4]), rows[0][4]) if rows else None
 
     async def keep_handoff(
         self,
@@ -97,9 +93,7 @@ class Handoffs:
         *,
         content_seq: int,
     ) -> bytes:
-        """Keep a bundle's blobs as long as its thread lives, and the answer for a retry.
-
-        Returns the answer; the first one, if one was given meanwhile.
+        """Keep a bundle's blobs as long as its thread lives; return the answer, or the first one.
 
         `bundle` is where it lies, or the list of its `parts`: none if it is whole, `None` if it
         was kept before (`unchanged`). `content_seq` is the last change of the thread when its

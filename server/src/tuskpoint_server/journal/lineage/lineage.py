@@ -26,8 +26,8 @@ from ...domain.threads import EventKind
 from ..checkpoints.contents import referred
 from ..checkpoints.save import check_head
 from ..database.database import Database
-from ..database.logs import Log, Place, ThreadRow, find_thread, greatest_id
-from ..database.overlay import Batch, StoredWrite
+from ..database.logs import Log, Place, StoredWrite, ThreadRow, find_thread, greatest_id
+from ..database.overlay import Batch
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
 from . import answers, copies, descent, stored

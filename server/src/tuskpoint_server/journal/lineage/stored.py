@@ -22,8 +22,16 @@ from ..archiving.holding import add_uses, with_needs
 from ..checkpoints.contents import referred
 from ..checkpoints.drafts import encode_names
 from ..checkpoints.located import ROW, Row, encode_held
-from ..database.logs import Known, Log, Place, ThreadRow, find_thread, greatest_id
-from ..database.overlay import Batch, StoredWrite
+from ..database.logs import (
+    Known,
+    Log,
+    Place,
+    StoredWrite,
+    ThreadRow,
+    find_thread,
+    greatest_id,
+)
+from ..database.overlay import Batch
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import (
     LISTED,
