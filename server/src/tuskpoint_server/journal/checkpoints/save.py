@@ -14,7 +14,7 @@ from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missi
 from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
 from ...domain.lineage import mint_checkpoint_id
-from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Saved, Version
+from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Saved
 from ...domain.state import encode_channel
 from ...domain.threads import INTERRUPT, RESUME, EventKind
 from ...domain.value_groups import Prepared
@@ -31,6 +31,7 @@ _CHECKED_FROM = 512
 """So many writes fit an answer, however long their names are."""
 
 
+_KINDS = {str: "text", int: "integer", float: "number"}  # of versions
 _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
 
 
@@ -249,8 +250,10 @@ def _resolve(
     missing: list[str] = []
     for name, sent in change.channels.items():
         old = inherited.get(name)
-        if old is not None:
-            _check_version_type(name, sent.version, old.version)
+        before, now = old.version if old is not None else None, sent.version
+        if before is not None and now is not None and type(before) is not type(now):
+            parent_kind, kind = _KINDS[type(before)], _KINDS[type(now)]
+            raise Refusal(Reason.VERSION_TYPE_CHANGED, channel=name, parent=parent_kind, sent=kind)
         found: KnownChannel | None = None
         if sent.encoded:
             found = sent
@@ -284,17 +287,6 @@ def _here(
     named = {digest for digest in wanted if digest is not None}
     pending = {digest for digest in named if batch.brings(log, digest)}
     return pending | contents.present(batch.connection, log.row.family, named - pending)
-
-
-def _check_version_type(name: str, sent: Version | None, before: Version | None) -> None:
-    if before is not None and sent is not None and type(before) is not type(sent):
-        kinds = {str: "text", int: "integer", float: "number"}
-        raise Refusal(
-            Reason.VERSION_TYPE_CHANGED,
-            channel=name,
-            parent=kinds[type(before)],
-            sent=kinds[type(sent)],
-        )
 
 
 def _merged(
@@ -333,22 +325,18 @@ def _merged(
         tasks = {task_id for (task_id, _), one in new.items() if one.channel == RESUME}
         new |= {slot: one for slot, one in again.items() if slot[0] in tasks}
     if new and len(stored) + len(new) > _CHECKED_FROM:
-        _check_extent(stored | new)
+        size = 0
+        for (task_id, _), one in (stored | new).items():
+            names = (task_id, one.task_path, one.channel, one.type)
+            size += _BYTES_PER_WRITE + sum(len(name.encode()) for name in names)
+        if size > LIMITS.max_write_names:
+            raise Refusal(
+                Reason.LIMIT_EXCEEDED,
+                what=f"writes with {size} bytes of names on one checkpoint",
+                limit="max_write_names_bytes",
+                maximum=LIMITS.max_write_names,
+            )
     return _Merged(stored, new, written_bytes(new.values()), last_seq)
-
-
-def _check_extent(writes: Pending) -> None:
-    size = 0
-    for (task_id, _), one in writes.items():
-        names = (task_id, one.task_path, one.channel, one.type)
-        size += _BYTES_PER_WRITE + sum(len(name.encode()) for name in names)
-    if size > LIMITS.max_write_names:
-        raise Refusal(
-            Reason.LIMIT_EXCEEDED,
-            what=f"writes with {size} bytes of names on one checkpoint",
-            limit="max_write_names_bytes",
-            maximum=LIMITS.max_write_names,
-        )
 
 
 def _store(

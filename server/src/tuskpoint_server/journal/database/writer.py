@@ -96,18 +96,15 @@ class Writer:
     ) -> asyncio.Future[T]:
         """Enqueue a change; the future is resolved once it is fsynced.
 
+        Its error is `JOURNAL_UNAVAILABLE`, or what `work` raised: nothing is stored then.
         Cancelling the future does not take the change back.
 
         Args:
             work: Runs in the writer's thread; must not begin, commit or roll back. It raises
                 before it changes anything in the batch, unless it is `alone`.
             size_bytes: About how many bytes it writes; bounds what one batch takes.
-            alone: It reads or writes rows beside the batch's own methods. All that the batch
-                did before is written out first, and it has a savepoint of its own.
-
-        Returns:
-            Its value; or `JOURNAL_UNAVAILABLE`, or what `work` raised: nothing of it is
-            stored then.
+            alone: It reads or writes rows beside the batch's own methods, so what the batch did
+                before is written out first, and it has a savepoint of its own.
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         # The caller may go away; an error counts as seen.

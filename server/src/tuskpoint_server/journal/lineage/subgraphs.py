@@ -78,13 +78,19 @@ _RUNS = Statement(
 
 def tied(connection: Connection, number: int, place: Place) -> set[Place]:
     """Return where the subgraphs tied to a checkpoint stand."""
-    if place[0]:
-        return _tied_below(connection, number, place)
-    return _tied_to_root(connection, number, place[1])
-
-
-def _tied_to_root(connection: Connection, number: int, root_id: str) -> set[Place]:
     calls: dict[str, str] = {}
+    if place[0]:  # of a subgraph: what ran under it, the greatest of each namespace
+        for namespace, one, metadata in _BELOW.run(
+            connection,
+            of_thread=number,
+            from_ns=place[0] + NAMESPACE_SEPARATOR,
+            below_ns=place[0] + chr(ord(NAMESPACE_SEPARATOR) + 1),
+        ).fetchall():
+            parents = json.loads(metadata).get("parents")
+            if isinstance(parents, dict) and parents.get(place[0]) == place[1]:
+                calls[namespace] = one
+        return set(calls.items())
+    root_id = place[1]
     for namespace, one in _TIED_TO_ROOT.run(
         connection, of_thread=number, of_root=root_id
     ).fetchall():
@@ -99,22 +105,6 @@ def _tied_to_root(connection: Connection, number: int, root_id: str) -> set[Plac
         for path, child in paths
     }
     return {*calls.items(), *((namespace, one) for namespace, one in left if one)}
-
-
-def _tied_below(connection: Connection, number: int, place: Place) -> set[Place]:
-    """Return what ran under a checkpoint of a subgraph, the greatest of each namespace."""
-    rows = _BELOW.run(
-        connection,
-        of_thread=number,
-        from_ns=place[0] + NAMESPACE_SEPARATOR,
-        below_ns=place[0] + chr(ord(NAMESPACE_SEPARATOR) + 1),
-    ).fetchall()
-    found: dict[str, str] = {}
-    for namespace, checkpoint_id, metadata in rows:
-        parents = json.loads(metadata).get("parents")
-        if isinstance(parents, dict) and parents.get(place[0]) == place[1]:
-            found[namespace] = checkpoint_id
-    return set(found.items())
 
 
 def stateful_namespaces(connection: Connection, number: int) -> list[str]:
