@@ -46,11 +46,7 @@ def read(connection: Connection, family: int, digests: Collection[bytes]) -> dic
         DamagedValueError: What is stored is not what was saved.
     """
     stored = _stored(connection, family, digests)
-    named = {
-        one.keyframe
-        for one in stored.values()
-        if one.data is not None and one.encoding == Encoding.PATCH and one.keyframe is not None
-    }
+    named = {one.keyframe for one in stored.values() if one.keyframe and one.data is not None}
     known = {**stored, **_stored(connection, family, named - stored.keys())} if named else stored
     keyframes = {
         digest: _unpacked(known[digest], None)

@@ -156,13 +156,10 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
 
 
 def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> None:
-    """Compare the latest of a namespace with the expected one.
+    """Refuse (`HEAD_MOVED`) a change of a namespace whose latest is not the expected one.
 
     What is stored already passes without it, wherever the head is: it is the retry of a
     save whose answer was lost.
-
-    Raises:
-        Refusal: `HEAD_MOVED`.
     """
     head = batch.greatest(log, checkpoint_ns)
     if head != expected:

@@ -61,12 +61,7 @@ def size_bytes(connection: Connection, tenant: str) -> int:
 
 
 def check(connection: Connection, tenant: str, size: int) -> None:
-    """Check that a vector of so many bytes, packed, may be stored.
-
-    Raises:
-        Refusal: `INVALID_FIELD`: the embedder's, or others of the tenant, have another
-            dimension.
-    """
+    """Refuse (`INVALID_FIELD`) a vector of so many bytes, packed, if others have another size."""
     expected = size_bytes(connection, tenant)
     if expected not in (0, size):
         raise invalid_field(

@@ -182,17 +182,22 @@ class Writer:
         if self._numbers is None:
             self._numbers = Numbers(connection)
         batch = Batch(connection, self._logs, self._numbers, self._clock_us())
-        for change in changes:
-            change.value = change.error = None
-            alone = change.alone or one_by_one
-            try:
-                self._decide(batch, change, alone=alone)
-            except Exception as error:
-                raise self._broken(error, one_by_one=alone) from error
+        alone = one_by_one
         try:
+            for change in changes:
+                change.value = change.error = None
+                alone = change.alone or one_by_one
+                self._decide(batch, change, alone=alone)
+            alone = one_by_one
             batch.write_out()
         except Exception as error:
-            raise self._broken(error, one_by_one=one_by_one) from error
+            self._disconnect()
+            if alone or sqlite.storage_problem(error) is not None:
+                raise
+            _log.warning(
+                "a batch is committed change by change, because one failed", exc_info=error
+            )
+            raise _Broken from error
         for callback in self._noted:
             callback(batch.noted)
         failpoint("journal.before_commit")
@@ -225,14 +230,6 @@ class Writer:
             change.error = error if problem is None else unavailable(problem)
             change.error.__cause__ = None if problem is None else error
         driver.execute("RELEASE change")
-
-    def _broken(self, error: Exception, *, one_by_one: bool) -> Exception:
-        """Forget the transaction; return what is to be raised because of its error."""
-        self._disconnect()
-        if one_by_one or sqlite.storage_problem(error) is not None:
-            return error
-        _log.warning("a batch is committed change by change, because one failed", exc_info=error)
-        return _Broken()
 
     def _resolve(self, changes: Sequence[Change], changed: Set[tuple[str, str]]) -> None:
         """In the event loop: wake watchers, then the callers."""

@@ -2,10 +2,8 @@
 
 Inside a server the values are the family's, so nothing of them is copied. A copy of what is
 certified is held by the segments of its origin and is not stored again; it may lack its data.
-A copy that has to be stored by itself is whole: evicted values come back with it. A closure is
-all that is needed to go on from a checkpoint: the checkpoint itself, and of each subgraph tied
-to it the checkpoint that it stands at. Ancestors are not needed: what delta channels are
-rebuilt from goes along.
+A copy that has to be stored by itself is whole: evicted values come back with it. A closure
+needs no ancestors: what delta channels are rebuilt from goes along.
 """
 
 from __future__ import annotations

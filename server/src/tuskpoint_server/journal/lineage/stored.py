@@ -187,8 +187,7 @@ def begin(
 ) -> Log:
     """Return a thread that begins now, and shares the values of a family or founds one.
 
-    Raises:
-        Refusal: `THREAD_EXISTS` if it has checkpoints.
+    One that has checkpoints is refused (`THREAD_EXISTS`).
     """
     log = batch.find(tenant, target)
     if log is None:
