@@ -13,12 +13,12 @@ WAIT_S = 30.0
 async def test_views_are_made_a_few_at_a_time() -> None:
     begun, finish = threading.Semaphore(0), threading.Event()
 
-    def render(number: int, *, text: str) -> tuple[int, str]:
+    def render(number: int, text: str) -> tuple[int, str]:
         begun.release()
         assert finish.wait(WAIT_S)
         return number, text
 
-    making = [asyncio.create_task(apart(render, number, text="x")) for number in range(20)]
+    making = [asyncio.create_task(apart(render, number, "x")) for number in range(20)]
     try:
         for _ in range(THREADS):
             assert await asyncio.to_thread(begun.acquire, timeout=WAIT_S)

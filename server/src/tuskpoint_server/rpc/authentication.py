@@ -125,15 +125,15 @@ class Authentication:
             _log.info("credential '%s' is not in force any more: %d calls cut off", name, count)
 
     def _end_with(self, call: Call, grant: Grant) -> None:
-        end = call.cap
+        end = None
         if grant.expires is not None:
             left = (grant.expires - self.now()).total_seconds()
             end = asyncio.get_running_loop().time() + left
-        if end is None or (call.cap is not None and call.cap <= end):
-            call.end_at(call.cap)
-        else:
+        if end is not None and (call.cap is None or end < call.cap):
             why = "it expired while the call ran"
             call.end_at(end, partial(_refused, call, "expired", why))
+        else:
+            call.end_at(call.cap)
 
 
 def _presented(call: Call, credentials: Credentials) -> Presented:

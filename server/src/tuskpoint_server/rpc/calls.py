@@ -138,11 +138,8 @@ def _parse(request_class: type[Message], raw: bytes) -> Message:
 class Around:
     """What is done around every call, from the outside in.
 
-    Telemetry is outermost, so that it counts the final code of whatever the others refuse.
-    A refused call ends with its status, and any other failure with an incident ID: gRPC would
-    send the text of an exception to the client. Then the time is capped, and nothing passes once
-    the server drains. Authentication and scopes come last, before everything that looks
-    something up.
+    Telemetry is outermost, so that it counts the final code of whatever the others refuse. A
+    failure that is no refusal ends with an incident ID: gRPC would send its text to the client.
 
     The client's own deadline is kept by gRPC. A call without one, or with a longer one, ends
     after `max_call_seconds`. Streams of requests and endless streams of answers are exempt:

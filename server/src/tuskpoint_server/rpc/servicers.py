@@ -266,18 +266,17 @@ class HandoffServicer:
         asked = (descriptor, request.new_thread_id, request.request_id, call.wanted)
         async with aclosing(self._handoffs.adopt(call.tenant, *asked)) as steps:
             async for step in steps:
-                frame = {"stage": step.stage, "fetched_bytes": step.fetched_bytes}
-                if (adopted := step.adopted) is None:
-                    yield frame
-                    continue
-                adoption = handoff_pb.Adoption(
-                    adopted_from=named.source,
-                    new_thread_id=adopted.thread_id,
-                    checkpoint_id=adopted.checkpoint_id,
-                    blob_id=step.blob_id,
-                    verified=True,
-                )
-                yield {**frame, "durability": call.wanted, "adoption": adoption}
+                frame: dict[str, Any] = {"stage": step.stage, "fetched_bytes": step.fetched_bytes}
+                if step.adopted is not None:
+                    adoption = handoff_pb.Adoption(
+                        adopted_from=named.source,
+                        new_thread_id=step.adopted.thread_id,
+                        checkpoint_id=step.adopted.checkpoint_id,
+                        blob_id=step.blob_id,
+                        verified=True,
+                    )
+                    frame |= {"durability": call.wanted, "adoption": adoption}
+                yield frame
 
 
 @dataclass(frozen=True, slots=True)

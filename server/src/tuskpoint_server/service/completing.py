@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
@@ -41,24 +41,20 @@ BYTES_AHEAD = 32 * MIB  # bytes of content past which a listing reads nothing ah
 THREADS = 2  # JSON views made at once. One that takes long does not hold up all others
 _RENDERED_AT_ONCE = 16 * KIB  # bytes of content that are rendered without leaving the event loop
 
-ParamsT = ParamSpec("ParamsT")
+ArgumentsT = TypeVarTuple("ArgumentsT")
 ResultT = TypeVar("ResultT")
 
 _POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="json-view")
 
 
-async def apart(
-    render: Callable[ParamsT, ResultT], *arguments: ParamsT.args, **named: ParamsT.kwargs
-) -> ResultT:
+async def apart(render: Callable[[*ArgumentsT], ResultT], *arguments: *ArgumentsT) -> ResultT:
     """Return what a function returns, called in one of the threads for JSON views.
 
     A view takes up to seconds of processor time and a hundred MiB of memory. In the threads that
     everything shares, a few readers would hold up the archive; any number at once, the loop.
     A call that is cancelled before its turn comes is not made.
     """
-    return await asyncio.get_running_loop().run_in_executor(
-        _POOL, lambda: render(*arguments, **named)
-    )
+    return await asyncio.get_running_loop().run_in_executor(_POOL, render, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +201,7 @@ def _malformed(sources: Sequence[BlobLocation], lacking: str) -> Refusal:
     return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
 
 
+@dataclass(frozen=True, slots=True)
 class Commits:
     """Makes changes in tasks of their own.
 
@@ -212,10 +209,9 @@ class Commits:
     learns of it.
     """
 
-    def __init__(self, archive: Archive, completer: Completer) -> None:
-        self._archive = archive
-        self._completer = completer
-        self._running: set[asyncio.Task[Any]] = set()
+    _archive: Archive
+    _completer: Completer
+    _running: set[asyncio.Task[Any]] = field(default_factory=set)
 
     async def run(
         self,
