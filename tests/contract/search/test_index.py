@@ -659,6 +659,7 @@ async def test_a_sweep_removes_what_may_not_be_found_and_nothing_else(
 
 
 async def test_a_sweep_leaves_memories_that_are_under_way(journal: Rooms) -> None:
+    await save(journal, "00", "being sent", thread_id="gone")
     for state in MemoryState:
         await save(journal, f"0{int(state)}", f"saved {state}", thread_id="gone")
     await drain(journal, remember=True)
@@ -669,12 +670,14 @@ async def test_a_sweep_leaves_memories_that_are_under_way(journal: Rooms) -> Non
             batch.connection.execute(
                 update(memories).where(memories.c.pointer == pointer).values(state=int(state))
             )
+        begun = memories.c.pointer == pointer_of(TENANT, "", "00")
+        batch.connection.execute(update(memories).where(begun).values(unsure=True))
 
     await journal.database.transact(set_states)
     await journal.removal.delete_thread(TENANT, "gone")
     await journal.index.sweep()
-    left = {state for (state,) in await rows_of(journal, memories, "state")}
-    assert left == {MemoryState.SENDING, MemoryState.SENT}
+    left = set(await rows_of(journal, memories, "state", "unsure"))
+    assert left == {(MemoryState.WAITING, True), (MemoryState.SENT, False)}
 
 
 async def test_a_sweep_takes_any_number_of_turns(

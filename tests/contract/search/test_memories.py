@@ -71,6 +71,11 @@ async def stored(journal: Rooms) -> list[tuple[str, MemoryState]]:
     return [(row[0].partition(" ckpt:")[0], MemoryState(row[1])) for row in found]
 
 
+async def unsure(journal: Rooms) -> list[str]:
+    found = await rows_of(journal, memories, "number", "text", "unsure")
+    return [str(text).partition(" ckpt:")[0] for _, text, is_unsure in sorted(found) if is_unsure]
+
+
 def summaries(taken: Sequence[Memory]) -> list[str]:
     return [memory.text.partition(" ckpt:")[0] for memory in taken]
 
@@ -120,10 +125,17 @@ async def test_memwal_is_told_nothing_unless_asked_to(journal: Rooms) -> None:
     assert await rows_of(journal, memories, "text") == []
 
 
+async def sent(rows: MemoryRows, limit: int, *, unsure_first: bool = False) -> list[str]:
+    """Take memories, and note that they were sent."""
+    taken = await rows.take(limit, unsure_first=unsure_first)
+    await rows.note([replace(memory, state=SENT) for memory in taken])
+    return summaries(taken)
+
+
 # --- how far it got ------------------------------------------------------------------------
 
 
-async def test_what_is_taken_is_being_sent_and_not_taken_again(
+async def test_what_is_taken_is_unsure_until_more_is_noted(
     journal: Rooms, rows: MemoryRows
 ) -> None:
     await remember(journal, ["one", "two", "three"])
@@ -139,9 +151,14 @@ async def test_what_is_taken_is_being_sent_and_not_taken_again(
         due_us=first.due_us,
     )
     assert second.text == told("2", "two")
-    assert summaries(await rows.take(2)) == ["three"]
-    assert await rows.take(2) == []
-    assert {state for _, state in await stored(journal)} == {MemoryState.SENDING}
+    assert await unsure(journal) == ["one", "two"]
+    await rows.note([replace(second, state=SENT)])
+    assert await unsure(journal) == ["one"]
+    [again] = await rows.take(2)
+    assert (again.number, again.unsure) == (first.number, True)
+    await rows.note([first])
+    assert summaries(await rows.take(2)) == ["one", "three"]
+    assert await unsure(journal) == ["one", "three"]
 
 
 async def test_from_waiting_to_delivered(journal: Rooms, rows: MemoryRows, clock: Clock) -> None:
@@ -183,9 +200,9 @@ async def test_one_that_is_unsure_comes_alone(
     await remember(journal, ["one", "two", "three", "four"])
     taken = await rows.take(2)
     await rows.note([replace(memory, unsure=True) for memory in taken])
-    assert summaries(await rows.take(20)) == ["one"]
-    assert summaries(await rows.take(20)) == ["two"]
-    assert summaries(await rows.take(20)) == ["three", "four"]
+    assert await sent(rows, 20) == ["one"]
+    assert await sent(rows, 20) == ["two"]
+    assert await sent(rows, 20) == ["three", "four"]
 
 
 async def test_unsure_ones_may_be_asked_for_first(
@@ -196,9 +213,9 @@ async def test_unsure_ones_may_be_asked_for_first(
     clock.advance(1)
     await rows.note([replace(one, due_us=clock.now_us, unsure=True)])
     clock.advance(1)
-    assert summaries(await rows.take(1, unsure_first=True)) == ["one"]
-    assert summaries(await rows.take(1, unsure_first=True)) == ["two"]
-    assert summaries(await rows.take(1)) == ["three"]
+    assert await sent(rows, 1, unsure_first=True) == ["one"]
+    assert await sent(rows, 1, unsure_first=True) == ["two"]
+    assert await sent(rows, 1) == ["three"]
 
 
 async def test_the_longest_due_comes_first(journal: Rooms, rows: MemoryRows, clock: Clock) -> None:
@@ -212,7 +229,9 @@ async def test_the_longest_due_comes_first(journal: Rooms, rows: MemoryRows, clo
 async def test_tenants_are_not_mixed(journal: Rooms, rows: MemoryRows) -> None:
     await remember(journal, ["one", "two"])
     await remember(journal, ["uno", "dos"], OTHER)
-    first, second = await rows.take(20), await rows.take(20)
+    first = await rows.take(20)
+    await rows.note([replace(memory, state=SENT) for memory in first])
+    second = await rows.take(20)
     assert [(memory.tenant, memory.text) for memory in first] == [
         (TENANT, told("1", "one")),
         (TENANT, told("2", "two")),
@@ -230,14 +249,8 @@ async def test_what_ended_while_it_was_being_sent_is_unsure(tmp_path: Path, cloc
     await journal.database.close()
     journal = await open_rooms(tmp_path, clock)
     rows = journal.memories
-    assert await rows.take_up() == 2
-    assert await rows.take_up() == 0
-    taken = [memory for _ in range(3) for memory in await rows.take(20)]
-    assert [(memory.text.split()[0], memory.unsure) for memory in taken] == [
-        ("one", True),
-        ("two", True),
-        ("three", False),
-    ]
+    assert await unsure(journal) == ["one", "two"]
+    assert [await sent(rows, 20) for _ in range(3)] == [["one"], ["two"], ["three"]]
     await journal.database.close()
 
 
@@ -252,7 +265,6 @@ async def test_what_was_accepted_is_still_asked_for_after_a_restart(
     await journal.database.close()
     journal = await open_rooms(tmp_path, clock)
     rows = journal.memories
-    assert await rows.take_up() == 0
     assert [(one.number, one.job_id) for one in await rows.underway(20)] == [(memory.number, "job")]
     await journal.database.close()
 
@@ -266,7 +278,7 @@ async def test_a_deleted_thread_is_not_told(journal: Rooms, rows: MemoryRows) ->
     await index(journal)
     await journal.removal.delete_thread(TENANT, "goes")
     assert summaries(await rows.take(20)) == ["two"]
-    assert await stored(journal) == [("two", MemoryState.SENDING)]
+    assert await stored(journal) == [("two", MemoryState.WAITING)]
 
 
 async def test_a_thread_that_is_not_searchable_is_not_told_until_it_is(
@@ -306,7 +318,7 @@ async def test_a_copy_keeps_the_memory_that_both_share(journal: Rooms, rows: Mem
     await journal.lineage.copy_thread(TENANT, "t", "copy", "")
     await index(journal)
     await journal.removal.delete_thread(TENANT, "t")
-    assert summaries(await rows.take(20)) == ["one"]
+    assert await sent(rows, 20) == ["one"]
     assert await rows.take(20) == []
 
 
@@ -321,7 +333,7 @@ async def test_however_many_are_gone_those_that_live_are_found(
     await index(journal)
     await journal.removal.delete_thread(TENANT, "goes")
     assert summaries(await rows.take(20)) == ["one"]
-    assert await stored(journal) == [("one", MemoryState.SENDING)]
+    assert await stored(journal) == [("one", MemoryState.WAITING)]
 
 
 async def test_what_was_sent_is_asked_for_although_its_thread_is_gone(
@@ -345,21 +357,21 @@ async def test_standing_counts_by_state_and_tenant(
     await remember(journal, ["uno"], OTHER)
     clock.advance(1)
     await remember(journal, ["1", "2", "3", "4", "5"])
-    await rows.take(1)  # the other tenant's
-    [refused, delivered, sent] = await rows.take(3)
-    states = {refused: MemoryState.REFUSED, delivered: DELIVERED, sent: SENT}
+    assert await sent(rows, 1) == ["uno"]
+    [refused, delivered, accepted] = await rows.take(3)
+    states = {refused: MemoryState.REFUSED, delivered: DELIVERED, accepted: SENT}
     await rows.note([replace(memory, state=state) for memory, state in states.items()])
     assert await rows.standing(OTHER) == MemoriesStanding(underway=1)
-    assert await rows.standing(TENANT) == MemoriesStanding(
+    standing = MemoriesStanding(
         waiting=2, underway=1, delivered=1, oldest_waiting_us=began_us + 1_000_000
     )
+    assert await rows.standing(TENANT) == standing
     await rows.take(1)
-    assert (await rows.standing(TENANT)).underway == 2
+    assert await rows.standing(TENANT) == standing  # what is being sent waits still
     assert await rows.pending(TENANT) == 3
     assert set(await rows.tallies()) == {
-        MemoryTally(OTHER, MemoryState.SENDING, 1),
-        MemoryTally(TENANT, MemoryState.WAITING, 1),
-        MemoryTally(TENANT, MemoryState.SENDING, 1),
+        MemoryTally(OTHER, MemoryState.SENT, 1),
+        MemoryTally(TENANT, MemoryState.WAITING, 2),
         MemoryTally(TENANT, MemoryState.SENT, 1),
         MemoryTally(TENANT, MemoryState.DELIVERED, 1),
         MemoryTally(TENANT, MemoryState.REFUSED, 1),

@@ -33,7 +33,6 @@ class OneMemory(MemoryRows):
 
     async def take(self, limit: int, *, unsure_first: bool = False) -> list[Memory]:
         del limit, unsure_first
-        self.state = MemoryState.SENDING
         return [self._memory()]
 
     async def note(self, progress: Sequence[Memory]) -> None:
@@ -44,9 +43,6 @@ class OneMemory(MemoryRows):
     async def underway(self, limit: int) -> list[Memory]:
         del limit
         return [self._memory()]
-
-    async def take_up(self) -> int:
-        return 0
 
     async def next_due_us(self, state: MemoryState) -> int | None:
         return self.due_us if self.state is state else None

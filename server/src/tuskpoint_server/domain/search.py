@@ -240,7 +240,6 @@ class MemoryState(IntEnum):
     """How far a memory got."""
 
     WAITING = 1  # to be sent
-    SENDING = 2  # a call that sends it was begun; if nothing more is known, it may have arrived
     SENT = 3  # accepted: MemWal has a job for it
     DELIVERED = 4  # it can be recalled
     REFUSED = 5  # MemWal will not take it; it is not tried again

@@ -280,7 +280,7 @@ vectors = _table(
     sqlite_autoincrement=True,
 )
 
-# Summaries for MemWal, in a domain.memories.MemoryState. `unsure`: it may have been stored
+# Summaries for MemWal, in a domain.search.MemoryState. `unsure`: it may have been stored
 # already; `attempts` failed; the next step is at `due_us`.
 memories = _table(
     "search_memories",

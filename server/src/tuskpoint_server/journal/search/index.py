@@ -112,9 +112,7 @@ _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 _LOST: dict[sa.Table, ColumnElement[bool]] = {
     documents: ~following.DOCUMENT_MAY_BE_FOUND,
     vectors: ~following.VECTOR_MAY_BE_FOUND,
-    memories: sa.and_(
-        M.state != int(MemoryState.SENDING), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT
-    ),
+    memories: sa.and_(M.unsure.is_(False), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT),
 }
 _FIND_AND_DROP = {
     table: (

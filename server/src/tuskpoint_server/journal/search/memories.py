@@ -22,7 +22,6 @@ from ..database.statements import Statement
 from .following import ITS_DOCUMENT, ITS_THREAD, C, D, M, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
-_PENDING = (MemoryState.WAITING, MemoryState.SENDING, MemoryState.SENT)
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
 
 
@@ -56,16 +55,13 @@ _SUMMARIES = Statement(
 )
 _OF_NUMBER = M.number == bindparam("of_number")
 _DROP = Statement(delete(memories).where(_OF_NUMBER))
-_BEGIN = Statement(update(memories).where(_OF_NUMBER).values(state=MemoryState.SENDING.value))
+_BEGIN = Statement(
+    update(memories).where(_OF_NUMBER).values(unsure=True, due_us=bindparam("now_us"))
+)
 _NOTE = Statement(
     update(memories)
     .where(_OF_NUMBER)
     .values({name: bindparam(f"new_{name}") for name in _PROGRESS})
-)
-_TAKE_UP = Statement(
-    update(memories)
-    .where(M.state == MemoryState.SENDING.value)
-    .values(state=MemoryState.WAITING.value, unsure=True, due_us=bindparam("now_us"))
 )
 _NEXT_DUE = Statement(select(func.min(M.due_us)).where(M.state == bindparam("of_state")))
 # Numbers rise with time: the least is that of the oldest, and the index has it.
@@ -103,7 +99,7 @@ class MemoryRows:
         self._database = database
 
     async def take(self, limit: int, *, unsure_first: bool = False) -> list[Memory]:
-        """Return memories that are to be sent now, and note that a call begins to send them.
+        """Return memories that are to be sent now; until more is noted, they are unsure.
 
         Those of what search may not find are removed. The longest due comes first (or rather one
         that is unsure), with others of its tenant; one that is unsure comes alone.
@@ -131,13 +127,6 @@ class MemoryRows:
             lambda connection: _due(connection, _DUE, MemoryState.SENT, now_us, limit)
         )
 
-    async def take_up(self) -> int:
-        """After a start: what was being sent is to be sent again, unsure; return how many."""
-        now_us = self._database.now_us()
-        return await self._database.transact(
-            lambda batch: _TAKE_UP.run(batch.connection, now_us=now_us).rowcount
-        )
-
     async def next_due_us(self, state: MemoryState) -> int | None:
         """Return the time of the next step of memories in a state; `None`: there are none."""
         [(due_us,)] = await self._database.rows(_NEXT_DUE, of_state=state.value)
@@ -147,13 +136,13 @@ class MemoryRows:
         """Return how the memories of a tenant stand."""
 
         def work(connection: Connection) -> MemoriesStanding:
-            waiting, sending, sent, delivered = (
+            waiting, sent, delivered = (
                 _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0]
-                for state in (*_PENDING, MemoryState.DELIVERED)
+                for state in (MemoryState.WAITING, MemoryState.SENT, MemoryState.DELIVERED)
             )
             created = _CREATED.run(connection, of_number=waiting[1]).fetchone()
             oldest_us = created[0] if created is not None else None
-            return MemoriesStanding(waiting[0], sending[0] + sent[0], delivered[0], oldest_us)
+            return MemoriesStanding(waiting[0], sent[0], delivered[0], oldest_us)
 
         return await self._database.query(work)
 
@@ -162,7 +151,7 @@ class MemoryRows:
         return await self._database.query(
             lambda connection: sum(
                 _COUNT.run(connection, of_state=state.value, of_tenant=tenant).fetchall()[0][0]
-                for state in _PENDING
+                for state in (MemoryState.WAITING, MemoryState.SENT)
             )
         )
 
@@ -193,7 +182,8 @@ def _take(batch: Batch, limit: int, unsure_first: bool) -> tuple[bool, list[Memo
         if memory.unsure or len(taken) == limit:
             break
     _DROP.run_many(connection, [{"of_number": number} for number in gone])
-    _BEGIN.run_many(connection, [{"of_number": memory.number} for memory in taken])
+    begun = [(batch.now_us, memory.number) for memory in taken]
+    _BEGIN.run_rows(connection, ("now_us", "of_number"), begun)
     return bool(found), taken
 
 

@@ -48,7 +48,6 @@ class Delivery:
         self._asking = Backoff(settings.first_retry_s, settings.longest_retry_s)
         # By number of the memory. Of one that was sent before the start, since the start.
         self._sent_at: dict[int, float] = {}
-        self._adrift = True
         # After a failure, one memory finds out whether the relayer is back.
         self._probing = False
         self._stopping = False
@@ -87,20 +86,12 @@ class Delivery:
         if self._stopping or backoff.until > now:
             return backoff.until - now
         try:
-            if self._adrift:
-                # Something was being sent when this ended unforeseen, the server perhaps.
-                count = await self._memories.take_up()
-                self._adrift = False
-                if count:
-                    told = "%d memories may have been stored by MemWal; they are sent again"
-                    _log.info(told, count)
             return await work()
         except Refusal as refusal:
             _log.warning("deliveries to MemWal wait: %s", refusal.message)
         except Exception:  # noqa: BLE001 - a defect must not end the task; it is told and retried
             _log.exception("a delivery to MemWal failed")
             self._health.failed(RelayerError(Trouble.UNAVAILABLE, DEFECT))
-        self._adrift = True
         self._probing = True
         backoff.until = max(backoff.until, self._loop.time() + backoff.failed())
         return 0.0
