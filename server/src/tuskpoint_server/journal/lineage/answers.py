@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TypeVar
 
 from sqlalchemy import Connection, bindparam, select
@@ -87,13 +87,10 @@ def fingerprint_of(method: str, *asked: str) -> bytes:
 
 def encode_saved(saved: Saved) -> bytes:
     """Return the form in which an outcome is kept: enough to wait for the same change."""
-    key = saved.key
-    return json.dumps(
-        [key.thread_id, key.checkpoint_ns, key.checkpoint_id, saved.seq, saved.incarnation]
-    ).encode()
+    return json.dumps([*astuple(saved.key), saved.seq, saved.incarnation]).encode()
 
 
 def decode_saved(answer: bytes) -> Saved:
     """Return what `encode_saved` wrote."""
-    thread_id, checkpoint_ns, checkpoint_id, seq, incarnation = json.loads(answer)
-    return Saved(CheckpointKey(thread_id, checkpoint_ns, checkpoint_id), seq, incarnation)
+    *key, seq, incarnation = json.loads(answer)
+    return Saved(CheckpointKey(*key), seq, incarnation)

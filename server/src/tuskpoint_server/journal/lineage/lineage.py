@@ -268,7 +268,7 @@ def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: S
     origin = live(connection, tenant, key.thread_id)
     place = named(connection, origin, key) if origin is not None else None
     if origin is None or place is None:
-        raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        raise checkpoint_not_found(*astuple(key))
     log = stored.begin_from(batch, tenant, target, origin)
     numbers = copies.closure_numbers(connection, origin.number, place)
     [new] = copies.prepare(connection, [(origin, numbers)], supplied)
