@@ -12,7 +12,7 @@ from tests.simulation.memory_database import Disk, MemoryDatabase, disk
 from tests.simulation.model import early_of, known_of
 from tests.simulation.server import Server
 from tests.simulation.shadow import Place, Thread, read_threads
-from tuskpoint_server.archive.read import DAMAGE, Segments
+from tuskpoint_server.archive.read import DAMAGE, Segments, placed
 from tuskpoint_server.archive.recover.recovery import (
     Recovered,
     Recovery,
@@ -285,7 +285,7 @@ async def _values_are_there(
         for place in sorted(thread.rows)
     ]
     database = MemoryDatabase(filled, lambda: 0, random.Random(0))
-    rows, reader = Checkpoints(database), Segments(PlainStore(server.vault), 0)
+    rows, reader = Checkpoints(database), Segments(PlainStore(server.vault), 0, placed(database))
     for key in rng.sample(every, min(4, len(every))):
         found = await rows.load(TENANT, key, View.FULL)
         assert found is not None
