@@ -23,7 +23,7 @@ from ...domain.values import Encoding
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import NOWHERE, Held, decode_held
-from ..database.logs import Place
+from ..database.logs import THREAD, Place, ThreadRow
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import (
     EMPTY,
@@ -53,23 +53,10 @@ class Bounds(NamedTuple):
     size_bytes: int
 
 
-class DirtyThread(NamedTuple):
-    """A thread, for the most part one with changes above its watermark; fields as the columns."""
+class DirtyThread(ThreadRow):
+    """A thread, for the most part one with changes above its watermark."""
 
-    number: int
-    thread_id: str
-    family: int
-    incarnation: int
-    seq: int
-    certified_seq: int
-    dirty_since_us: int
-    dirty_bytes: int
-    settings_seq: int
-    deleted: bool
-    deleted_through: str
-    agent_id: str
-    retention_s: int
-    unsearchable: bool
+    __slots__ = ()
 
     def at(self, generation: int, seq: int) -> tuple[str, int, int, int]:
         """Return what a record of one of its changes begins with."""
@@ -209,15 +196,13 @@ class DirtyRange:
     holders: dict[bytes, StoredMember] = field(default_factory=dict)
 
 
-_DIRTY_THREAD = select(*(threads.c[name] for name in DirtyThread._fields))
 _THREADS = Statement(
-    _DIRTY_THREAD.where(
-        threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None)
-    )
+    select(*THREAD)
+    .where(threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None))
     .order_by(threads.c.dirty_since_us)
     .limit(bindparam("most"))
 )
-_THREAD = Statement(_DIRTY_THREAD.where(threads.c.number == bindparam("of_number")))
+_THREAD = Statement(select(*THREAD).where(threads.c.number == bindparam("of_number")))
 _CHANGES = Statement(
     select(changes.c.seq, changes.c.checkpoint_ns, changes.c.checkpoint_id)
     .where(of_thread(changes), changes.c.seq > bindparam("after"))
@@ -314,24 +299,24 @@ def collect(
     changed: dict[int, DirtyThread] = {}
     left = bounds
     waiting = _THREADS.run(connection, of_tenant=tenant, most=bounds.threads + 1).fetchall()
-    for number, thread in enumerate(map(DirtyThread._make, waiting)):
+    for number, thread in enumerate(DirtyThread(*row) for row in waiting):
         if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
             found.complete = False
             break
         changed[thread.number] = thread
-        one = read_range(connection, tenant, thread, left, apart[thread.number], lost)
+        one = read_range(connection, thread, left, apart[thread.number], lost)
         found.ranges.append(one)
         found.complete = found.complete and one.through == thread.seq
         taken = (left.checkpoints - len(one.places), left.size_bytes - one.size_bytes)
         left = Bounds(left.threads, *taken)
         if lone is None or thread.number in lone:
-            alone += _separate(connection, tenant, one)
+            alone += _separate(connection, one)
     for hole in unstored:
         known = changed.get(hole.thread)
         if known is None and hole.retry_us <= due_us:  # nothing else changed in its thread
             known = DirtyThread(*_THREAD.run(connection, of_number=hole.thread).fetchall()[0])
         if known is not None:
-            alone.append(read_alone(connection, tenant, known, hole.place, hole))
+            alone.append(read_alone(connection, known, hole.place, hole))
             found.filled += [hole.number] if alone[-1] is None else []
     found.ranges += [one for one in alone if one is not None]
     for one in found.ranges:
@@ -342,7 +327,7 @@ def collect(
     return found
 
 
-def _separate(connection: Connection, tenant: str, one: DirtyRange) -> list[DirtyRange | None]:
+def _separate(connection: Connection, one: DirtyRange) -> list[DirtyRange | None]:
     """Take out of a range each checkpoint that is no copy, for a segment of its own."""
     places, one.places = one.places, []
     found = []
@@ -350,7 +335,7 @@ def _separate(connection: Connection, tenant: str, one: DirtyRange) -> list[Dirt
         if dirty.held_row and not dirty.writes:
             one.places.append(dirty)
         else:
-            found.append(read_alone(connection, tenant, one.thread, dirty.place))
+            found.append(read_alone(connection, one.thread, dirty.place))
     one.values.clear()
     one.named.clear()
     return found
@@ -358,7 +343,6 @@ def _separate(connection: Connection, tenant: str, one: DirtyRange) -> list[Dirt
 
 def read_range(
     connection: Connection,
-    tenant: str,
     thread: DirtyThread,
     bounds: Bounds,
     apart: Collection[Place],
@@ -375,7 +359,7 @@ def read_range(
         removed=[Removal(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
     )
-    holders = Holders(connection, tenant, thread.number, thread.incarnation, lost)
+    holders = Holders(connection, thread, lost)
     _read_values(connection, found, holders)
     _find_holders(found, holders)
     if through < thread.seq:
@@ -454,7 +438,7 @@ def _places(
 
 
 def read_alone(
-    connection: Connection, tenant: str, thread: DirtyThread, place: Place, hole: Hole | None = None
+    connection: Connection, thread: DirtyThread, place: Place, hole: Hole | None = None
 ) -> DirtyRange | None:
     """Return a checkpoint as it is, which may be a hole; `None` if it does not exist any more."""
     of = parameters_of(thread.number, *place)
@@ -466,10 +450,11 @@ def read_alone(
     for write in _WRITES_OF_ROW.run(connection, **of).fetchall():
         one.add(write)
     found = DirtyRange(thread, one.last_seq, alone=True, hole=hole, places=[one])
-    holders = Holders(connection, tenant, thread.number, thread.incarnation)
+    holders = Holders(connection, thread)
     if one.gone:
         seqs = list(one.gone.values())
-        found.sources += located.of_writes(connection, tenant, thread.number, row[-1], seqs)
+        of_writes = (connection, thread.tenant, thread.number, row[-1], seqs)
+        found.sources += located.of_writes(*of_writes)
     _read_values(connection, found, holders)
     return found
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, bindparam, delete, exists, select
 from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
 from ...domain.values import DIGEST_BYTES
 from ..checkpoints.located import decode_held
+from ..database.logs import ThreadRow
 from ..database.schema import checkpoints, members, uses
 from ..database.statements import LISTED, Statement, inserting, of_thread
 from .plan import MEMBER_COLUMNS, StoredMember, split
@@ -63,9 +64,7 @@ class Holders:
     """Looks up the segments that one thread's range may name, in one read transaction."""
 
     _connection: Connection
-    _tenant: str
-    _thread: int
-    _incarnation: int
+    _of: ThreadRow
     _lost: Collection[bytes] = ()
     _found: dict[bytes, StoredMember] = field(default_factory=dict)
     _lookups: int = 0
@@ -73,21 +72,21 @@ class Holders:
     def by_hash(self, sha256: bytes) -> StoredMember | None:
         """Return a segment by its hash; `None` if it is not recorded or cannot be read."""
         if sha256 not in self._found:
-            self._read(_BY_HASH, of_tenant=self._tenant, of_sha256=sha256)
+            self._read(_BY_HASH, of_tenant=self._of.tenant, of_sha256=sha256)
         return self._found.get(sha256)
 
     def ranges(self) -> list[StoredMember]:
         """Return every segment with a range of the thread's log."""
-        return self._read(_RANGES, of_thread=self._thread)
+        return self._read(_RANGES, of_thread=self._of.number)
 
     def of(self, values: Collection[NeededValue]) -> dict[bytes, list[StoredMember]]:
         """Return by digest the segments that hold a value, not ended before it was brought."""
-        recent = self._read(_RECENT, of_thread=self._thread, of_incarnation=self._incarnation)
+        recent = self._read(_RECENT, of_thread=self._of.number, of_incarnation=self._of.incarnation)
         found: dict[bytes, list[StoredMember]] = {}
         for value in values:
             is_here = value.segment is None
             first = self._at(value) if is_here else self.by_hash(value.segment or b"")
-            is_own = value.thread == self._thread
+            is_own = value.thread == self._of.number
             holders = [one for one in recent if is_own and value.seq <= (one.last_seq or 0)]
             if first is not None and first not in holders:
                 holders.append(first)

@@ -17,7 +17,7 @@ from ...domain.threads import row_digests
 from ..checkpoints import located
 from ..checkpoints.load import entry_of
 from ..checkpoints.located import ROW, Held, Row
-from ..database.logs import Place, ThreadRow, find_thread
+from ..database.logs import THREAD, Place, ThreadRow, find_thread
 from ..database.schema import checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_thread
 from . import holes, status
@@ -157,7 +157,7 @@ def _checkpoints(
 
 
 _THREADS = Statement(
-    select(*(threads.c[name] for name in DirtyThread._fields))
+    select(*THREAD)
     .where(
         threads.c.tenant == bindparam("of_tenant"),
         threads.c.thread_id > bindparam("after"),
@@ -192,7 +192,7 @@ def records(
         thread = DirtyThread(*row)
         name = thread.thread_id
         some = unstored.get(thread.number, ())
-        holders = Holders(connection, tenant, thread.number, thread.incarnation)
+        holders = Holders(connection, thread)
         ranges = holders.ranges()
         found += _Records(connection, generation, thread, lost, some, holders, ranges).all()
     return found, name

@@ -90,6 +90,9 @@ class ThreadRow:
 
 
 _FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name != "written")
+THREAD = tuple(threads.c[name] for name in _FIELDS)
+"""Columns of `ThreadRow`."""
+
 # What every save changes, and no index has; and what seldom changes.
 _OFTEN = ("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count")
 _FIXED = ("number", "tenant", "thread_id", "compacted_seq")
@@ -98,7 +101,7 @@ _whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter
 _seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
 _HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
 _FIND = Statement(
-    select(*(threads.c[name] for name in _FIELDS), _HAS_EARLY).where(
+    select(*THREAD, _HAS_EARLY).where(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )

@@ -154,8 +154,18 @@ def needed_bases(
                 for name, path in found.items()
                 if path.goes_on_at
             )
-    bases = (_new_base(nodes[place], paths[place]) for place in sorted(paths))
-    return [one for one in bases if one is not None]
+    bases: list[NewBase] = []
+    for place in sorted(paths):
+        node, found = nodes[place], paths[place]
+        if channels := rebuilt_from(found):
+            # What goes on above and was not followed is what no checkpoint that stays asks for.
+            ended = (
+                one for one in node.delta_base if not one.ancestor_id and one.name not in found
+            )
+            rows = {one.number for path in found.values() for one in path.newest_first}
+            taken = tuple(sorted(row for row in rows if row is not None))
+            bases.append(NewBase(node, (*ended, *channels), taken))
+    return bases
 
 
 def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
@@ -170,16 +180,6 @@ def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
         found.update(new)
         waiting += new
     return [nodes[place] for place in sorted(found - doomed)]
-
-
-def _new_base(node: Node, paths: Mapping[str, DeltaPath]) -> NewBase | None:
-    channels = rebuilt_from(paths)
-    if not channels:
-        return None
-    rows = {one.number for path in paths.values() for one in path.newest_first}
-    # What goes on above and was not followed is what no checkpoint that stays asks for.
-    ended = tuple(one for one in node.delta_base if not one.ancestor_id and one.name not in paths)
-    return NewBase(node, ended + channels, tuple(sorted(row for row in rows if row is not None)))
 
 
 def _keep() -> ClauseElement:
