@@ -17,6 +17,7 @@ from tuskpoint_server.domain.values import Encoding
 from tuskpoint_server.journal.archiving import refill
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor, evict_family
 from tuskpoint_server.journal.checkpoints.located import encode_held
+from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     changes,
@@ -24,7 +25,6 @@ from tuskpoint_server.journal.database.schema import (
     contents,
     holes,
     members,
-    threads,
 )
 from tuskpoint_server.journal.lineage.stored import stored_value
 from tuskpoint_server.journal.removal import passes
@@ -447,10 +447,10 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
     await home.evict()
     packed = {one.digest: stored_value(one.digest, one.value) for one in (first, second)}
 
-    def find(connection: Connection) -> tuple[refill.User, list[refill.Affected]]:
-        named = (threads.c[name] for name in refill.User._fields)
-        user = refill.User(*connection.execute(select(*named)).one())
-        found, _ = refill.affected(connection, TENANT, user, home.segments)
+    def find(connection: Connection) -> tuple[ThreadRow, list[refill.Affected]]:
+        user = find_thread(connection, TENANT, "t")
+        assert user is not None
+        found, _ = refill.affected(connection, user, home.segments)
         return user, [one for one in found if one.place == ("", "a")]
 
     for replaced in (False, True):
@@ -459,7 +459,7 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
         if replaced:
             late = write("x", b"two", idx=-1)
             await home.checkpoints.save_writes(TENANT, key("a"), (late,))
-        again = partial(refill.store_again, tenant=TENANT, user=user, chosen=[(one, packed)])
+        again = partial(refill.store_again, user=user, chosen=[(one, packed)])
         assert await home.database.transact(again) == 1
         expected = b"two" if replaced else b"one"
         assert await written(home, "a") == [value(expected), value(text(1, 500))]

@@ -22,8 +22,9 @@ from ...domain.limits import MIB
 from ...domain.model import BlobLocation
 from ...journal.archiving import holes, lifetimes, refill, standing, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
-from ...journal.archiving.refill import Affected, User
+from ...journal.archiving.refill import Affected
 from ...journal.database.database import Database
+from ...journal.database.logs import ThreadRow
 from ...journal.database.overlay import Batch
 from ...journal.lineage import handoffs
 from ...journal.lineage.stored import stored_value
@@ -285,7 +286,7 @@ class Salvage:
         segments = await database.query(partial(refill.naming, tenant=tenant, segments=segments))
         for user in await database.query(partial(refill.users, tenant=tenant, segments=segments)):
             needing, digests = await database.query(
-                partial(refill.affected, tenant=tenant, user=user, segments=segments)
+                partial(refill.affected, user=user, segments=segments)
             )
             needed.setdefault(user.family, set()).update(digests)
             for some in sliced(
@@ -294,10 +295,10 @@ class Salvage:
                 if flusher.backlog.size_bytes >= self._settings.soft_limit_bytes:
                     done.waits = True
                     return
-                restored = [(one, await self._restored(tenant, user, one, done)) for one in some]
+                restored = [(one, await self._restored(user, one, done)) for one in some]
                 chosen = [(one, values) for one, values in restored if values is not None]
                 count = await database.transact(
-                    partial(refill.store_again, tenant=tenant, user=user, chosen=chosen)
+                    partial(refill.store_again, user=user, chosen=chosen)
                 )
                 if count:
                     done.stored_again += count
@@ -313,7 +314,7 @@ class Salvage:
             await database.transact(forget)
 
     async def _restored(
-        self, tenant: str, user: User, one: Affected, done: Round
+        self, user: ThreadRow, one: Affected, done: Round
     ) -> dict[bytes, SegmentValue] | None:
         """Return what the journal gave up of a checkpoint; `None` if it cannot be had now."""
         wanted = {*one.evicted, *(write.digest for write in one.evicted_writes)}
@@ -330,7 +331,7 @@ class Salvage:
             if refusal.reason not in DAMAGE:
                 done.waits = True
                 return None
-            name = (tenant, user.thread_id, *one.place)
+            name = (user.tenant, user.thread_id, *one.place)
             if name not in self._told:
                 self._told.add(name)
                 done.lost += 1
@@ -341,7 +342,7 @@ class Salvage:
                     one.place[1],
                     one.place[0],
                     user.thread_id,
-                    tenant,
+                    user.tenant,
                     refusal.message,
                 )
             return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
@@ -20,7 +19,7 @@ from ...domain.values import DIGEST_BYTES
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
-from ..database.logs import Place, StoredWrite
+from ..database.logs import THREAD, Place, StoredWrite, ThreadRow
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, threads, uses, writes
 from ..database.statements import (
@@ -33,15 +32,6 @@ from ..database.statements import (
 )
 from ..removal import removal
 from .plan import split
-
-
-class User(NamedTuple):
-    """A live thread that needs a segment."""
-
-    number: int
-    thread_id: str
-    family: int
-    incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +82,18 @@ _RENUMBER_VALUE = Statement(
 )
 
 
+ONLY_IN = Statement(
+    select(contents.c.number, contents.c.digest).where(
+        contents.c.family == bindparam("of_family"),
+        contents.c.data.is_(None),
+        contents.c.segment.in_(LISTED),
+    )
+)
+"""Number and digest of the values of a family that only some segments have."""
+
+_FORGET_VALUE = Statement(delete(contents).where(contents.c.number == bindparam("of_number")))
+
+
 def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
     """Return segments, those that name one of them, those that name these, and so on."""
     rows = connection.execute(
@@ -113,25 +115,25 @@ def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> 
     return found
 
 
-def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> list[User]:
+def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> list[ThreadRow]:
     """Return the live threads that need segments."""
-    found: dict[int, User] = {}
+    found: dict[int, ThreadRow] = {}
     for some in in_lists(segments):
         using = select(uses.c.thread).where(uses.c.tenant == tenant, uses.c.segment.in_(some))
         keeping = select(contents.c.family).where(contents.c.segment.in_(some))
         rows = connection.execute(
-            select(*(threads.c[name] for name in User._fields)).where(
+            select(*THREAD).where(
                 threads.c.tenant == tenant,
                 threads.c.deleted.is_(False),
                 threads.c.number.in_(using) | threads.c.family.in_(keeping),
             )
         )
-        found.update((row[0], User(*row)) for row in rows)
+        found.update((row[0], ThreadRow(*row)) for row in rows)
     return list(found.values())
 
 
 def affected(
-    connection: Connection, tenant: str, user: User, segments: Collection[bytes]
+    connection: Connection, user: ThreadRow, segments: Collection[bytes]
 ) -> tuple[list[Affected], set[bytes]]:
     """Return the certified checkpoints of a thread that need segments, and what any of it needs."""
     written: defaultdict[Place, list[tuple[StoredWrite, int | None]]] = defaultdict(list)
@@ -139,11 +141,11 @@ def affected(
         written[ns, name].append((StoredWrite._make([*write, None]), stored))
     rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
     numbers = [[row.seq, *(write.seq for write, _ in written[row.place[1:]])] for row in rows]
-    places = located.of_rows(connection, tenant, rows, numbers)
+    places = located.of_rows(connection, user.tenant, rows, numbers)
     found = []
     needed: set[bytes] = set()
     for row, at in zip(rows, places, strict=True):
-        one = _affected(connection, tenant, user, row, written[row.place[1:]])
+        one = _affected(connection, user, row, written[row.place[1:]])
         needed |= one.digests
         is_certified = row.seq <= row.certified_seq
         if is_certified and any(place.sha256 in segments for place in (*at, *one.sources)):
@@ -153,8 +155,7 @@ def affected(
 
 def _affected(
     connection: Connection,
-    tenant: str,
-    user: User,
+    user: ThreadRow,
     row: Row,
     written: Sequence[tuple[StoredWrite, int | None]],
 ) -> Affected:
@@ -169,10 +170,10 @@ def _affected(
             keyframes.add(keyframe)
         size += stored or 0
     gone = tuple(write for write, stored in written if stored is None)
-    sources = located.of_values(connection, tenant, user.family, sorted(evicted))
+    sources = located.of_values(connection, user.tenant, user.family, sorted(evicted))
     if gone:
         seqs = [write.seq for write in gone]
-        sources += located.of_writes(connection, tenant, user.number, row.held, seqs)
+        sources += located.of_writes(connection, user.tenant, user.number, row.held, seqs)
     return Affected(
         row.place[1:],
         row.seq,
@@ -185,16 +186,13 @@ def _affected(
 
 
 def store_again(
-    batch: Batch,
-    tenant: str,
-    user: User,
-    chosen: Iterable[tuple[Affected, Mapping[bytes, SegmentValue]]],
+    batch: Batch, user: ThreadRow, chosen: Iterable[tuple[Affected, Mapping[bytes, SegmentValue]]]
 ) -> int:
     """Let the next flush store checkpoints; return how many.
 
     Each comes with what was evicted of it, by digest and checked.
     """
-    log = batch.find(tenant, user.thread_id)
+    log = batch.find(user.tenant, user.thread_id)
     if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
         return 0
     count, updated_us = 0, log.row.updated_us
@@ -233,9 +231,6 @@ def forget_unneeded(
     connection: Connection, family: int, segments: Collection[bytes], needed: Collection[bytes]
 ) -> None:
     """Forget values of a family that only some segments have and that no thread needs."""
-    for some in in_lists(segments):
-        of_family = (contents.c.family == family, contents.c.data.is_(None))
-        only_there = (*of_family, contents.c.segment.in_(some))
-        found = connection.execute(select(contents.c.digest).where(*only_there)).scalars()
-        for gone in in_lists(set(found).difference(needed)):
-            connection.execute(delete(contents).where(*only_there, contents.c.digest.in_(gone)))
+    found = ONLY_IN.run_listed(connection, segments, of_family=family)
+    gone = [(number,) for number, digest in found if digest not in needed]
+    _FORGET_VALUE.run_rows(connection, ("of_number",), gone)

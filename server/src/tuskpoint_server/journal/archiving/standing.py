@@ -18,13 +18,14 @@ from ..checkpoints import located
 from ..checkpoints.load import entry_of
 from ..checkpoints.located import ROW, Held, Row
 from ..database.logs import THREAD, Place, ThreadRow, find_thread
-from ..database.schema import checkpoints, contents, handoffs, removed, threads, writes
-from ..database.statements import EMPTY, LISTED, Statement, of_thread
+from ..database.schema import checkpoints, handoffs, removed, threads, writes
+from ..database.statements import EMPTY, Statement, of_thread
 from . import holes, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
 from .holding import Holders
 from .holes import Hole
 from .plan import StoredMember
+from .refill import ONLY_IN
 from .status import KnownCatalog
 
 _ROWS_AT_ONCE = 32
@@ -85,13 +86,6 @@ _WRITES = Statement(
         _between(writes)
     )
 )
-_ONLY_IN = Statement(
-    select(contents.c.digest).where(
-        contents.c.family == bindparam("of_family"),
-        contents.c.data.is_(None),
-        contents.c.segment.in_(LISTED),
-    )
-)
 
 
 def of_thread_now(
@@ -128,7 +122,7 @@ def _checkpoints(
         written[ns, id_].append(write)
     everywhere = holes.unstored(connection, of.tenant)
     unstored = {hole.place: hole.reason for hole in everywhere if hole.thread == of.number}
-    gone = {row[0] for row in _ONLY_IN.run_listed(connection, lost, of_family=of.family)}
+    gone = {row[1] for row in ONLY_IN.run_listed(connection, lost, of_family=of.family)}
     found: dict[Place, RecordedCheckpoint] = {}
     rows = _ROWS.run(connection, of_thread=of.number, **between)
     # A few at a time: states and metadata of many take much memory.
