@@ -60,7 +60,7 @@ _CHECKED_VALUES = 100_000
 class ThreadVerification:
     """Verdicts on a thread: it and its checkpoints are those of `standing.of_thread_now`.
 
-    `mismatch` is called once for each member that is found to have another hash than recorded.
+    `_mismatch` is called once for each member that is found to have another hash than recorded.
     `chain_problem` says what is wrong with the way from the newest catalog to the thread's
     manifest, for people; else it is empty.
     """
@@ -73,9 +73,8 @@ class ThreadVerification:
 
     def __post_init__(self) -> None:
         self._segments = _VerifiedSegments(self._database, self._of.tenant, self._blobs)
-        self._thread_id = self._of.thread_id
         self._catalog = b""  # hash of the one that was read; empty: none was
-        self._manifest = fold(self._thread_id, ())  # of the incarnation that lives
+        self._manifest = fold(self._of.thread_id, ())  # of the incarnation that lives
         self._chain_holds = True
         self._mismatched: set[bytes] = set()
         self._checked: set[tuple[bytes, bytes]] = set()
@@ -129,7 +128,7 @@ class ThreadVerification:
             known = standing.catalog
             if known is None or known.location.sha256 == self._catalog:
                 return standing
-            empty = fold(self._thread_id, ())
+            empty = fold(self._of.thread_id, ())
             try:
                 found = await self._read_chain(known)
                 self._chain_holds = True
@@ -155,8 +154,8 @@ class ThreadVerification:
             if _leading(stored) != _leading(known.catalog):
                 problem = "the stored catalog and the one in the journal differ"
                 raise Damage(known.location, b"", problem)
-            records = await records_of(stored.runs, self._thread_id, self._segments.fetch)
-        manifest = await asyncio.to_thread(fold, self._thread_id, records)
+            records = await records_of(stored.runs, self._of.thread_id, self._segments.fetch)
+        manifest = await asyncio.to_thread(fold, self._of.thread_id, records)
         if manifest.incarnation > self._of.incarnation:
             problem = (
                 f"the manifest is of incarnation {manifest.incarnation} and the journal has "
@@ -214,7 +213,7 @@ class ThreadVerification:
         return [] if same else told
 
     async def _judge(self, place: Place, standing: Standing) -> Verdict:
-        key = CheckpointKey(self._thread_id, *place)
+        key = CheckpointKey(self._of.thread_id, *place)
         recorded = standing.checkpoints.get(place)
         entry = self._manifest.entries.get(place)
         if recorded is None:

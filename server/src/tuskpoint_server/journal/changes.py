@@ -23,12 +23,11 @@ class News:
     certified_seq: int
 
 
+@dataclass(eq=False)
 class EventsCompacted(Exception):
     """Changes after the position asked for are gone; `kept` says which are not."""
 
-    def __init__(self, kept: ThreadRow) -> None:
-        self.kept = kept
-        super().__init__(f"changes up to {kept.compacted_seq} are gone")
+    kept: ThreadRow
 
 
 _COLUMNS = ("kind", "seq", "incarnation", "deleted", "created_us", "checkpoint_ns", "checkpoint_id")
