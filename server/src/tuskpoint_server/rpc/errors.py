@@ -17,7 +17,6 @@ import traceback
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
-from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from tuskpoint.v1 import errors_pb2
@@ -36,35 +35,27 @@ _log = logging.getLogger(__name__)
 def to_status(refusal: Refusal) -> status_pb2.Status:
     """Return the status of a call that a refusal ends."""
     message = cut(refusal.message, _MESSAGE_BYTES)
-    metadata = {name: cut(value, _METADATA_VALUE_BYTES) for name, value in refusal.metadata.items()}
-    details: list[Message] = [
-        error_details_pb2.ErrorInfo(
-            reason=refusal.reason.name, domain=ERROR_DOMAIN, metadata=metadata
-        )
-    ]
+    status = status_pb2.Status(code=refusal.status.value, message=message)
+    info = error_details_pb2.ErrorInfo(reason=refusal.reason.name, domain=ERROR_DOMAIN)
+    for name, value in refusal.metadata.items():
+        info.metadata[name] = cut(value, _METADATA_VALUE_BYTES)
+    status.details.add().Pack(info)
     if refusal.status is Status.INVALID_ARGUMENT and refusal.violations:
-        details.append(
-            error_details_pb2.BadRequest(
-                field_violations=[
-                    error_details_pb2.BadRequest.FieldViolation(field=field, description=problem)
-                    for field, problem in _fitting(refusal.violations)
-                ]
-            )
-        )
+        request = error_details_pb2.BadRequest()
+        for field, problem in _fitting(refusal.violations):
+            request.field_violations.add(field=field, description=problem)
+        status.details.add().Pack(request)
     if refusal.status is Status.FAILED_PRECONDITION:
         failure = error_details_pb2.PreconditionFailure()
         for subject, problem in _fitting(refusal.violations):
             failure.violations.add(type="VALUE", subject=subject, description=problem)
         if not refusal.violations:
             failure.violations.add(type=refusal.reason.name, description=message)
-        details.append(failure)
+        status.details.add().Pack(failure)
     if refusal.retry_after_s is not None:
         retry = error_details_pb2.RetryInfo()
         retry.retry_delay.FromNanoseconds(int(refusal.retry_after_s * 1e9))
-        details.append(retry)
-    status = status_pb2.Status(code=refusal.status.value, message=message)
-    for detail in details:
-        status.details.add().Pack(detail)
+        status.details.add().Pack(retry)
     return status
 
 
