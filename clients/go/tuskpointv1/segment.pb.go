@@ -705,7 +705,8 @@ type SegmentMember struct {
 	// The segment. An empty `blob_id` means: in the same quilt as this one.
 	Location *BlobLocation `protobuf:"bytes,1,opt,name=location,proto3" json:"location,omitempty"`
 	// Which values it holds that are needed: the first 16 bytes of each digest,
-	// ascending, one after another.
+	// ascending, one after another. It holds them among its `values`, or as those
+	// of its `writes`.
 	Digests       []byte `protobuf:"bytes,2,opt,name=digests,proto3" json:"digests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

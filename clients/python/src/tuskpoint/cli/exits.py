@@ -35,7 +35,7 @@ MEANINGS: Mapping[Exit, str] = {
     Exit.INTEGRITY: "stored bytes are gone or not what was recorded, or a verification failed",
     Exit.CREDENTIALS: "the server does not know the token, or the token does not allow the call",
     Exit.INTERRUPTED: "ended by Ctrl-C",
-    Exit.CLOSED_PIPE: "whoever read the output has gone, as `head` does",
+    Exit.CLOSED_PIPE: "the program that read the output has ended, as `head` does",
 }
 """What each exit code says. The page `docs/command-line.md` has the same table."""
 

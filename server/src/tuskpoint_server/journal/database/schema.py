@@ -100,7 +100,7 @@ _partial(
     where=threads.c.state > literal_column("1"),
 )
 
-# The log: one row for each number of a thread. `kind` is a domain.lineage.EventKind; without an
+# The log: one row for each number of a thread. `kind` is a domain.threads.EventKind; without an
 # ID no checkpoint is concerned; `deleted` counts checkpoints.
 changes = _table(
     "changes",

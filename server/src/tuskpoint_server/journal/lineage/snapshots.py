@@ -77,7 +77,7 @@ class SnapshotQuery:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDraft:
-    """A snapshot to be made; fields as in `domain.lineage.Snapshot`."""
+    """A snapshot to be made; fields as in `domain.snapshots.Snapshot`."""
 
     thread_ids: tuple[str, ...]
     session_id: str = ""

@@ -410,7 +410,8 @@ export type SegmentMember = Message<"tuskpoint.v1.SegmentMember"> & {
 
   /**
    * Which values it holds that are needed: the first 16 bytes of each digest,
-   * ascending, one after another.
+   * ascending, one after another. It holds them among its `values`, or as those
+   * of its `writes`.
    *
    * @generated from field: bytes digests = 2;
    */
