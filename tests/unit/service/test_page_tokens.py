@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import urlsafe_b64encode
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,14 @@ from hypothesis import strategies as st
 
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.journal.lineage.snapshots import SnapshotQuery
+from tuskpoint_server.service import positions
 from tuskpoint_server.service.positions import seal, unseal
 from tuskpoint_server.service.threads import Snapshots
+
+
+def forged(payload: bytes) -> str:
+    return urlsafe_b64encode(payload).decode()
+
 
 parts = st.lists(st.text(), min_size=1, max_size=3)
 
@@ -45,6 +52,23 @@ def test_a_changed_token_does_not_open(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.sampled_from("ABCabc123-_").filter(lambda each: each != token[at]))
     assert_invalid(["threads"], token[:at] + other + token[at + 1 :], str)
+
+
+@pytest.mark.parametrize(
+    ("payload", "kinds"),
+    [
+        ("A", [str]),
+        ("!!!!!", [str]),
+        (forged(b"not JSON"), [str]),
+        (forged(b"7"), [int]),
+        (forged(b'{"a": 1}'), [str]),
+        (forged(b"[" * 100_000), [str]),
+        (forged(b'["\\ud800"]'), [str]),
+        (forged(b"[9223372036854775808]"), [int]),
+    ],
+)
+def test_what_anybody_could_seal_does_not_open(payload: str, kinds: list[type]) -> None:
+    assert_invalid(["threads"], positions._seal_of(["threads"], payload) + payload, *kinds)
 
 
 async def test_a_token_opens_on_the_server_that_made_it() -> None:

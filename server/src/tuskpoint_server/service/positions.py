@@ -12,6 +12,7 @@ import hmac
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..domain.errors import Reason, Refusal
@@ -31,11 +32,16 @@ def seal(scope: Parts, position: Parts) -> str:
 
 def unseal(scope: Parts, sealed: str, *kinds: type) -> list[Any]:
     """Return the parts of a position, of these kinds, or refuse what was not sealed for a scope."""
-    told, payload = sealed[:_SEAL_DIGITS], sealed[_SEAL_DIGITS:]
-    if hmac.compare_digest(told.encode(), _seal_of(scope, payload).encode()):
-        position: list[Any] = json.loads(urlsafe_b64decode(payload + "=="))
-        if tuple(map(type, position)) == kinds:
-            return position
+    digits, payload = sealed[:_SEAL_DIGITS], sealed[_SEAL_DIGITS:]
+    if hmac.compare_digest(digits.encode(), _seal_of(scope, payload).encode()):
+        # Nothing in a seal is secret: what it covers may be anything, halves of surrogate pairs
+        # and numbers of more than 64 bits included, which the journal takes no better.
+        with suppress(ValueError, RecursionError, OverflowError):
+            position = json.loads(urlsafe_b64decode(payload + "=="))
+            if isinstance(position, list) and tuple(map(type, position)) == kinds:
+                for part in position:
+                    part.encode() if isinstance(part, str) else part.to_bytes(8, signed=True)
+                return position
     raise Refusal(Reason.PAGE_TOKEN_INVALID)
 
 
