@@ -273,9 +273,14 @@ class _Records:
         return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
 
     def _members(self) -> list[told.Record]:
-        """Say where everything lies that is named, with what that names, and the parts."""
+        """Say where everything lies that is named, with what that names, and the parts.
+
+        All segments of the thread's own log count: flushes to come may name them, and rely on it
+        that their records are stored.
+        """
         found: dict[bytes, StoredMember] = {}
-        waiting = list(self._named)
+        own = (self._thread.number, self._thread.incarnation)
+        waiting = [*self._named, *(one.location.sha256 for one in self._ranges if one.is_of(*own))]
         while waiting:
             sha256 = waiting.pop()
             holder = self._holders.by_hash(sha256)
@@ -289,8 +294,7 @@ class _Records:
             if sha256 in self._lost
         ]
         for one in found.values():
-            own = one.is_of(self._thread.number, self._thread.incarnation)
-            ends = (one.first_seq or 0, one.last_seq or 0) if own else (0, 0)
+            ends = (one.first_seq or 0, one.last_seq or 0) if one.is_of(*own) else (0, 0)
             needs = tuple(other for other in (*one.needed, *one.part_hashes) if other in found)
             lost.append(told.MemberRecord(*where, one.location, one.kind, needs, *ends))
         return lost
