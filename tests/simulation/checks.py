@@ -117,6 +117,9 @@ async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look
     try:
         source = await read_source(store, known.location, Kind.CATALOG)
         look.manifests = await _manifests(store, source)
+        for name, manifest in look.manifests.items():
+            lacking = manifest.needed() - manifest.members.keys()
+            _check(not lacking, name, "needs members that no record places:", lacking)
     except Refusal as refusal:
         _check(bool(vault.lost) and refusal.reason in DAMAGE, "the catalog:", refusal)
         look.excused = None

@@ -370,6 +370,30 @@ async def test_a_run_that_a_merge_needs_is_lost(stage: Stage) -> None:
     assert problems[-1] is None
 
 
+@fixed()
+async def test_a_catalog_made_anew_while_a_row_has_changed_again(stage: Stage) -> None:
+    """A segment that no row names now is recorded too: the next one may name it."""
+    await stage.save("00", x=BIG)
+    await stage.flush()
+    for number in range(1, 7):
+        await stage.save(f"0{number}", x=b"%d" % number)
+        await stage.flush()
+    await stage.world.restart()
+    known = newest(stage.server)
+    assert known is not None
+    [lost, *_] = [one.location for one in known.catalog.runs.oldest_first()]
+    stage.world.vault.lose(lost.blob_id, lost.sha256)
+    await stage.save("00", x=b"small")
+    problem = None
+    while problem is None:
+        problem = await stage.server.flushed()
+        if problem is None:
+            await stage.save("10", x=b"other")
+    assert problem.reason is Reason.BLOB_NOT_FOUND
+    await stage.save("20", x=BIG)
+    await stage.flush()  # checks that each member that is needed is recorded
+
+
 @fixed(QUILTS, epochs=3, renew_interval_s=EPOCH_S / 8)
 async def test_all_blobs_are_lost_and_idle_rounds_follow(stage: Stage) -> None:
     """What the journal holds is stored again, and flushes go on."""
