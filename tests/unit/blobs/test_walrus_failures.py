@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.walrus_stores import Time
 from tuskpoint_server.blobs.walrus.failures import (
     READS,
     RULES,
@@ -158,21 +159,6 @@ def test_doubt_is_told_of_puts_alone() -> None:
 )
 def test_what_strangers_say_is_one_short_line_without_secrets(text: str, line: str) -> None:
     assert one_line(text) == line
-
-
-class Time:
-    """A clock that only pauses move."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.pauses: list[float] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-        self.now += seconds
 
 
 class Run:
@@ -373,7 +359,7 @@ def test_all_suspended_is_the_one_back_soonest() -> None:
     a = run.endpoints.choose()
     b = run.endpoints.choose(tried=[a])
     run.endpoints.suspend(b)
-    run.time.now = 0.5
+    run.time.now += 0.5
     run.endpoints.suspend(a)
     assert run.endpoints.choose() == b
     assert run.endpoints.choose(tried=[b]) == a
