@@ -81,7 +81,8 @@ class LocalEmbedder:
                     MODEL, str(self._cache), threads=1, specific_model_path=self._directory
                 )
             except Exception as error:
-                raise EmbedderError(f"{MODEL} cannot be loaded: {error}") from error
+                advice = f"without a network, {self._cache} needs a copy of it"
+                raise EmbedderError(f"{MODEL} cannot be loaded: {error}; {advice}") from error
         return self._model
 
     async def _run(self, call: Callable[[], _T]) -> _T:
