@@ -28,7 +28,7 @@ class Backoff:
     _first_s: float
     _longest_s: float
     failures: int = 0
-    until: float = 0.0  # end of a pause, for whoever keeps it here
+    until: float = 0.0  # end of a pause, for the task that keeps it here
 
     def failed(self) -> float:
         """Count a failure; return how long to wait, shortened at random by up to a half."""
