@@ -67,7 +67,8 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 # --- checking -------------------------------------------------------------------------------------
 
 .PHONY: test
-test: lint clients-here emulators-here pytest ## run every check and every test (ARGS='-k NAME' for pytest)
+test: setup node-modules ## run every check and every test (ARGS='-k NAME' for pytest)
+	@tools/side_by_side.sh pytest -- lint clients-here emulators-here WORKERS=0
 
 # A worker takes whole files, in their order: those that take long come before those that do not.
 # WORKERS=0 runs all in one process, as a debugger wants it.
@@ -118,12 +119,14 @@ coverage: setup ## run the tests and say which lines they miss
 	$(BIN)/coverage report
 
 .PHONY: lint
-lint: setup node-modules typecheck check-generated ## run every check that is not a test
+lint: setup node-modules ## run every check that is not a test
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/lint-imports --no-logo
 	$(PY) -m tools.contract lint
 	$(PY) -m tools.contract breaking
+	@$(MAKE) check-generated typecheck
+	$(PY) -m tools.sync_source check
 
 .PHONY: typecheck
 typecheck: env ## check the types
@@ -139,6 +142,10 @@ format: env ## format the code and mend what can be mended
 .PHONY: generate
 generate: setup node-modules ## write the stubs of proto/ in every language whose tools are here
 	$(PY) -m tools.contract generate
+
+.PHONY: sync
+sync: env ## write the Python client's blocking code from its code with async and await
+	$(PY) -m tools.sync_source generate
 
 .PHONY: check-generated
 check-generated: setup node-modules ## fail if the committed stubs are not what proto/ generates
@@ -190,12 +197,19 @@ node-modules:
 
 # --- measuring ------------------------------------------------------------------------------------
 
+# LangGraph's saver for PostgreSQL lies beside the environment: nothing else needs it.
+bench evidence: export PYTHONPATH := $(CURDIR)/$(VENV)/peers
+
+.PHONY: peers
+peers: env
+	@tools/peers.sh $(VENV)
+
 .PHONY: bench
-bench: env ## measure, side by side with other checkpointers
+bench: peers ## measure, side by side with other checkpointers (ARGS='--quick', ARGS='steps graphs')
 	@$(PY) -m bench $(ARGS)
 
 .PHONY: evidence
-evidence: env ## measure and write the results down
+evidence: peers ## measure, and write the results and the pictures into docs/ (10 minutes)
 	@$(PY) -m bench.evidence $(ARGS)
 
 .PHONY: clean

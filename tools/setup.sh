@@ -81,7 +81,7 @@ fi
 
 printf 'installing %s\n' "$lock"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet --no-input)
-"${pip[@]}" install --require-hashes --only-binary :all: --no-deps --requirement "$lock"
+"${pip[@]}" install --require-hashes --only-binary :all: --no-deps --no-compile --requirement "$lock"
 if [ "${#editables[@]}" -gt 0 ]; then
     "${pip[@]}" install --no-deps --no-build-isolation "${editables[@]}"
 fi

@@ -150,8 +150,10 @@ class Checker:
         for key, lineage in listed.items():
             if any(request.state for request in self.record.requests.get(key, [])):
                 continue
-            of = ("rollback", lineage.rolled_back_from)
-            if not lineage.rolled_back_from:
+            of = ("minting", key[0])
+            if lineage.rolled_back_from:
+                of = ("rollback", lineage.rolled_back_from)
+            elif lineage.forked_from:
                 of = ("restoration", lineage.forked_from)
             if of in made:
                 made[of].add(key)
@@ -183,8 +185,13 @@ class Checker:
     def _listed(self, stub: CheckpointServiceStub) -> dict[Key, Lineage]:
         """Return everything that is there, with what it came from."""
         request = ListCheckpointsRequest(view=VIEW_ENTRY)
-        answers = stub.ListCheckpoints(request, timeout=CALL_SECONDS)
-        return {_key(one.checkpoint.ref): one.checkpoint.lineage for one in answers}
+        listed: dict[Key, Lineage] = {}
+        for answer in stub.ListCheckpoints(request, timeout=CALL_SECONDS):
+            key = _key(answer.checkpoint.ref)
+            if key in listed:
+                self.findings.half_visible.append(f"{key} is listed twice")
+            listed[key] = answer.checkpoint.lineage
+        return listed
 
     def judge(self, key: Key, floor: set[int], loaded: Checkpoint | None) -> None:
         """Compare one loaded checkpoint with what the ledger allows."""

@@ -45,9 +45,9 @@ class Ledger:
         """Record that something is to be made of a checkpoint; return the request's number.
 
         Args:
-            how: "rollback", "snapshot" or "restoration".
+            how: "rollback", "snapshot", "restoration", or "minting" for a save without an ID.
             origin: The checkpoint, "thread:checkpoint", which nothing else is made of in
-                this way; of a snapshot its session.
+                this way; of a snapshot its session, of a minting its thread.
             contents: Fingerprints of the channels, one of which what is made must have.
         """
         self._number += 1
@@ -62,6 +62,10 @@ class Ledger:
     def refuse(self, number: int, status: str, detail: str, *, final: bool) -> None:
         """Record that a request failed; `final` if it is not tried again."""
         self._append({"n": number, "status": status, "detail": detail, "final": final})
+
+    def count(self, **counted: int) -> None:
+        """Record what the writer counted, as its last line."""
+        self._append({"counted": counted})
 
     def _append(self, line: Mapping[str, Any]) -> None:
         # One write: a line is in the file whole or, if the process is killed, not at all.
@@ -121,6 +125,7 @@ class Record:
         self.makings: list[Making] = []
         self.acknowledgements = 0
         self.refusals: list[str] = []
+        self.counted: dict[str, int] = {}
 
     def read(self) -> set[Key]:
         """Read what was appended since the last time; return the checkpoints it touches."""
@@ -132,6 +137,8 @@ class Record:
                 making = Making(line["how"], line["origin"], line["contents"])
                 self._by_number[line["n"]] = making
                 self.makings.append(making)
+            elif "counted" in line:
+                self.counted = line["counted"]
             elif "durability" in line:
                 self._acknowledged(line)
             else:

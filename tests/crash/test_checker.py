@@ -187,6 +187,17 @@ def test_what_is_made_twice_is_found(
     assert len(checker.findings.half_visible) == findings
 
 
+@pytest.mark.parametrize(("shown", "findings"), [([], 0), (["made"], 0), (["made", "twice"], 1)])
+def test_a_save_without_an_id_that_was_sent_twice_is_found(
+    tmp_path: Path, shown: list[str], findings: int
+) -> None:
+    Ledger(tmp_path / "ledger").intend_making("minting", "thread", ["content"])
+    checker = Checker(Record(tmp_path / "ledger"), "127.0.0.1:1")
+    checker.read()
+    checker.judge_all({("thread", "", one): Lineage() for one in shown})
+    assert len(checker.findings.half_visible) == findings
+
+
 def test_what_nobody_asked_for_is_found(story: Story) -> None:
     story.save(story.first, [], acknowledged=True)
     story.checker.read()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from pathlib import Path
 
@@ -21,11 +22,12 @@ pytestmark = pytest.mark.crash
 
 def test_sigterm_under_load_finishes_what_it_took_and_takes_no_more(tmp_path: Path) -> None:
     options = ["--roles", ROLES, "--gives-up", "--stops-when-refused"]
-    with (
-        ServerProcess(tmp_path) as server,
-        WriterProcess(tmp_path, server.target, "drained", *options) as writer,
-    ):
+    with contextlib.ExitStack() as processes:
+        server = processes.enter_context(ServerProcess(tmp_path))
         server.start()
+        writer = processes.enter_context(
+            WriterProcess(tmp_path, server.target, "drained", *options)
+        )
         checker = Checker(Record(writer.ledger), server.target)
         deadline = time.monotonic() + PROGRESS_SECONDS
         while checker.record.acknowledgements < ENOUGH:

@@ -61,6 +61,8 @@ def test_deaths_on_the_way_to_walrus_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_death_after_a_renewal_loses_nothing(tmp_path: Path) -> None:
+    # Few saves: with all agents at work, one blob per checkpoint keeps renewals waiting too long.
+    options = ["--roles", "certified,streaming", "--gives-up"]
     with (
         WalrusProcess() as walrus,
         # Blobs of single checkpoints are renewed as they are; what is half dead moves instead.
@@ -73,7 +75,7 @@ def test_death_after_a_renewal_loses_nothing(tmp_path: Path) -> None:
                 "TUSKPOINT_PACKING": "blob",
             },
         ) as server,
-        WriterProcess(tmp_path, server.target, "renewal", "--gives-up") as writer,
+        WriterProcess(tmp_path, server.target, "renewal", *options) as writer,
     ):
         checker = Checker(Record(writer.ledger), server.target)
         server.start("archive.after_renewal")

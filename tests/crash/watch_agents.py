@@ -14,7 +14,7 @@ import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
 from tests.crash.watch_record import Change, Record, Seen, Session
-from tests.crash.writer import CHANNEL_OPTIONS, meaning
+from tests.crash.ways import CHANNEL_OPTIONS, status_of
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import history_service_pb2 as history
 from tuskpoint.v1.checkpoint_service_pb2 import (
@@ -166,9 +166,9 @@ class Writer:
             try:
                 return await attempt()
             except grpc.aio.AioRpcError as error:
-                if meaning(error) in DELETED_MEANWHILE:
+                if status_of(error) in DELETED_MEANWHILE:
                     return None
-                if meaning(error) is not grpc.StatusCode.UNAVAILABLE:
+                if status_of(error) is not grpc.StatusCode.UNAVAILABLE:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -230,7 +230,7 @@ class Watcher:
                 session.seen.append(seen)
                 self._cursors.append((session.through, seen.cursor))
         except grpc.aio.AioRpcError as error:
-            if meaning(error) is not grpc.StatusCode.UNAVAILABLE:
+            if status_of(error) is not grpc.StatusCode.UNAVAILABLE:
                 raise
             await asyncio.sleep(RETRY_SECONDS)
         finally:

@@ -1,7 +1,8 @@
 """The process that saves while servers are killed: `python -m tests.crash.writer`.
 
-Several agents work at once over one channel, each in its own way, and record what they asked
-for and what was acknowledged. SIGTERM ends it after the requests under way.
+Several agents work at once, each in its own way, and record what they asked for and what was
+acknowledged. Most share one Python client, whose streams send again by themselves what a break
+left without an answer; some call the server directly. SIGTERM ends it after the requests under way.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,173 +20,41 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from tests.crash.asking import Writer, check_load, key_of, save, save_writes
 from tests.crash.content import (
     Line,
-    checkpoint_fingerprint,
     content_fingerprint,
-    slot,
     task_writes,
-    write_fingerprint,
 )
 from tests.crash.ledger import Key, Ledger
+from tests.crash.ways import (
+    CHANNEL_OPTIONS,
+    CHUNK_BYTES,
+    CountingLane,
+    client,
+    status_of,
+    stream_one,
+)
 from tuskpoint.v1.checkpoint_pb2 import (
     DURABILITY_CERTIFIED,
     DURABILITY_JOURNALED,
     Checkpoint,
     CheckpointRef,
-    Durability,
 )
-from tuskpoint.v1.checkpoint_service_pb2 import (
-    SaveCheckpointRequest,
-    SaveCheckpointsRequest,
-    SaveWritesRequest,
-)
-from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint.v1.errors_pb2 import CallError
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from tuskpoint.v1.snapshot_service_pb2 import (
     RESTORE_MODE_NEW_THREADS,
     CreateSnapshotRequest,
     RestoreSnapshotRequest,
 )
-from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
 from tuskpoint.v1.thread_service_pb2 import (
     DeleteThreadRequest,
     ForkThreadRequest,
     RollbackThreadRequest,
 )
-from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint.v1.value_pb2 import LargeValue, PendingWrite, ValueChunk
+from tuskpoint.v1.value_pb2 import PendingWrite
 
-CHUNK_BYTES = 64 * 1024
-STATUSES = {status.value[0]: status for status in grpc.StatusCode}
-LOST_CONNECTION = {
-    (grpc.StatusCode.CANCELLED, "CANCELLED"),
-    (grpc.StatusCode.INTERNAL, "Internal error from Core"),
-}
-# The server comes back within a second; the default back-off would outlast the test.
-CHANNEL_OPTIONS = [
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 200),
-    ("grpc.enable_retries", 0),
-]
-
-
-class RefusedError(Exception):
-    """A save was refused inside a stream that goes on."""
-
-    def __init__(self, error: CallError) -> None:
-        super().__init__(error.message)
-        self.status = STATUSES[error.code]
-
-
-class Writer:
-    """What the agents share."""
-
-    def __init__(self, channel: grpc.aio.Channel, ledger: Ledger, *, gives_up: bool) -> None:
-        self.saves = CheckpointServiceStub(channel)
-        self.threads = ThreadServiceStub(channel)
-        self.snapshots = SnapshotServiceStub(channel)
-        self.ledger = ledger
-        self.gives_up = gives_up
-        self.stops_when_refused = False
-        self.stopped = asyncio.Event()
-
-    async def ask(
-        self,
-        source: random.Random,
-        number: int,
-        attempt: Callable[[], Awaitable[int]],
-        made: Callable[[], list[Key]] = list,
-    ) -> bool:
-        """Make a request until it is acknowledged, or until the agent gives up.
-
-        Args:
-            source: Decides whether to try again after a failure.
-            number: The request's number in the ledger.
-            attempt: Makes the request; returns the durability reached.
-            made: Tells what the last attempt made of checkpoints.
-        """
-        while True:
-            try:
-                self.ledger.acknowledge(number, await attempt(), made())
-                return True
-            except grpc.aio.AioRpcError as error:
-                status, detail = meaning(error), error.details() or ""
-            except RefusedError as error:
-                status, detail = error.status, str(error)
-            if self.stops_when_refused:
-                self.stopped.set()
-            again = status is grpc.StatusCode.UNAVAILABLE and not self.stopped.is_set()
-            if self.gives_up and source.random() < 0.5:
-                again = False
-            self.ledger.refuse(number, status.name, detail, final=not again)
-            if not again:
-                return False
-
-    def intend(
-        self, ref: CheckpointRef, checkpoint: Checkpoint | None, writes: list[PendingWrite]
-    ) -> int:
-        """Record a save before it is sent."""
-        state = None if checkpoint is None else checkpoint_fingerprint(checkpoint)
-        prints = {slot(write): write_fingerprint(write) for write in writes}
-        return self.ledger.intend(key_of(ref), state, prints)
-
-
-def meaning(error: grpc.aio.AioRpcError) -> grpc.StatusCode:
-    """Return the status of a failed call, `UNAVAILABLE` for what gRPC puts for a lost connection.
-
-    A server that stops cancels calls which arrive after its last word, and grpc.aio reports
-    "Internal error from Core" if a stream ends while the client is writing to it.
-    """
-    if (error.code(), error.details()) in LOST_CONNECTION:
-        return grpc.StatusCode.UNAVAILABLE
-    return error.code()
-
-
-def key_of(ref: CheckpointRef) -> Key:
-    """Return the identity of a checkpoint as a tuple."""
-    return ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id
-
-
-async def save(
-    writer: Writer,
-    line: Line,
-    checkpoint: Checkpoint,
-    writes: list[PendingWrite],
-    durability: Durability = DURABILITY_JOURNALED,
-) -> bool:
-    """Save a checkpoint with writes in one call; values that did not change are inherited."""
-    request = SaveCheckpointRequest(
-        checkpoint=line.as_sent(checkpoint), writes=writes, durability=durability
-    )
-    whole = SaveCheckpointRequest(checkpoint=checkpoint, writes=writes, durability=durability)
-
-    async def attempt() -> int:
-        try:
-            answer = await writer.saves.SaveCheckpoint(request, wait_for_ready=True)
-        except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
-                raise
-            # Contents that the server cannot resolve are sent again.
-            answer = await writer.saves.SaveCheckpoint(whole, wait_for_ready=True)
-        return answer.durability
-
-    number = writer.intend(checkpoint.ref, checkpoint, writes)
-    return await writer.ask(line.source, number, attempt)
-
-
-async def save_writes(
-    writer: Writer, line: Line, ref: CheckpointRef, writes: list[PendingWrite]
-) -> bool:
-    """Save pending writes."""
-    request = SaveWritesRequest(ref=ref, writes=writes)
-
-    async def attempt() -> int:
-        answer = await writer.saves.SaveWrites(request, wait_for_ready=True)
-        return answer.durability
-
-    return await writer.ask(line.source, writer.intend(ref, None, writes), attempt)
+LARGE_BYTES = 300_000  # goes over the client's second stream
 
 
 async def plain_agent(writer: Writer, line: Line) -> None:
@@ -199,11 +68,14 @@ async def plain_agent(writer: Writer, line: Line) -> None:
         )
         if source.random() < 0.3:
             await save_writes(writer, line, ref, task_writes(source, "early", 2))
-        checkpoint = line.checkpoint(ref.checkpoint_id)
+        sizes = {"documents": LARGE_BYTES, "plan": 40} if source.random() < 0.05 else None
+        checkpoint = line.checkpoint(ref.checkpoint_id, sizes)
         inline = task_writes(source, "inline", source.randint(0, 2))
         if not await save(writer, line, checkpoint, inline):
             continue
         line.acknowledged(checkpoint)
+        if source.random() < 0.2:
+            await check_load(writer, checkpoint)
         late = task_writes(source, "late", source.randint(1, 3), ["__interrupt__"])
         await save_writes(writer, line, ref, late)
         if source.random() < 0.3:
@@ -233,8 +105,28 @@ async def certified_agent(writer: Writer, line: Line) -> None:
     while not writer.stopped.is_set():
         checkpoint = line.checkpoint(line.next_id())
         writes = task_writes(line.source, "inline", 2)
-        if await save(writer, line, checkpoint, writes, DURABILITY_CERTIFIED):
+        if await save(writer, line, checkpoint, writes, DURABILITY_CERTIFIED, patient=True):
             line.acknowledged(checkpoint)
+
+
+async def minting_agent(writer: Writer, line: Line) -> None:
+    """Save checkpoints without an ID, each in a thread of its own, and none of them twice."""
+    lives = 0
+    while not writer.stopped.is_set():
+        lives += 1
+        thread = Line(f"{line.thread_id}-{lives}", "", line.source)
+        checkpoint = thread.checkpoint("")
+        request = SaveCheckpointRequest(checkpoint=checkpoint, durability=DURABILITY_JOURNALED)
+        made: list[Key] = []
+
+        async def attempt(request: SaveCheckpointRequest = request, made: list[Key] = made) -> int:
+            answer = await writer.calls.save_checkpoint(request)
+            made[:] = [key_of(answer.ref)]
+            return answer.durability
+
+        contents = [content_fingerprint(checkpoint)]
+        number = writer.ledger.intend_making("minting", thread.thread_id, contents)
+        await writer.ask(line.source, number, attempt, made.copy, once=True)
 
 
 async def deleting_agent(writer: Writer, line: Line) -> None:
@@ -268,7 +160,7 @@ async def descending_agent(writer: Writer, line: Line) -> None:
         saved: list[tuple[Checkpoint, list[PendingWrite]]] = []
         for _ in range(3):
             checkpoint, writes = thread.checkpoint(thread.next_id()), task_writes(source, "in", 1)
-            if await save(writer, thread, checkpoint, writes):
+            if await save(writer, thread, checkpoint, writes, patient=True):
                 thread.acknowledged(checkpoint)
                 saved.append((checkpoint, writes))
         if len(saved) == 3:
@@ -367,7 +259,7 @@ async def once_more(attempt: Callable[[], Awaitable[int]]) -> None:
     try:
         await attempt()
     except grpc.aio.AioRpcError as error:
-        if meaning(error) is not grpc.StatusCode.UNAVAILABLE:
+        if status_of(error) is not grpc.StatusCode.UNAVAILABLE:
             raise
 
 
@@ -391,51 +283,11 @@ async def streaming_agent(writer: Writer, line: Line) -> None:
         async def attempt(
             checkpoint: Checkpoint = checkpoint, writes: list[PendingWrite] = writes
         ) -> int:
-            return await stream_one(writer, checkpoint, writes)
+            return await stream_one(writer.raw, checkpoint, writes)
 
         number = writer.intend(checkpoint.ref, checkpoint, writes)
         if await writer.ask(line.source, number, attempt):
             line.acknowledged(checkpoint)
-
-
-async def stream_one(writer: Writer, checkpoint: Checkpoint, writes: list[PendingWrite]) -> int:
-    """Save one checkpoint on a stream of its own; return the durability reached."""
-    call = writer.saves.SaveCheckpoints(frames(checkpoint, writes), wait_for_ready=True)
-    reached = 0
-    try:
-        async for answer in call:
-            if answer.HasField("error"):
-                raise RefusedError(answer.error)
-            reached = answer.checkpoint.durability
-    except grpc.aio.AioRpcError:
-        # What ends the stream after the answer does not take the answer back.
-        if not reached:
-            raise
-    if not reached:
-        raise RuntimeError("the stream ended without an answer")
-    return reached
-
-
-async def frames(
-    checkpoint: Checkpoint, writes: list[PendingWrite]
-) -> AsyncIterator[SaveCheckpointsRequest]:
-    """Yield the frames of a save whose values above one chunk come in chunks."""
-    sent = Checkpoint()
-    sent.CopyFrom(checkpoint)
-    large = []
-    for channel in sent.state.channels:
-        if len(channel.value.data) > CHUNK_BYTES:
-            data = channel.value.data
-            large.append(data)
-            announced = LargeValue(type=channel.value.type, size_bytes=len(data))
-            channel.large.CopyFrom(announced)
-    opening = SaveCheckpointRequest(checkpoint=sent, writes=writes)
-    yield SaveCheckpointsRequest(save_id=1, checkpoint=opening)
-    for index, data in enumerate(large):
-        for offset in range(0, len(data), CHUNK_BYTES):
-            piece = data[offset : offset + CHUNK_BYTES]
-            chunk = ValueChunk(value_index=index, offset=offset, data=piece)
-            yield SaveCheckpointsRequest(save_id=1, chunk=chunk)
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +297,7 @@ class Role:
     agent: Callable[[Writer, Line], Coroutine[Any, Any, None]]
     checkpoint_ns: str = ""
     integers: bool = False
+    unary: bool = False
 
 
 ROLES = {
@@ -452,7 +305,8 @@ ROLES = {
     "nested": Role(plain_agent, checkpoint_ns="writer:1b2c"),
     "integers": Role(plain_agent, integers=True),
     "certified": Role(certified_agent),
-    "deleting": Role(deleting_agent),
+    "minting": Role(minting_agent),
+    "deleting": Role(deleting_agent, unary=True),
     "streaming": Role(streaming_agent),
     "descending": Role(descending_agent),
 }
@@ -461,23 +315,34 @@ ROLES = {
 async def work(options: argparse.Namespace) -> None:
     """Run one agent of each role until SIGTERM."""
     ledger = Ledger(options.ledger)
-    async with grpc.aio.insecure_channel(options.target, options=CHANNEL_OPTIONS) as channel:
-        writer = Writer(channel, ledger, gives_up=options.gives_up)
-        writer.stops_when_refused = options.stops_when_refused
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.stopped.set)
-        async with asyncio.TaskGroup() as agents:
-            for name in options.roles.split(","):
-                role = ROLES[name]
-                thread_id = f"{options.seed}-{name}"
-                source = random.Random(thread_id)
-                line = Line(thread_id, role.checkpoint_ns, source, integers=role.integers)
-                agents.create_task(role.agent(writer, line))
+    through = options.through or options.target
+    with client(through, retries=not options.stops_when_refused) as calls:
+        async with grpc.aio.insecure_channel(options.target, options=CHANNEL_OPTIONS) as channel:
+            writer = Writer(
+                channel,
+                calls,
+                ledger,
+                gives_up=options.gives_up,
+                stops_when_refused=options.stops_when_refused,
+            )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.stopped.set)
+            async with asyncio.TaskGroup() as agents:
+                for name in options.roles.split(","):
+                    role = ROLES[name]
+                    thread_id = f"{options.seed}-{name}"
+                    source = random.Random(thread_id)
+                    line = Line(thread_id, role.checkpoint_ns, source, integers=role.integers)
+                    one = writer.unary() if role.unary else writer
+                    agents.create_task(role.agent(one, line))
+        await calls.aclose()
+    ledger.count(streams=CountingLane.streams, resent=CountingLane.resent)
 
 
 def main() -> int:
     """Read the arguments and work."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--target", required=True)
+    parser.add_argument("--through", help="where the client finds the server, if elsewhere")
     parser.add_argument("--ledger", type=Path, required=True)
     parser.add_argument("--seed", required=True)
     parser.add_argument("--roles", default=",".join(ROLES), help="agents to run")

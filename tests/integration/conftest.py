@@ -20,7 +20,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 if TYPE_CHECKING:
     from tests.integration.service.handoff_kit import Side

@@ -16,7 +16,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 from tests.interop.scenario_values import Json
 from tuskpoint import Client
-from tuskpoint._status import from_rpc_error
+from tuskpoint._transport.status import from_rpc_error
 
 _MESSAGE_BYTES = 8 * 2**20
 _WRITER = "writer"

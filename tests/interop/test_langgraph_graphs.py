@@ -19,8 +19,8 @@ from tests.interop.graphs import (
     parallel_graph,
     story,
 )
-from tuskpoint._calls import SyncCalls
-from tuskpoint._options import Options
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._transport.settings.options import Options
 from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED, VIEW_ENTRY, Checkpoint
 from tuskpoint.v1.checkpoint_service_pb2 import ListCheckpointsRequest

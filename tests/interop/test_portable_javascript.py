@@ -28,10 +28,10 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.types import Interrupt, Overwrite, Send, TimeoutPolicy
 
 from tests.interop import javascript
-from tests.unit.client.portable_values import SNAPSHOTS, VALUES, plain
+from tests.unit.client.portable.values import SNAPSHOTS, VALUES, plain
 from tuskpoint.langgraph import PortableSerializer
-from tuskpoint.langgraph._channels import native
 from tuskpoint.langgraph.portable import Map, PortableError, Record, RegExp
+from tuskpoint.langgraph.portable.channels import native
 
 pytestmark = [
     pytest.mark.interop,

@@ -403,7 +403,9 @@ def test_settings_are_checked_at_construction() -> None:
 
 def test_every_io_method_is_overridden() -> None:
     base = {name for name in vars(BaseCheckpointSaver) if not name.startswith("_")}
-    inherited = base - set(vars(TuskPointSaver))
+    inherited = {
+        name for name in base if getattr(TuskPointSaver, name) is getattr(BaseCheckpointSaver, name)
+    }
     assert inherited == {"serde", "config_specs", "get", "aget", "with_allowlist"}
 
 

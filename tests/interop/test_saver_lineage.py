@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import operator
 import uuid
@@ -23,7 +22,6 @@ from tuskpoint import (
     NotFound,
 )
 from tuskpoint.langgraph import TuskPointSaver
-from tuskpoint.langgraph._lineage import LineageMethods
 
 
 class Inner(TypedDict, total=False):
@@ -252,27 +250,6 @@ async def test_threads_and_their_loops_share_a_saver(saver: TuskPointSaver, thre
     assert here["changes"] == []
     assert in_a_thread["new_thread_id"] != in_a_loop_there["new_thread_id"]
     assert in_a_thread["forked_from"] == in_a_loop_there["forked_from"]
-
-
-def test_every_method_has_its_twin() -> None:
-    named = {
-        name: member
-        for name, member in vars(LineageMethods).items()
-        if inspect.isfunction(member) and not name.startswith("_")
-    }
-    twins = {
-        "adopt_checkpoint",
-        "diff",
-        "fork",
-        "handoff_checkpoint",
-        "replay",
-        "rollback_to",
-        "verify_trail",
-    }
-    assert set(named) == twins | {f"a{name}" for name in twins}
-    for name in twins:
-        ours, theirs = inspect.signature(named[name]), inspect.signature(named[f"a{name}"])
-        assert ours.parameters == theirs.parameters, name
 
 
 def test_no_thread_is_no_thread(server_target: str) -> None:

@@ -46,7 +46,6 @@ class Years:
             TENANT,
             draft(checkpoint_id, parent_id, {"x": content}, thread_id=thread_id, writes=writes),
         )
-        self.home.archive.changed(TENANT, len(content))
 
     async def flush(self) -> None:
         await self.home.flush()
@@ -62,7 +61,6 @@ class Years:
 
     async def delete(self, thread_id: str) -> None:
         await self.removal.delete_thread(TENANT, thread_id)
-        self.home.archive.changed(TENANT, 0)
         await self.flush()
 
     async def evict(self) -> int:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
 
 THREAD = "thread"
 FIRST = "1f000000-0000-6000-8000-000000000001"
@@ -67,25 +70,24 @@ def save_request(
 
 
 def frames(
-    save_id: int,
+    number: int,
     request: pb.SaveCheckpointRequest | pb.SaveWritesRequest,
     large: Sequence[bytes] = (),
     chunk_bytes: int = 1024 * 1024,
-) -> list[pb.SaveCheckpointsRequest]:
+) -> list[pb.Frame]:
     """The frames of one save: the request, then the chunks of its large values."""
     if isinstance(request, pb.SaveCheckpointRequest):
-        first = pb.SaveCheckpointsRequest(save_id=save_id, checkpoint=request)
+        first = pb.Frame(id=number, save=request)
     else:
-        first = pb.SaveCheckpointsRequest(save_id=save_id, writes=request)
-    return [first, *chunks(save_id, large, chunk_bytes)]
+        first = pb.Frame(id=number, writes=request)
+    return [first, *chunks(number, large, chunk_bytes)]
 
 
-def chunks(
-    save_id: int, large: Sequence[bytes], chunk_bytes: int = 1024 * 1024
-) -> list[pb.SaveCheckpointsRequest]:
+def chunks(number: int, large: Sequence[bytes], chunk_bytes: int = 1024 * 1024) -> list[pb.Frame]:
+    """The chunks of the large values of a save."""
     return [
-        pb.SaveCheckpointsRequest(
-            save_id=save_id,
+        pb.Frame(
+            id=number,
             chunk=value_pb2.ValueChunk(
                 value_index=index, offset=offset, data=data[offset : offset + chunk_bytes]
             ),
@@ -93,6 +95,14 @@ def chunks(
         for index, data in enumerate(large)
         for offset in range(0, len(data), chunk_bytes)
     ]
+
+
+async def exchanged(
+    checkpoints: CheckpointServiceAsyncStub, sent: Iterable[pb.Frame]
+) -> list[pb.Answer]:
+    """Send frames on a stream of their own, each in a message; return all answers."""
+    messages = (pb.ExchangeRequest(frames=[frame]) for frame in sent)
+    return [answer async for each in checkpoints.Exchange(messages) for answer in each.answers]
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.journal.lineage.copies import Supplied
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
 THREADS = ("a", "b", "c", "d")
@@ -96,7 +97,6 @@ class Clients:
         """Save a draft."""
         with self._doubt(server, draft.key.thread_id):
             saved = await server.rows.save_checkpoint(TENANT, draft)
-            server.archive.changed(TENANT, saved.stored_bytes)
             server.model.save(draft, saved)
         return saved
 
@@ -131,20 +131,17 @@ class Clients:
         key = self.some_key(server)
         if key is not None:
             label = self.rng.choice(("", "good", "bad"))
-            saved = await server.rows.set_label(TENANT, key, label)
-            server.archive.changed(TENANT, saved.stored_bytes)
+            await server.rows.set_label(TENANT, key, label)
 
     async def retention(self, server: Server) -> None:
         """Set how long a thread is kept."""
         seconds = self.rng.choice((0, 10**9, 10**8))
         await server.removal.set_retention(TENANT, self.some_thread(server), seconds)
-        server.archive.changed(TENANT, 0)
 
     async def _save_writes(self, server: Server, key: CheckpointKey) -> None:
         writes = [self.write() for _ in range(self.rng.randint(1, 3))]
         with self._doubt(server, key.thread_id):
             saved = await server.rows.save_writes(TENANT, key, writes)
-            server.archive.changed(TENANT, saved.stored_bytes)
             server.model.save_writes(key, writes, saved)
 
     # --- removals ------------------------------------------------------------------------
@@ -182,7 +179,6 @@ class Clients:
             self._removed(server, removed, count)
 
     def _removed(self, server: Server, removed: int, expected: int) -> None:
-        server.archive.changed(TENANT, 0)
         if removed != expected:
             self.problems.append(f"a removal says {removed}, not {expected}")
 
@@ -219,7 +215,7 @@ class Clients:
         if unchanged is not None:
             location, seq = unchanged
         else:
-            closure = await server.supplied(partial(server.lineage.closure, TENANT, key))
+            closure = await server.completer.supplied(partial(server.lineage.closure, TENANT, key))
             if closure is None:
                 return
             bundle = await server.archive.apart.store_bundle(TENANT, closure)
@@ -227,7 +223,6 @@ class Clients:
         await server.handoffs.keep_handoff(
             TENANT, key, location, parts, "", b"", b"", content_seq=seq
         )
-        server.archive.changed(TENANT, 0)
         if unchanged is None:
             self.handed_off.append((location, known))
 
@@ -241,7 +236,6 @@ class Clients:
         target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
         with self._doubt(server, target):
             await server.lineage.adopt(TENANT, closure, sha256, target, "", "")
-            server.archive.changed(TENANT, 0)
             self._derive(server, target, known)
 
     async def snapshot(self, server: Server) -> None:
@@ -253,10 +247,9 @@ class Clients:
         chosen = tuple(self.rng.sample(names, self.rng.randint(1, min(2, len(names)))))
         made = [(name, dict(server.model.stories[name].known)) for name in chosen]
         draft = SnapshotDraft(chosen, metadata=b'{"step":1}')
-        created = await server.supplied(
+        created = await server.completer.supplied(
             lambda values: server.snapshots.create_snapshot(TENANT, draft, "", values)
         )
-        server.archive.changed(TENANT, len(draft.metadata))
         self.captured[server.name, created.snapshot_id] = made
 
     async def restore(self, server: Server) -> None:
@@ -267,12 +260,11 @@ class Clients:
         made, rollback = self.captured[server.name, snapshot_id], self.rng.random() < 0.5
         names = [name for name, _ in made] if rollback else []
         with self._doubt(server, *names):
-            restored = await server.supplied(
+            restored = await server.completer.supplied(
                 lambda values: server.snapshots.restore_snapshot(
                     TENANT, snapshot_id, rollback=rollback, request_id="", supplied=values
                 )
             )
-            server.archive.changed(TENANT, sum(one.stored_bytes for one in restored))
             for one, (_, known) in zip(restored, made, strict=True):
                 self._derive(server, one.key.thread_id, known)
 
@@ -281,7 +273,6 @@ class Clients:
         snapshot_id = self._some_snapshot(server)
         if snapshot_id is not None:
             await server.snapshots.delete_snapshot(TENANT, snapshot_id)
-            server.archive.changed(TENANT, 0)
             self.captured.pop((server.name, snapshot_id), None)
 
     async def _make(
@@ -289,13 +280,12 @@ class Clients:
         server: Server,
         target: str,
         source: str,
-        call: Callable[[dict[bytes, Value]], Awaitable[object]],
+        call: Callable[[Supplied], Awaitable[object]],
     ) -> None:
         with self._doubt(server, target):
             story = server.model.stories.get(source)
             known = dict(story.known) if story is not None else {}
-            await server.supplied(call)
-            server.archive.changed(TENANT, 0)
+            await server.completer.supplied(call)
             self._derive(server, target, known)
 
     def _derive(self, server: Server, name: str, known: Mapping[Place, Known]) -> None:

@@ -25,10 +25,9 @@ from tuskpoint_server.journal.database.database import LAYOUT, Database, Waiters
 from tuskpoint_server.journal.database.logs import Logs
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import metadata
-from tuskpoint_server.journal.database.writer import Change, Writer, unavailable
+from tuskpoint_server.journal.database.writer import Change, Committed, Writer, unavailable
 
 T = TypeVar("T")
-_NONE: Set[tuple[str, str]] = frozenset()
 
 
 @dataclass
@@ -99,12 +98,13 @@ class _InlineWriter(Writer):
         self._database = database
         self._engine = database.disk.engine
         self._clock_us = database.now_us
-        self._committed = database.waiters.wake
+        self._committed = database._committed
         self._noted = database.noted
         self._connection = None
         self._numbers = None
         self._logs = Logs()
         self._closing = False
+        self._loop = asyncio.get_running_loop()
         self._waiting: list[Change] = []
 
     def submit(
@@ -124,16 +124,17 @@ class _InlineWriter(Writer):
         self._disconnect()
 
     def _turn(self) -> None:
-        changes, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, []
+        changes = [change for change in waiting if not change.answer.cancelled()]
         database = self._database
         if not database.life.alive or database.closed:
             return
         try:
             if database.happens("refuses"):
-                changed = self._failed(changes)
+                committed = self._failed(changes)
             else:
-                changed = self._commit(changes)
-                database.on_commit(changed)
+                committed = self._commit(changes)
+                database.on_commit(committed.threads)
                 if database.happens("forgets_to_answer"):
                     self._failed(changes)
         except Crash:
@@ -141,18 +142,18 @@ class _InlineWriter(Writer):
             return
         delay_s = database.delay_s()
         if delay_s:
-            asyncio.get_running_loop().call_later(delay_s, self._late, changes, changed)
+            asyncio.get_running_loop().call_later(delay_s, self._late, changes, committed)
         else:
-            self._resolve(changes, changed)
+            self._resolve(changes, committed)
 
-    def _late(self, changes: list[Change], changed: Set[tuple[str, str]]) -> None:
+    def _late(self, changes: list[Change], committed: Committed) -> None:
         if self._database.life.alive:
-            self._resolve(changes, changed)
+            self._resolve(changes, committed)
 
-    def _failed(self, changes: list[Change]) -> Set[tuple[str, str]]:
+    def _failed(self, changes: list[Change]) -> Committed:
         for change in changes:
             change.error = unavailable("simulated")
-        return _NONE
+        return Committed()
 
     def _connect(self) -> Connection:
         if self._connection is None:
@@ -198,6 +199,7 @@ class MemoryDatabase(Database):
         self.journal_id = facts["journal_id"]
         self.generation = int(facts["generation"])
         self.waiters = Waiters()
+        self.added = []
         self.noted = []
         self._closed = False
         self._reader = threading.local()

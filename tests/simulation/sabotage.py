@@ -177,7 +177,7 @@ _MISSING = r"is None|is \(\)|not recovered|came back|rebuilt otherwise"
 
 SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {
     store_loses_what_was_read_back: (_LOST, 1),
-    certified_without_read_back: (_LOST, 14),
+    certified_without_read_back: (_LOST, 30),
     resumed_pack_is_not_stored: (_LOST, 1),
     watermark_moves_to_the_end: (_MISSING, 1),
     removal_is_not_recorded: ("came back", 12),

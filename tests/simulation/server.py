@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,12 +23,11 @@ from tuskpoint_server.archive.recover.recovery import Recovery, read_source
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, Value, View
+from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, View
 from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
@@ -209,15 +208,6 @@ class Server:
         """Load a checkpoint as the service does: evicted values come from the store."""
         found = await self.rows.load(TENANT, key, View.FULL)
         return None if found is None else await self.completer.checkpoint(found)
-
-    async def supplied(self, call: Callable[[dict[bytes, Value]], Awaitable[T]]) -> T:
-        """Make a call again with the values that it lacks, as the service does."""
-        values: dict[bytes, Value] = {}
-        while True:
-            try:
-                return await call(values)
-            except ValuesEvicted as lack:
-                values |= await self.completer.values(lack, values)
 
     async def flushed(self) -> Refusal | None:
         """Certify everything; return what kept it from being certified."""

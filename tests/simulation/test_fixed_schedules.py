@@ -95,7 +95,6 @@ class Stage:
         self._note(one.value.data for one in writes)
         of, model = key(checkpoint_id, thread_id), self.server.model
         saved = await self.server.rows.save_writes(TENANT, of, writes)
-        self.server.archive.changed(TENANT, saved.stored_bytes)
         model.save_writes(of, writes, saved)
         return saved
 
@@ -103,13 +102,11 @@ class Stage:
         """Keep the latest checkpoint."""
         doomed = self.server.model.superseded(thread_id)
         await self.server.removal.prune_thread(TENANT, thread_id, PruneStrategy.KEEP_LATEST)
-        self.server.archive.changed(TENANT, 0)
         self.server.model.remove(thread_id, doomed)
 
     async def delete(self, thread_id: str = "t") -> None:
         """Delete a thread."""
         await self.server.removal.delete_thread(TENANT, thread_id)
-        self.server.archive.changed(TENANT, 0)
         self.server.model.delete(thread_id)
 
     async def flush(self) -> None:

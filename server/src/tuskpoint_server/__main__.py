@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> int:
-    """Run the server until it is told to stop; return the exit code.
+    """Run the server until a signal stops it; return the exit code.
 
     What is loaded here lives as long as the process. The garbage collector would walk through it
     while it is loaded, on every full collection and once more at the end; it is kept out of that.

@@ -2,8 +2,8 @@
 
 A file counts as changed once it looks other than before and the same at two looks running:
 then it is written to the end, and of two files that belong together both are replaced. What
-cannot be used at the start ends it. What becomes unusable later is told once for each change,
-and what was read before stays in force.
+cannot be used at the start ends it. If it becomes unusable later, the log says so once for each
+change, and what was read before stays in force.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Generic, TypeVar
 from .config import Config, split_address
 from .domain.credentials import Credentials, is_loopback
 from .process import ConfigError
-from .rpc.authentication import Authentication
-from .rpc.errors import incident
-from .rpc.server import Certified, Tls
+from .rpc.around.authentication import Authentication
+from .rpc.around.errors import incident
+from .rpc.server.tls import Certified, Tls
 from .tokens import read_tokens
 
 LOOK_SECONDS = 1.0  # time between two looks at a file
@@ -122,7 +122,7 @@ def open_access(config: Config) -> Access:
     if not is_loopback(split_address(config.listen)[0]):
         if tokens is None and config.tls_client_ca is None:
             _log.warning(
-                "%s is open: whoever reaches it may read and change everything", config.listen
+                "%s is open: everyone who reaches it may read and change everything", config.listen
             )
         elif files is None:
             _log.warning(

@@ -1,6 +1,6 @@
-"""The composition root: builds the rooms, starts them, drains them in order.
+"""The composition root: builds the parts of the server, starts them, drains them in order.
 
-The order is told in docs/architecture.md, under "Start and stop".
+docs/architecture.md has the order, under "Start and stop".
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal
 from .opening import open_blobs, open_journal, start_archive, start_recall
 from .recall.recall import Recall
-from .rpc import server as rpc
-from .rpc.errors import incident
-from .rpc.servicers import services
+from .rpc.around.errors import incident
+from .rpc.server import server as rpc
+from .rpc.services import services
 from .service.admin import Admin
 from .service.checkpoints import Checkpoints, History
-from .service.completing import Commits, Completer
+from .service.completing import Completer
 from .service.handoffs import Handoffs
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the server until it is told to stop; return the exit code."""
+    """Run the server until a signal stops it; return the exit code."""
     # Numpy's threads wait for one another while they spin, and take from saves what they need.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     version = importlib.metadata.version("tuskpoint-server")
@@ -100,7 +100,7 @@ async def serve(config: Config) -> None:
 
 @asynccontextmanager
 async def running(config: Config) -> AsyncIterator[rpc.Server]:
-    """Run a server inside the context; whoever leaves should have drained it."""
+    """Run a server inside the context; drain it before leaving."""
     if config.walrus_aggregator_url and not config.walrus_publisher_url:
         raise process.ConfigError(
             "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
@@ -126,19 +126,17 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(_cancel, evicting)
         rows, lineage = CheckpointRows(journal), Lineage(journal)
         completer = Completer(rows, archive)
-        commits = Commits(archive, completer)
-        stack.push_async_callback(commits.drain)
         recall = await start_recall(config, journal)
         if recall is not None:
             stack.push_async_callback(recall.stop)
-        threads = Threads(rows, removal, lineage, archive, commits, journal.journal_id)
+        threads = Threads(rows, removal, lineage, archive, completer, journal.journal_id)
         handed_off = HandoffRows(journal)
         contract = services(
-            Checkpoints(rows, archive, commits, completer),
+            Checkpoints(rows, archive, completer),
             threads,
-            Snapshots(SnapshotRows(journal), archive, commits, journal.journal_id),
+            Snapshots(SnapshotRows(journal), archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
-            Handoffs(rows, lineage, handed_off, archive.apart, archive, commits),
+            Handoffs(rows, lineage, handed_off, archive.apart, archive, completer),
             Search(recall),
             Admin(
                 journal,

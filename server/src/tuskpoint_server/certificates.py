@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from .process import ConfigError, read_bytes
-from .rpc.server import Certified
+from .rpc.server.tls import Certified
 
 _CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
 """Elliptic curves of keys that gRPC's TLS speaks; it serves nothing with a key of another."""
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 def read_tls(cert: Path, key: Path, client_ca: Path | None) -> Certified:
     """Return what PEM files hold: the certificate with its chain, its key, and the client CA.
 
-    An expired certificate is told and taken.
+    An expired certificate is logged and used.
     """
     chain = read_bytes("--tls-cert", cert)
     certificate = _certificates("--tls-cert", cert, chain)[0]

@@ -172,7 +172,7 @@ class Config(BaseModel):
     insecure_plaintext: bool = False
     """Serve other machines without TLS; only for networks that are trusted as a whole."""
     insecure_anonymous: bool = False
-    """Serve other machines with TLS and ask for no credential; whoever reaches the server may
+    """Serve other machines with TLS and ask for no credential; everyone who reaches the server may
     read and change everything."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severity that is logged to stderr."""
@@ -230,7 +230,7 @@ class Config(BaseModel):
         credentials = self.tokens is not None or self.tls_client_ca is not None
         if self.tls_cert is not None and not (credentials or self.insecure_anonymous):
             raise ValueError(
-                f"--listen {self.listen} would let whoever reaches it do everything; give "
+                f"--listen {self.listen} would let everyone who reaches it do everything; give "
                 "--tokens or --tls-client-ca, or add --insecure-anonymous if that is meant"
             )
 
@@ -273,7 +273,7 @@ def load(argv: Sequence[str], *, version: str) -> Config:
         description="gRPC checkpoint service for AI agents.",
         epilog="Every setting may also be given by its variable or, in the file that --config "
         "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
-        "`tuskpoint-server recover --help` tells how to rebuild an empty server from blobs, "
+        "`tuskpoint-server recover --help` says how to rebuild an empty server from blobs, "
         "`tuskpoint-server collect --help` how to free what a blob directory need not hold, "
         "`tuskpoint-server token --help` how to make tokens.",
     )

@@ -1,6 +1,6 @@
-"""Opens the rooms as they are configured: journal, blob store, archive, search.
+"""Opens the parts of the server as configured: journal, blob store, archive, search.
 
-A room that a setting switches on (Walrus, an embedder, MemWal) is imported where it is opened:
+A part that a setting switches on (Walrus, an embedder, MemWal) is imported where it is opened:
 its libraries take longer to load than the rest of the server takes to start.
 """
 
@@ -147,7 +147,7 @@ async def start_archive(config: Config, journal: Database, blobs: BlobStore) -> 
 async def start_recall(config: Config, journal: Database) -> Recall | None:
     """Start search; return `None` if it is switched off.
 
-    An embedder that cannot be had ends the start: whoever asked for one would search by words and
+    An embedder that cannot be loaded ends the start: its user would otherwise search by words and
     not know it. MemWal that cannot be had does not: it may be back, and the log says what is wrong.
     """
     if not config.search:

@@ -1,6 +1,6 @@
 """What the program is to its machine: exit codes, the data directory, logs, telemetry.
 
-When a program ends with which code is told in docs/operations.md.
+docs/operations.md lists the exit codes.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class DataDirLock:
 
 @contextmanager
 def usable(what: str, path: Path) -> Iterator[None]:
-    """Tell whoever starts the server of an `OSError` with a place on disk."""
+    """Report an `OSError` with its place on disk to the person who starts the server."""
     try:
         yield
     except OSError as error:

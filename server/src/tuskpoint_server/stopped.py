@@ -200,7 +200,7 @@ def _joined(arguments: Sequence[str]) -> list[str]:
 def _point(config: Config, tenant: str, blob_id: str) -> None:
     """Write the pointer file; the next flush tries again what fails here.
 
-    Whoever recovered from an old catalog by mistake keeps the name of a newer one in the output.
+    After a recovery from an old catalog by mistake, the output names the newer one.
     """
     pointer = Pointer(config.pointer)
     try:
@@ -214,12 +214,12 @@ def _point(config: Config, tenant: str, blob_id: str) -> None:
 
 
 def _progress() -> Callable[[Recovered], None]:
-    told = time.monotonic()
+    printed = time.monotonic()
 
     def show(recovered: Recovered) -> None:
-        nonlocal told
-        if time.monotonic() >= told + PROGRESS_SECONDS:
-            told = time.monotonic()
+        nonlocal printed
+        if time.monotonic() >= printed + PROGRESS_SECONDS:
+            printed = time.monotonic()
             _say(f"recovering: {_counts(recovered)}")
 
     return show

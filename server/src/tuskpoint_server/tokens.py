@@ -1,6 +1,6 @@
 """The token file: who may call, whose data that is about, what for. And `token`, which makes one.
 
-What stands in the file is told in docs/security.md.
+docs/security.md describes the file.
 """
 
 from __future__ import annotations

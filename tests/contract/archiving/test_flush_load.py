@@ -39,7 +39,6 @@ async def save(home: House, name: str, content: bytes = b"x", thread_id: str = "
     saved = await home.journal.save_checkpoint(
         TENANT, draft(name, "", {"x": content}, thread_id=thread_id)
     )
-    home.archive.changed(TENANT, saved.stored_bytes)
     return saved.seq
 
 

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, select, update
 
 from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tests.kit.journal import Clock, Journal
+from tests.kit.journal import Clock, Journal, made
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
@@ -506,17 +506,17 @@ class Lives(RuleBasedStateMachine):
             delta=("x",) if delta else (),
             label=label,
         )
-        self.make(self.journal.save_checkpoint(TENANT, one))
+        self.make(made(self.journal.save_checkpoint, TENANT, one))
 
     @rule(thread=a_thread, ns=a_namespace, checkpoint_id=an_id, data=st.binary(max_size=1))
     def save_writes(self, thread: str, ns: str, checkpoint_id: str, data: bytes) -> None:
         target = CheckpointKey(self.name(thread), ns, checkpoint_id)
-        self.make(self.journal.save_writes(TENANT, target, [write("x", data, idx=-1)]))
+        self.make(made(self.journal.save_writes, TENANT, target, [write("x", data, idx=-1)]))
 
     @rule(thread=a_thread, checkpoint_id=an_id, label=st.sampled_from(("", "bad")))
     def set_label(self, thread: str, checkpoint_id: str, label: str) -> None:
         target = key(checkpoint_id, self.name(thread))
-        self.make(self.journal.set_label(TENANT, target, label))
+        self.make(made(self.journal.set_label, TENANT, target, label))
 
     @rule(thread=a_thread, retention_s=st.sampled_from((0, 1)))
     def set_retention(self, thread: str, retention_s: int) -> None:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 from sqlalchemy import select
 
 from tests.kit.drafts import TENANT, channel, draft, key, write
-from tests.kit.journal import Clock, Journal, opened
+from tests.kit.journal import Clock, Journal, made, opened
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import (
     ChannelDraft,
@@ -187,11 +187,11 @@ class Threads(RuleBasedStateMachine):
         )
         if missing:
             with pytest.raises(Refusal) as caught:
-                self.run(self.journal.save_checkpoint(TENANT, saved))
+                self.run(made(self.journal.save_checkpoint, TENANT, saved))
             assert caught.value.reason is Reason.VALUES_MISSING
             assert [violation.field for violation in caught.value.violations] == missing
             return
-        outcome = self.run(self.journal.save_checkpoint(TENANT, saved))
+        outcome = self.run(made(self.journal.save_checkpoint, TENANT, saved))
         before = stored.get(place)
         same = before is not None and (before.parent_id, list(before.channels.items())) == (
             parent_id,
@@ -223,7 +223,7 @@ class Threads(RuleBasedStateMachine):
         place = (ns, checkpoint_id)
         drafts = [write("x", data, task=task, idx=idx) for task, idx, data in sent]
         target = key(checkpoint_id, self.thread_id(thread), ns)
-        outcome = self.run(self.journal.save_writes(TENANT, target, drafts))
+        outcome = self.run(made(self.journal.save_writes, TENANT, target, drafts))
         stored = self.model[thread].get(place)
         writes = stored.writes if stored is not None else self.early[thread].setdefault(place, {})
         changed = False
@@ -347,5 +347,5 @@ def test_the_journal_equals_a_model(world: World) -> None:
 
     Machine.world = world
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=20, stateful_step_count=30, deadline=None)
+        Machine, settings=settings(max_examples=12, stateful_step_count=30, deadline=None)
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 
 from tests.kit.drafts import by_digest, channel, draft, key, write
-from tests.kit.journal import Clock, Journal
+from tests.kit.journal import Clock, Journal, made
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.model import Reference, Saved
 from tuskpoint_server.domain.search import pack_vector
@@ -128,10 +128,10 @@ class Side:
             )
         if name == "writes":
             of = key(given["name"], given["thread"], given["ns"])
-            return self.journal.save_writes(tenant, of, writes_of(given))
+            return made(self.journal.save_writes, tenant, of, writes_of(given))
         if name == "label":
             of = key(given["name"], given["thread"], given["ns"])
-            return self.journal.set_label(tenant, of, given["label"])
+            return made(self.journal.set_label, tenant, of, given["label"])
         thread = given["thread"]
         calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
             "retain": lambda: self.removal.set_retention(tenant, thread, 60),
@@ -310,7 +310,7 @@ async def compare(world: World, some: Sequence[Step]) -> None:
         assert tables[2][name] == tables[0][name], name
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(some=st.lists(steps(), min_size=4, max_size=24))
 def test_it_decides_nothing_how_changes_fall_into_batches(world: World, some: list[Step]) -> None:
     world.runner.run(compare(world, some))

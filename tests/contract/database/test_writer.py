@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import sqlite3
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -14,7 +15,7 @@ import pytest
 from sqlalchemy import Engine, event
 
 from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, value, write, written
-from tests.kit.journal import Clock, Journal, open_database, opened
+from tests.kit.journal import Clock, Journal, made, open_database, opened
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import CheckpointDraft, Reference, Saved, View
 from tuskpoint_server.domain.threads import EventKind
@@ -66,7 +67,7 @@ def storage_error(name: str) -> sqlite3.OperationalError:
 
 
 def save(journal: Journal, *args: Any, **more: Any) -> Coroutine[Any, Any, Saved]:
-    return journal.save_checkpoint(TENANT, draft(*args, **more))
+    return made(journal.save_checkpoint, TENANT, draft(*args, **more))
 
 
 async def change(journal: Journal, work: Callable[[Batch], Any], size_bytes: int = 0) -> Any:
@@ -204,7 +205,7 @@ async def test_a_batch_of_saves_takes_few_statements(counted: tuple[Journal, Dri
     outcomes = await together(
         journal,
         change(journal, began),
-        *(journal.save_checkpoint(TENANT, step(2, name)) for name in names),
+        *(made(journal.save_checkpoint, TENANT, step(2, name)) for name in names),
     )
     assert all(isinstance(outcome, Saved) for outcome in outcomes[1:])
     assert driver.commits == 1
@@ -272,7 +273,7 @@ async def test_one_poisonous_change_fails_alone(
         journal,
         save(journal, "b", "a", {"x": Reference.INHERIT}),
         poisonous(),
-        journal.set_label(TENANT, key(""), "kept"),
+        made(journal.set_label, TENANT, key(""), "kept"),
         save(journal, "c", "b", {"x": b"3"}, expected_head="b"),
         save(journal, "a", thread_id="other"),
     )
@@ -371,9 +372,9 @@ async def test_a_refused_change_leaves_no_trace(journal: Journal) -> None:
             (Reason.THREAD_DELETED, save(journal, "b", "a", {"x": b"9"}, thread_id="gone")),
             (
                 Reason.THREAD_DELETED,
-                journal.save_writes(TENANT, key("a", "gone"), [write("x", b"9")]),
+                made(journal.save_writes, TENANT, key("a", "gone"), [write("x", b"9")]),
             ),
-            (Reason.CHECKPOINT_NOT_FOUND, journal.set_label(TENANT, key("z"), "l")),
+            (Reason.CHECKPOINT_NOT_FOUND, made(journal.set_label, TENANT, key("z"), "l")),
             (
                 Reason.THREAD_NOT_FOUND,
                 Removal(journal.database).set_retention(TENANT, "never was", 1),
@@ -414,14 +415,12 @@ async def test_a_keyframe_is_what_the_database_has(journal: Journal) -> None:
 # --- beginning and end ---------------------------------------------------------------------
 
 
-async def test_a_caller_that_goes_away_interrupts_nothing(journal: Journal) -> None:
+async def test_a_change_is_withdrawn_before_the_writer_begins_with_it(journal: Journal) -> None:
     gate = Gate()
     held = journal.database.change(gate)
     await gate.entered.wait()
-    going = [
-        asyncio.ensure_future(call)
-        for call in (save(journal, "a"), save(journal, "b", "a"), change(journal, bad_statement))
-    ]
+    queued = [save(journal, "a"), save(journal, "b", "a"), change(journal, bad_statement)]
+    going = [asyncio.ensure_future(call) for call in queued]
     await asyncio.sleep(0)
     for task in going:
         task.cancel()
@@ -429,7 +428,59 @@ async def test_a_caller_that_goes_away_interrupts_nothing(journal: Journal) -> N
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in outcomes)
     gate.release()
     await held
-    assert (await save(journal, "c", "b")).seq == 3
+    assert await journal.load(TENANT, key("a"), View.ENTRY) is None
+    assert (await save(journal, "c")).seq == 1
+
+
+async def test_a_caller_that_goes_away_interrupts_no_commit(journal: Journal) -> None:
+    before, gate = Gate(), Gate()
+    held = journal.database.change(before)
+    await before.entered.wait()
+    in_batch, going = journal.database.change(gate), journal.save_checkpoint(TENANT, draft("a"))
+    before.release()
+    await gate.entered.wait()  # the writer has begun with both
+    going.cancel()
+    gate.release()
+    await asyncio.gather(held, in_batch)
+    assert (await save(journal, "b", "a")).seq == 2
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_changes_of_a_thread_keep_their_order_behind_large_ones(
+    journal: Journal, cancelled: bool
+) -> None:
+    large = [random.Random(n).randbytes(500_000) for n in range(2)]
+    outcomes = [
+        journal.save_checkpoint(TENANT, draft("a", "", {"x": large[0]})),
+        journal.save_checkpoint(TENANT, draft("b", "a", {"x": Reference.INHERIT})),
+        journal.save_writes(TENANT, key("b"), [write("x", large[1])]),
+        journal.set_label(TENANT, key("b"), "l"),
+        journal.save_checkpoint(TENANT, draft("d", "", {"x": b"small"})),
+    ]
+    if cancelled:
+        await asyncio.sleep(0)  # its content is on its way to a thread
+        outcomes[2].cancel()
+    done = await asyncio.gather(*outcomes, return_exceptions=True)
+    left = [one for one in done if not isinstance(one, asyncio.CancelledError)]
+    assert [one.seq for one in left if isinstance(one, Saved)] == list(range(1, len(left) + 1))
+    assert len(left) == (4 if cancelled else 5)
+
+
+async def test_commits_say_what_they_added(journal: Journal) -> None:
+    added: list[tuple[str, int, int]] = []
+    journal.database.added.append(lambda *one: added.append(one))
+    calls = [save(journal, f"{n}", thread_id=f"t{n}", frame=b"") for n in range(3)]
+    outcomes = await together(
+        journal,
+        *calls,
+        made(journal.save_checkpoint, "other", draft("a")),
+        made(journal.database.transact, half_done),
+        save(journal, "z", expected_head="y"),
+    )
+    size = sum(one.stored_bytes for one in outcomes[:3])
+    assert sorted(added) == [(TENANT, 3, size), ("other", 1, outcomes[3].stored_bytes)]
+    await save(journal, "0", thread_id="t0", frame=b"")  # nothing is different
+    assert len(added) == 2
 
 
 async def test_closing_finishes_what_is_queued(tmp_path: Path, clock: Clock) -> None:

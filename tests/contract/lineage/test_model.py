@@ -32,7 +32,7 @@ from tests.contract.lineage.kit import (
     seen,
 )
 from tests.kit.drafts import TENANT, draft, key, write
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, made
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.lineage import mint_checkpoint_id
 from tuskpoint_server.domain.threads import PruneStrategy
@@ -256,14 +256,14 @@ class Lineages(RuleBasedStateMachine):
             metadata=metadata,
             delta=delta,
         )
-        self.run(self.journal.save_checkpoint(TENANT, saved))
+        self.run(made(self.journal.save_checkpoint, TENANT, saved))
         thread.nodes[ns, checkpoint_id] = node
         return checkpoint_id
 
     def write(self, thread: Thread, place: Place, task: str) -> None:
         node, data = thread.nodes[place], self.content()
         sent = [write("log", data, task=task)]
-        self.run(self.journal.save_writes(TENANT, key(place[1], thread.name, place[0]), sent))
+        self.run(made(self.journal.save_writes, TENANT, key(place[1], thread.name, place[0]), sent))
         if task not in dict(node.writes):
             thread.nodes[place] = replace(node, writes=(*node.writes, (task, data)))
 

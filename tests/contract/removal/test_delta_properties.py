@@ -141,7 +141,7 @@ PHASES = st.lists(
 Phase = tuple[list[Grown], list[tuple[int, str, int]], str | frozenset[str]]
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(phases=PHASES)
 def test_every_checkpoint_that_stays_is_rebuilt_as_before(
     world: World, phases: list[Phase]

@@ -147,7 +147,7 @@ def test_no_text_is_syntax(world: World, text: str) -> None:
     assert [one.key for one in beside] == [key("01")]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(
     text=st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=40),
     words=st.lists(st.sampled_from(['"', "saved", "*", "NEAR", "(", ":", "-", "OR"]), max_size=8),

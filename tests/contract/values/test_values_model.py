@@ -269,7 +269,7 @@ def shared() -> Iterator[Shared]:
         opened.close()
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(history=HISTORIES)
 def test_every_value_is_what_it_was(
     shared: Shared, history: list[Step | tuple[str, tuple[None, ...], tuple[Step, ...]]]

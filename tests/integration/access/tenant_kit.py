@@ -18,8 +18,9 @@ from google.protobuf.message import Message
 from tests.integration.access.tenant_probes import Names, Request
 from tests.integration.access.tls_kit import bearer, write_tokens
 from tests.kit.messages import channel, ref, save_request, told, write
-from tuskpoint import AsyncClient, _methods
-from tuskpoint._methods import Method
+from tuskpoint import AsyncClient
+from tuskpoint._transport import methods
+from tuskpoint._transport.methods import Method
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
@@ -29,7 +30,7 @@ from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import Grant, Scope
 
-METHODS = {one.path: one for one in vars(_methods).values() if isinstance(one, Method)}
+METHODS = {one.path: one for one in vars(methods).values() if isinstance(one, Method)}
 ALL_BUT_ADMIN = frozenset(Scope) - {Scope.ADMIN}
 GRANTS = (
     Grant("owner", "acme", frozenset(Scope)),
@@ -75,7 +76,7 @@ class Tenant:
         answers = []
         async for one in answer:
             answers.append(one)
-            if path == _methods.WATCH_THREAD.path:
+            if path == methods.WATCH_THREAD.path:
                 answer.cancel()
                 break  # it has no end
         return answers
@@ -105,20 +106,20 @@ class Tenant:
     async def belongings(self) -> str:
         """Return everything that the tenant has, in words."""
         everything: list[tuple[str, Request]] = [
-            (_methods.LIST_THREADS.path, threads.ListThreadsRequest(page_size=1000)),
+            (methods.LIST_THREADS.path, threads.ListThreadsRequest(page_size=1000)),
             (
-                _methods.LIST_CHECKPOINTS.path,
+                methods.LIST_CHECKPOINTS.path,
                 cpb.ListCheckpointsRequest(view=checkpoint_pb2.VIEW_FULL),
             ),
-            (_methods.LIST_SNAPSHOTS.path, snapshots.ListSnapshotsRequest(page_size=1000)),
-            (_methods.GET_ARCHIVE_STATUS.path, admin.GetArchiveStatusRequest()),
+            (methods.LIST_SNAPSHOTS.path, snapshots.ListSnapshotsRequest(page_size=1000)),
+            (methods.GET_ARCHIVE_STATUS.path, admin.GetArchiveStatusRequest()),
         ]
         for thread_id in [one.thread_id async for one in self.client.list_threads()]:
             everything += [
-                (_methods.GET_THREAD.path, threads.GetThreadRequest(thread_id=thread_id)),
-                (_methods.GET_MANIFEST.path, threads.GetManifestRequest(thread_id=thread_id)),
-                (_methods.GET_LINEAGE.path, threads.GetLineageRequest(thread_id=thread_id)),
-                (_methods.VERIFY_THREAD.path, threads.VerifyThreadRequest(thread_id=thread_id)),
+                (methods.GET_THREAD.path, threads.GetThreadRequest(thread_id=thread_id)),
+                (methods.GET_MANIFEST.path, threads.GetManifestRequest(thread_id=thread_id)),
+                (methods.GET_LINEAGE.path, threads.GetLineageRequest(thread_id=thread_id)),
+                (methods.VERIFY_THREAD.path, threads.VerifyThreadRequest(thread_id=thread_id)),
             ]
         told_ = [
             json_format.MessageToDict(one, preserving_proto_field_name=True)
@@ -200,7 +201,7 @@ async def furnish(owner: Tenant) -> Names:
     older = await client.save(thread, {"plan": ["meet"]}, agent_id="owners-agent")
     checkpoint = "1f900000-0000-6000-8000-000000000009"
     await owner.call(
-        _methods.SAVE_CHECKPOINT.path,
+        methods.SAVE_CHECKPOINT.path,
         save_request(
             checkpoint,
             [channel("content", content)],
@@ -213,20 +214,20 @@ async def furnish(owner: Tenant) -> Names:
     )
     await client.set_label(thread, "owners-label", checkpoint_id=checkpoint)
     await owner.call(
-        _methods.SAVE_WRITES.path,
+        methods.SAVE_WRITES.path,
         cpb.SaveWritesRequest(ref=ref(checkpoint, thread), writes=[write("task", "__interrupt__")]),
     )
     await client.save(
         "owners-diary", {"current_plan": "zebras"}, summary="The owner wrote zebras.", vector=[1, 0]
     )
     await owner.call(
-        _methods.SAVE_WRITES.path,
+        methods.SAVE_WRITES.path,
         cpb.SaveWritesRequest(ref=ref(older, thread), writes=[write("task", "content")]),
     )
     deleted = await client.save("owners-old-thread", {"plan": ["forget"]})
     await client.delete("owners-old-thread")
     await owner.call(
-        _methods.FORK_THREAD.path,
+        methods.FORK_THREAD.path,
         threads.ForkThreadRequest(
             ref=ref(checkpoint, thread), new_thread_id="owners-fork", request_id="owners-request"
         ),

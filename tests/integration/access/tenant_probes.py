@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message
 
 from tests.kit.messages import channel, ref, save_request, write
-from tuskpoint import _methods
+from tuskpoint._transport import methods
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
@@ -117,15 +117,15 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         cpb.SaveWritesRequest(ref=place, writes=[write("task")]) for place in (here, older, gone)
     ]
     return {
-        _methods.GET_CHECKPOINT.path: [
+        methods.GET_CHECKPOINT.path: [
             cpb.GetCheckpointRequest(ref=place, view=view, source=source)
             for place, view, source in reads
         ],
-        _methods.LOAD_CHECKPOINT.path: [
+        methods.LOAD_CHECKPOINT.path: [
             cpb.LoadCheckpointRequest(ref=place, view=view, source=source)
             for place, view, source in reads
         ],
-        _methods.LIST_CHECKPOINTS.path: [
+        methods.LIST_CHECKPOINTS.path: [
             cpb.ListCheckpointsRequest(thread_id=names.thread),
             cpb.ListCheckpointsRequest(thread_id=names.thread, before=names.checkpoint),
             cpb.ListCheckpointsRequest(thread_id=names.deleted_thread),
@@ -133,36 +133,36 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
             cpb.ListCheckpointsRequest(label=names.label),
             cpb.ListCheckpointsRequest(filter_json=json.dumps({"run_id": names.run}).encode()),
         ],
-        _methods.GET_DELTA_HISTORY.path: [
+        methods.GET_DELTA_HISTORY.path: [
             cpb.GetDeltaHistoryRequest(ref=place, channels=["content"]) for place in (here, latest)
         ],
-        _methods.GET_THREAD.path: [
+        methods.GET_THREAD.path: [
             threads.GetThreadRequest(thread_id=one) for one in (names.thread, names.deleted_thread)
         ],
-        _methods.LIST_THREADS.path: [
+        methods.LIST_THREADS.path: [
             threads.ListThreadsRequest(agent_id=names.agent),
             threads.ListThreadsRequest(label=names.label),
         ],
-        _methods.GET_LINEAGE.path: [threads.GetLineageRequest(thread_id=names.thread)],
-        _methods.DIFF_CHECKPOINTS.path: [
+        methods.GET_LINEAGE.path: [threads.GetLineageRequest(thread_id=names.thread)],
+        methods.DIFF_CHECKPOINTS.path: [
             _diff(older, here),
             _diff(own, here),
             _diff(latest, own),
         ],
-        _methods.VERIFY_THREAD.path: [threads.VerifyThreadRequest(thread_id=names.thread)],
-        _methods.GET_MANIFEST.path: [threads.GetManifestRequest(thread_id=names.thread)],
-        _methods.REPLAY_THREAD.path: [
+        methods.VERIFY_THREAD.path: [threads.VerifyThreadRequest(thread_id=names.thread)],
+        methods.GET_MANIFEST.path: [threads.GetManifestRequest(thread_id=names.thread)],
+        methods.REPLAY_THREAD.path: [
             history.ReplayThreadRequest(thread_id=names.thread),
             history.ReplayThreadRequest(thread_id=names.thread, from_checkpoint_id=names.older),
         ],
-        _methods.WATCH_THREAD.path: [
+        methods.WATCH_THREAD.path: [
             history.WatchThreadRequest(
                 thread_id=one, cursor=cursor, progress_interval={"seconds": 1}
             )
             for one in (names.thread, names.deleted_thread)
             for cursor in (b"", names.cursor)
         ],
-        _methods.SEARCH_CHECKPOINTS.path: [
+        methods.SEARCH_CHECKPOINTS.path: [
             search.SearchCheckpointsRequest(text=names.words, limit=10),
             search.SearchCheckpointsRequest(text=names.words, thread_id=names.thread, limit=10),
             search.SearchCheckpointsRequest(text=names.words, agent_id=names.agent, limit=10),
@@ -173,41 +173,41 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 text=names.words, filter_json=json.dumps({"run_id": names.run}).encode(), limit=10
             ),
         ],
-        _methods.GET_SNAPSHOT.path: [snapshots.GetSnapshotRequest(snapshot_id=names.snapshot)],
-        _methods.GET_LATEST_SNAPSHOT.path: [
+        methods.GET_SNAPSHOT.path: [snapshots.GetSnapshotRequest(snapshot_id=names.snapshot)],
+        methods.GET_LATEST_SNAPSHOT.path: [
             snapshots.GetLatestSnapshotRequest(session_id=names.session)
         ],
-        _methods.LIST_SNAPSHOTS.path: [snapshots.ListSnapshotsRequest(session_id=names.session)],
-        _methods.GET_SERVER_INFO.path: [admin.GetServerInfoRequest()],
-        _methods.GET_ARCHIVE_STATUS.path: [admin.GetArchiveStatusRequest()],
-        _methods.CREATE_HANDOFF.path: [
+        methods.LIST_SNAPSHOTS.path: [snapshots.ListSnapshotsRequest(session_id=names.session)],
+        methods.GET_SERVER_INFO.path: [admin.GetServerInfoRequest()],
+        methods.GET_ARCHIVE_STATUS.path: [admin.GetArchiveStatusRequest()],
+        methods.CREATE_HANDOFF.path: [
             handoffs.CreateHandoffRequest(ref=place, request_id=f"{names.request}-{number}")
             for number, place in enumerate((here, latest, gone))
         ]
         + [handoffs.CreateHandoffRequest(ref=here, request_id=names.request)],
-        _methods.FLUSH.path: [admin.FlushRequest()],
-        _methods.FORK_THREAD.path: [
+        methods.FLUSH.path: [admin.FlushRequest()],
+        methods.FORK_THREAD.path: [
             threads.ForkThreadRequest(ref=here, new_thread_id="forked", request_id="first"),
             threads.ForkThreadRequest(ref=here, new_thread_id="forked", request_id=names.request),
             threads.ForkThreadRequest(ref=gone, new_thread_id="forked", request_id="second"),
         ],
-        _methods.ROLLBACK_THREAD.path: [
+        methods.ROLLBACK_THREAD.path: [
             threads.RollbackThreadRequest(ref=older, request_id=f"rollback-{names.request}")
         ],
-        _methods.COPY_THREAD.path: [
+        methods.COPY_THREAD.path: [
             threads.CopyThreadRequest(
                 source_thread_id=names.thread,
                 target_thread_id="copied",
                 request_id=f"copy-{names.request}",
             ),
         ],
-        _methods.CREATE_SNAPSHOT.path: [
+        methods.CREATE_SNAPSHOT.path: [
             snapshots.CreateSnapshotRequest(
                 thread_ids=[names.thread], request_id=f"snapshot-{names.request}"
             ),
             snapshots.CreateSnapshotRequest(thread_ids=[OWN, names.thread]),
         ],
-        _methods.RESTORE_SNAPSHOT.path: [
+        methods.RESTORE_SNAPSHOT.path: [
             snapshots.RestoreSnapshotRequest(
                 snapshot_id=names.snapshot, mode=mode, request_id=f"restore-{names.request}-{mode}"
             )
@@ -216,14 +216,14 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 snapshots.RESTORE_MODE_ROLLBACK,
             )
         ],
-        _methods.SET_LABEL.path: [
+        methods.SET_LABEL.path: [
             cpb.SetLabelRequest(ref=place, label="stolen") for place in (here, latest, gone)
         ],
-        _methods.SET_RETENTION.path: [
+        methods.SET_RETENTION.path: [
             threads.SetRetentionRequest(thread_id=names.thread, retention={"seconds": 60})
         ],
-        _methods.SET_SEARCHABLE.path: [threads.SetSearchableRequest(thread_id=names.thread)],
-        _methods.ADOPT_HANDOFF.path: [
+        methods.SET_SEARCHABLE.path: [threads.SetSearchableRequest(thread_id=names.thread)],
+        methods.ADOPT_HANDOFF.path: [
             handoffs.AdoptHandoffRequest(
                 descriptor=handoffs.HandoffDescriptor(
                     source=f"{names.thread}:{names.checkpoint}",
@@ -236,23 +236,21 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 request_id=names.request,
             )
         ],
-        _methods.SAVE_WRITES.path: writes,
-        _methods.SAVE_CHECKPOINT.path: saves,
-        _methods.SAVE_CHECKPOINTS.path: [
-            [cpb.SaveCheckpointsRequest(save_id=1, checkpoint=one)] for one in saves[:2]
+        methods.SAVE_WRITES.path: writes,
+        methods.SAVE_CHECKPOINT.path: saves,
+        methods.EXCHANGE.path: [
+            [cpb.ExchangeRequest(frames=[cpb.Frame(id=1, save=one)])] for one in saves[:2]
         ],
-        _methods.PRUNE_THREADS.path: [
+        methods.PRUNE_THREADS.path: [
             threads.PruneThreadsRequest(thread_ids=[names.thread], strategy=strategy)
             for strategy in (
                 threads.PRUNE_STRATEGY_KEEP_LATEST,
                 threads.PRUNE_STRATEGY_DELETE_ALL,
             )
         ],
-        _methods.DELETE_RUNS.path: [threads.DeleteRunsRequest(run_ids=[names.run])],
-        _methods.DELETE_SNAPSHOT.path: [
-            snapshots.DeleteSnapshotRequest(snapshot_id=names.snapshot)
-        ],
-        _methods.DELETE_THREAD.path: [
+        methods.DELETE_RUNS.path: [threads.DeleteRunsRequest(run_ids=[names.run])],
+        methods.DELETE_SNAPSHOT.path: [snapshots.DeleteSnapshotRequest(snapshot_id=names.snapshot)],
+        methods.DELETE_THREAD.path: [
             threads.DeleteThreadRequest(thread_id=one)
             for one in (names.thread, names.deleted_thread)
         ],

@@ -24,7 +24,7 @@ from tests.integration.access.tls_kit import GRANTS, bearer, write_tokens
 from tests.integration.rpc.shapes import (
     SHAPES,
     Behavior,
-    around_calls,
+    door_of,
     end_of,
     serving,
     start_call,
@@ -44,10 +44,11 @@ from tuskpoint_server import access
 from tuskpoint_server.archive.archive import ArchiveStatus
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
-from tuskpoint_server.rpc.authentication import POLICY, Authentication
-from tuskpoint_server.rpc.calls import Call
-from tuskpoint_server.rpc.servicers import AdminServicer
-from tuskpoint_server.rpc.telemetry import Telemetry
+from tuskpoint_server.rpc.admin import AdminServicer
+from tuskpoint_server.rpc.around.authentication import Authentication
+from tuskpoint_server.rpc.around.door import Call
+from tuskpoint_server.rpc.around.policy import POLICY
+from tuskpoint_server.rpc.around.telemetry import Telemetry
 
 LACKING = [Grant(f"no {scope}", "default", frozenset(Scope) - {scope}) for scope in Scope]
 EXPIRED = Grant("expired", "default", frozenset(Scope), datetime(2020, 1, 1, tzinfo=UTC))
@@ -219,7 +220,7 @@ async def test_what_all_tenants_take_is_told_to_admin_only() -> None:
     admin: Any = SimpleNamespace(standing=AsyncMock(return_value=(status, 1, None)))
     servicer = AdminServicer(admin)
     for grant in (EVERYTHING, *LACKING):
-        call = Call("/m", None, tenant=grant.tenant, scopes=grant.scopes)  # type: ignore[arg-type]
+        call = Call("/m", None, grant=grant)  # type: ignore[arg-type]
         told_all = int(Scope.ADMIN in grant.scopes)
         answer = await servicer.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest(), call)
         assert (answer.journal_bytes, answer.spool_bytes, answer.cache_bytes) == (told_all,) * 3
@@ -241,9 +242,9 @@ async def watching(channel: grpc.aio.Channel, token: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def saving(channel: grpc.aio.Channel, token: str) -> AsyncIterator[Any]:
-    """Open a stream of saves, on which one was answered."""
-    stream: Any = CheckpointServiceStub(channel).SaveCheckpoints(metadata=bearer(token))
-    await stream.write(pb.SaveCheckpointsRequest(save_id=1, checkpoint=save_request()))
+    """Open an exchange, on which a save was answered."""
+    stream: Any = CheckpointServiceStub(channel).Exchange(metadata=bearer(token))
+    await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, save=save_request())]))
     await stream.read()
     yield stream
     stream.cancel()
@@ -328,7 +329,7 @@ async def test_a_call_ends_when_its_token_expires(shape: str) -> None:
     grant = Grant("brief", "default", frozenset(Scope), expires)
     authentication = Authentication(Credentials({token_digest("brief"): grant}))
     behavior = Behavior("cancel")
-    async with serving(behavior, around_calls(authentication=authentication)) as channel:
+    async with serving(behavior, door_of(authentication=authentication)) as channel:
         ended = await end_of(start_call(channel, shape, metadata=bearer("brief")))
         assert behavior.left.is_set()
         again = await end_of(start_call(channel, shape, metadata=bearer("brief")))
@@ -346,7 +347,7 @@ async def test_a_longer_life_is_taken_up_by_calls_that_run() -> None:
     digest = token_digest("t")
     authentication = Authentication(Credentials({digest: brief}), now=lambda: clock[0])
     behavior = Behavior("cancel")
-    async with serving(behavior, around_calls(authentication=authentication)) as channel:
+    async with serving(behavior, door_of(authentication=authentication)) as channel:
         call = start_call(channel, "UnaryUnary", metadata=bearer("t"))
         await behavior.entered.wait()
         authentication.replace(Credentials({digest: longer}))
@@ -365,8 +366,8 @@ async def test_refusals_are_counted_by_their_reason() -> None:
     telemetry = Telemetry(meter_provider=MeterProvider([reader]))
     grant = Grant("t", "default", frozenset())
     authentication = Authentication(Credentials({token_digest("t"): grant}))
-    around = around_calls(telemetry, authentication, policy={})
-    async with serving(Behavior("ok"), around) as channel:
+    door = door_of(telemetry, authentication, policy={})
+    async with serving(Behavior("ok"), door) as channel:
         for metadata in ((), bearer("?"), bearer("unknown"), bearer("t"), bearer("t")):
             await end_of(start_call(channel, "UnaryUnary", metadata=metadata))
     data: Any = reader.get_metrics_data()

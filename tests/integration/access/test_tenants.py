@@ -13,7 +13,8 @@ import pytest
 from tests.integration.access.tenant_kit import METHODS, House, furnish, house
 from tests.integration.access.tenant_probes import NOBODYS, OWN, probes
 from tests.kit.messages import channel, incompressible, ref, save_request
-from tuskpoint import AsyncClient, InvalidRequest, NotFound, TuskPointError, _methods
+from tuskpoint import AsyncClient, InvalidRequest, NotFound, TuskPointError
+from tuskpoint._transport import methods
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import thread_service_pb2 as threads
 from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
@@ -21,9 +22,9 @@ from tuskpoint_server import stopped
 
 # Of these the owner's names tell the owner nothing that nobody's would not.
 SAME_FOR_ALL = {
-    _methods.GET_SERVER_INFO.path,
-    _methods.GET_ARCHIVE_STATUS.path,
-    _methods.FLUSH.path,
+    methods.GET_SERVER_INFO.path,
+    methods.GET_ARCHIVE_STATUS.path,
+    methods.FLUSH.path,
 }
 
 
@@ -150,8 +151,8 @@ async def test_a_request_id_is_the_tenants_own(two: House) -> None:
     for name, tenant in {"ours": two.owner, "theirs": two.stranger}.items():
         saved = await tenant.client.save("shared", {"plan": name})
         request = ForkThreadRequest(ref=ref(saved, "shared"), request_id="the same")
-        (answer,) = await tenant.call(_methods.FORK_THREAD.path, request)
-        (again,) = await tenant.call(_methods.FORK_THREAD.path, request)
+        (answer,) = await tenant.call(methods.FORK_THREAD.path, request)
+        (again,) = await tenant.call(methods.FORK_THREAD.path, request)
         assert answer == again
         made[name] = answer.ref  # type: ignore[attr-defined]
     assert made["ours"].thread_id != made["theirs"].thread_id
@@ -169,9 +170,9 @@ async def test_a_page_token_shows_no_other_tenants_pages(two: House) -> None:
     await two.owner.client.flush()
     await two.operator.client.flush()
     for path, request in (
-        (_methods.LIST_THREADS.path, threads.ListThreadsRequest(page_size=1)),
-        (_methods.LIST_SNAPSHOTS.path, snapshots.ListSnapshotsRequest(page_size=1)),
-        (_methods.GET_MANIFEST.path, threads.GetManifestRequest(thread_id="many", page_size=1)),
+        (methods.LIST_THREADS.path, threads.ListThreadsRequest(page_size=1)),
+        (methods.LIST_SNAPSHOTS.path, snapshots.ListSnapshotsRequest(page_size=1)),
+        (methods.GET_MANIFEST.path, threads.GetManifestRequest(thread_id="many", page_size=1)),
     ):
         (page,) = await ours.call(path, request)
         request.page_token = page.next_page_token  # type: ignore[attr-defined]
@@ -194,10 +195,10 @@ async def test_a_full_backlog_stops_its_own_tenant(tmp_path: Path) -> None:
     limits = {"backlog_soft_limit": 2**20, "backlog_hard_limit": 2**20}
     async with house(tmp_path / "house", **limits) as two:
         save = save_request("", [channel("x", incompressible(2**20))], thread_id="large")
-        await two.owner.call(_methods.SAVE_CHECKPOINT.path, save)
-        assert "BACKLOG_FULL" in await two.owner.heard(_methods.SAVE_CHECKPOINT.path, save, NOBODYS)
+        await two.owner.call(methods.SAVE_CHECKPOINT.path, save)
+        assert "BACKLOG_FULL" in await two.owner.heard(methods.SAVE_CHECKPOINT.path, save, NOBODYS)
         small = save_request("", [channel("x", b"small")], thread_id="small")
-        (answer,) = await two.stranger.call(_methods.SAVE_CHECKPOINT.path, small)
+        (answer,) = await two.stranger.call(methods.SAVE_CHECKPOINT.path, small)
         assert not answer.warnings  # type: ignore[attr-defined]
 
 

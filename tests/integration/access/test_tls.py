@@ -34,7 +34,8 @@ from tuskpoint_server import access, app, process
 from tuskpoint_server.certificates import read_tls
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.rpc.server import Server, Tls
+from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.rpc.server.tls import Tls
 
 Metadata = tuple[tuple[str, str], ...]
 

@@ -31,7 +31,6 @@ async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:
             await home.flush()
         for number in range(flushes - 1):
             await removal.delete_thread(TENANT, f"t{number:02}")
-        home.archive.changed(TENANT, 0)
         await home.flush()
     await store.close()
 

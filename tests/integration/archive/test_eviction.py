@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
-    from tuskpoint_server.rpc.server import Server
+    from tuskpoint_server.rpc.server.server import Server
 
 LENGTH = 12
-LARGE = os.urandom(3 << 20)
+LARGE = os.urandom(300 << 10)
 WAIT_SECONDS = 30
 
 

@@ -14,10 +14,10 @@ import pytest
 from tests.integration.cli.command_line_kit import Outcome, run
 from tools.command_line_page import PAGE, interrupt, served, wait_until_indexed
 from tuskpoint import CheckpointRecord, Client
+from tuskpoint.cli.commands.snapshots import SNAPSHOTS
 from tuskpoint.cli.exits import MEANINGS, Exit
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.cli.session import Settings
-from tuskpoint.cli.snapshots import SNAPSHOTS
 
 WHEN = r"(just now|\d+ min ago)"
 
@@ -111,7 +111,7 @@ CASES = [
     Case("snapshot create", "snapshot create atlas", r"^captured 1 thread as snapshot \S{36}"),
     Case("snapshot list", "snapshot list --session monday", rf"{WHEN} +1 +monday", is_stream=True),
     Case("snapshot show", "snapshot show SNAPSHOT", r"(?m)^atlas +\S{36}"),
-    Case("snapshot restore", "snapshot restore SNAPSHOT", r"^thread atlas goes on as "),
+    Case("snapshot restore", "snapshot restore SNAPSHOT", r"^thread atlas continues as "),
     Case("snapshot delete", "snapshot delete DROP --yes", r"^deleted snapshot \S{36}"),
     Case("answer", "answer asks-NAME yes", r"^answered checkpoint \S{36} of thread asks-"),
     Case("status", "status", r"(?s)^server .*\nhealth +ok\nbacklog .*\ncatalog +\S{43}\n"),
@@ -424,7 +424,7 @@ def test_browse_looks_restores_and_forks(world: World) -> None:
     keys = ["browsed", "x", "2", "s", "d", "z", "f", "from-browsing", "2", "r", "y", "b", "q"]
     seen = world.run("browse", "--stdin", given="\n".join(keys))
     assert seen.code == 0, seen.errors
-    assert "'x' is none of these" in seen.out
+    assert "'x' is not one of these" in seen.out
     assert "  n: 1\n" in seen.out
     assert "it has no parent" in seen.out
     assert "forked as thread from-browsing\n" in seen.out

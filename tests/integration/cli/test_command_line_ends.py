@@ -18,7 +18,7 @@ from tests.integration.cli.command_line_kit import PATIENCE_S, Terminal, environ
 from tests.kit.member_file import MemberFile
 from tools.command_line_page import served
 from tuskpoint import Client
-from tuskpoint.cli import server as server_commands
+from tuskpoint.cli.commands import server as server_commands
 from tuskpoint.cli.exits import Exit
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
@@ -92,10 +92,10 @@ def target(directory: Path) -> Iterator[str]:
             "--by parent is of one thread: name the thread",
         ),
         (["watch", "many", "--cursor", "?"], Exit.USAGE, "--cursor is not what"),
-        (["--target", "http://x", "threads"], Exit.USAGE, "is no target"),
+        (["--target", "http://x", "threads"], Exit.USAGE, "is not a target"),
         (["--timeout", "0", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
         (["--timeout", "nan", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
-        (["show", "--dashed"], Exit.USAGE, "a name that begins with a dash goes behind --"),
+        (["show", "--dashed"], Exit.USAGE, "put -- before a name that begins with a dash"),
         (["--ca-file", "/nope", "threads"], Exit.USAGE, "'/nope' cannot be read"),
         (["save", "t", "/nope"], Exit.USAGE, "'/nope' cannot be read: No such file"),
         (["save", "t"], Exit.USAGE, "the state is not JSON"),
@@ -103,7 +103,7 @@ def target(directory: Path) -> Iterator[str]:
         (["answer", "many", "null"], Exit.USAGE, "null is no answer: --text takes it"),
         (["handoff", "many", "-o", "/nope/d"], Exit.USAGE, "'/nope/d' cannot be written"),
         (["delete", "many"], Exit.USAGE, "stdin is not a terminal: give --yes"),
-        (["browse"], Exit.USAGE, "stdin is not a terminal: `list`"),
+        (["browse"], Exit.USAGE, "stdin is not a terminal: use `list`"),
         (
             ["answer", "many", "yes"],
             Exit.REFUSED,
@@ -188,7 +188,9 @@ def test_damage_is_told_by_its_own_exit_code(target: str, directory: Path) -> No
         people = run(target, "verify", "harmed")
         assert people.code == Exit.INTEGRITY
         assert re.search(r"(?m)^fail +\S{18} ", people.out)
-        assert people.errors.startswith("error: 1 checkpoint of thread 'harmed' failed: do not go")
+        assert people.errors.startswith(
+            "error: 1 checkpoint of thread 'harmed' failed: do not continue"
+        )
         program = run(target, "verify", "harmed", "--json")
         assert program.lines[-1]["ok"] is False
         assert program.error["kind"] == "integrity"
@@ -207,7 +209,7 @@ def test_a_defect_is_told_in_one_line(target: str, monkeypatch: pytest.MonkeyPat
     told = run(target, "status")
     assert told.code == Exit.DEFECT
     assert told.errors == (
-        "error: a defect of this program: ZeroDivisionError: nobody thought of it: run it with "
+        "error: a bug in this program: ZeroDivisionError: nobody thought of it: run it with "
         "TUSKPOINT_TRACEBACK=1, and report what it prints\n"
     )
     traced = run(target, "status", env={"TUSKPOINT_TRACEBACK": "1"})
@@ -248,15 +250,6 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         "error: the command line needs typer, which is not installed: pip install "
         "'tuskpoint[cli]'\n"
     )
-
-
-def test_starting_loads_neither_grpc_nor_rich_nor_langgraph() -> None:
-    heavy = ("asyncio", "grpc", "google.protobuf", "httpx", "langgraph", "rich.console")
-    program = f"import sys, tuskpoint.cli.app; print([n for n in {heavy} if n in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
 
 
 # --- processes ----------------------------------------------------------------------------

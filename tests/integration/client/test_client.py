@@ -21,7 +21,9 @@ from tuskpoint import (
     PreconditionFailed,
     UnreadableValue,
 )
-from tuskpoint._calls import AsyncCalls, Options, SyncCalls
+from tuskpoint._async.calls import AsyncCalls
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._transport.settings.options import Options
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import (
     GetDeltaHistoryRequest,
@@ -29,7 +31,7 @@ from tuskpoint.v1.checkpoint_service_pb2 import (
     SaveWritesRequest,
 )
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value, Version
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 Work = Callable[[Client], Any]
 
@@ -280,7 +282,7 @@ async def test_what_the_server_refuses_names_the_field(client: AsyncClient) -> N
     with pytest.raises(InvalidRequest, match="thread_id") as caught:
         await client.save("", {"a": 1})
     assert caught.value.reason == "INVALID_FIELD"
-    with pytest.raises(InvalidRequest, match="durability: it is"):
+    with pytest.raises(InvalidRequest, match="durability: it must be"):
         await client.save("t", {"a": 1}, durability="sometimes")  # type: ignore[arg-type]
 
 

@@ -14,7 +14,7 @@ from tests.unit.client.client_faces import Face
 from tuskpoint import AsyncClient, Client, CursorCompacted, InvalidRequest, NotFound, ThreadEvent
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 WAIT_SECONDS = 60
 

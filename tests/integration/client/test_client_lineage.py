@@ -27,7 +27,7 @@ from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWrite
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value, Version
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 
 @pytest.fixture

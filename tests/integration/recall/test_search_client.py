@@ -12,7 +12,7 @@ from langgraph.graph import END, START, StateGraph
 
 from tests.unit.client.client_faces import Face
 from tuskpoint import BackgroundSaver, InvalidRequest, PreconditionFailed, TuskPointSaver
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 BIG = "x" * (3 * 1024 * 1024)
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.kit.archives import House, house
 from tests.kit.drafts import TENANT, draft
-from tests.kit.messages import FIRST, SECOND, frames, ref, refused, save_request
+from tests.kit.messages import FIRST, SECOND, exchanged, frames, ref, refused, save_request
 from tests.kit.stores import MemoryStore
 from tuskpoint import AsyncClient, Client
 from tuskpoint.errors import InvalidRequest, NotFound
@@ -28,7 +28,7 @@ from tuskpoint_server.config import Config
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.search import unpack_vector
 from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
@@ -245,8 +245,8 @@ async def test_bad_vectors_are_refused(
     answer = await refused(checkpoints.SaveCheckpoint(save_request(vector=vector)))
     assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("vector",))
     streamed = frames(1, save_request(vector=vector))
-    [frame] = [one async for one in checkpoints.SaveCheckpoints(iter(streamed))]
-    assert frame.error.reason == errors_pb2.ERROR_REASON_INVALID_FIELD
+    [answered] = await exchanged(checkpoints, streamed)
+    assert answered.error.reason == errors_pb2.ERROR_REASON_INVALID_FIELD
     missing = await refused(threads.GetThread(threads_pb.GetThreadRequest(thread_id="thread")))
     assert missing.reason == "THREAD_NOT_FOUND"
     assert vectors(config) == {}
@@ -294,7 +294,7 @@ async def test_saves_of_a_stream_have_both(
         *frames(2, save_request(SECOND, parent=FIRST, vector=[1.0, 2.0, 3.0])),
         *frames(3, save_request(SECOND, thread_id="other", searchable=False)),
     ]
-    answers = [one async for one in checkpoints.SaveCheckpoints(iter(requests))]
+    answers = await exchanged(checkpoints, requests)
     assert len(answers) == 3
     assert vectors(config) == {FIRST: [1.0, 2.0]}
     found = await threads.GetThread(threads_pb.GetThreadRequest(thread_id="other"))

@@ -14,14 +14,13 @@ from google.protobuf.descriptor import ServiceDescriptor
 from tests.kit.messages import Told, told
 from tuskpoint_server.domain.credentials import Scope
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.rpc.authentication import Authentication
-from tuskpoint_server.rpc.calls import Around, Call, service_handler
-from tuskpoint_server.rpc.telemetry import Telemetry
+from tuskpoint_server.rpc.around.authentication import Authentication
+from tuskpoint_server.rpc.around.door import Call, Door, service_handler
+from tuskpoint_server.rpc.around.telemetry import Telemetry
 
 SHAPES = {
     "UnaryUnary": (False, False),
     "UnaryStream": (False, True),
-    "StreamUnary": (True, False),
     "StreamStream": (True, True),
 }
 
@@ -33,7 +32,7 @@ Text = wrappers_pb2.StringValue
 
 
 def shapes_service() -> ServiceDescriptor:
-    """A service with one method of each shape."""
+    """A service with one method of each shape that the contract has."""
     text = ".google.protobuf.StringValue"
     file = descriptor_pb2.FileDescriptorProto(
         name="tests/shapes.proto",
@@ -63,14 +62,14 @@ SERVICE = shapes_service()
 OPEN: dict[str, frozenset[Scope]] = {f"/tests.Shapes/{shape}": frozenset() for shape in SHAPES}
 
 
-def around_calls(
+def door_of(
     telemetry: Telemetry | None = None,
     authentication: Authentication | None = None,
     *,
     seconds: float = 60,
     policy: dict[str, frozenset[Scope]] = OPEN,
-) -> Around:
-    return Around(
+) -> Door:
+    return Door(
         telemetry or Telemetry(), authentication or Authentication(), seconds, policy=policy
     )
 
@@ -101,28 +100,22 @@ class Behavior:
     async def UnaryUnary(self, request: Any, call: Call) -> wrappers_pb2.StringValue:
         return await self._act(call)
 
-    async def StreamUnary(self, requests: Any, call: Call) -> wrappers_pb2.StringValue:
-        await anext(requests)
-        return await self._act(call)
-
     async def UnaryStream(
         self, request: Any, call: Call
     ) -> AsyncIterator[wrappers_pb2.StringValue]:
         yield Text(value="first")
         yield await self._act(call)
 
-    async def StreamStream(
-        self, requests: Any, call: Call
-    ) -> AsyncIterator[wrappers_pb2.StringValue]:
-        await anext(requests)
-        yield Text(value="first")
-        yield await self._act(call)
+    async def StreamStream(self, call: Call, door: Door) -> None:
+        await call.context.read()
+        await call.context.write(Text(value="first").SerializeToString())
+        await call.context.write((await self._act(call)).SerializeToString())
 
 
 @asynccontextmanager
-async def serving(behavior: object, around: Around) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(behavior: object, door: Door) -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((service_handler(SERVICE, behavior, around),))
+    server.add_generic_rpc_handlers((service_handler(SERVICE, behavior, door),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -66,7 +66,7 @@ POLITE: dict[int, st.SearchStrategy[Any]] = {
 }
 """Numbers that most fields take."""
 
-RUDE_FIELDS = {"large", "inherit", "digest", "page_token", "chunk", "expected_head"}
+RUDE_FIELDS = {"hello", "large", "inherit", "digest", "page_token", "chunk", "expected_head"}
 """Fields that a call without history can hardly fill with sense."""
 
 
@@ -117,7 +117,8 @@ def calls(draw: st.DrawFn, built: bool) -> tuple[str, list[bytes]]:
     drawn = [draw(messages(method.input_type, DEPTH, built)) for _ in range(count)]
     if built and method.client_streaming:
         for number, request in enumerate(drawn, 1):
-            request.save_id = number
+            for place, frame in enumerate(request.frames):
+                frame.id = 16 * number + place
     requests = [request.SerializeToString() for request in drawn]
     if requests and not built and not draw(st.integers(0, 9)):
         requests[-1] = draw(st.binary(min_size=1, max_size=20)) + requests[-1]

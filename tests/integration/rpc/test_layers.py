@@ -16,18 +16,22 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.trace import SpanKind, StatusCode
 
+from tests.integration.access.tls_kit import bearer
 from tests.integration.rpc.shapes import (
     SHAPES,
     TRACE_PARENT,
     Behavior,
     Text,
-    around_calls,
+    door_of,
     end_of,
     serving,
     start_call,
 )
-from tuskpoint_server.rpc.calls import Call, endless
-from tuskpoint_server.rpc.telemetry import Telemetry
+from tests.kit.messages import refused
+from tuskpoint_server.domain.credentials import Credentials, Grant, Scope, token_digest
+from tuskpoint_server.rpc.around.authentication import Authentication
+from tuskpoint_server.rpc.around.door import Call, endless
+from tuskpoint_server.rpc.around.telemetry import Telemetry
 
 OUTCOMES = ["ok", "abort", "exception", "cancel", "deadline"]
 CODES = {
@@ -80,8 +84,8 @@ async def test_every_call_has_one_span_with_its_final_code(
     measured: SimpleNamespace, shape: str, outcome: str
 ) -> None:
     behavior = Behavior(outcome)
-    around = around_calls(measured.telemetry)
-    async with serving(behavior, around) as channel:
+    door = door_of(measured.telemetry)
+    async with serving(behavior, door) as channel:
         call = start_call(channel, shape, 0.3 if outcome == "deadline" else None)
         ending = asyncio.create_task(end_of(call))
         if outcome == "cancel":
@@ -126,7 +130,7 @@ async def test_a_handler_runs_inside_its_span(measured: SimpleNamespace) -> None
             seen.append(trace.get_current_span().get_span_context().span_id)
             return Text()
 
-    async with serving(Looking(), around_calls(measured.telemetry)) as channel:
+    async with serving(Looking(), door_of(measured.telemetry)) as channel:
         await start_call(channel, "UnaryUnary")
         span = await measured.spans.get()
     assert span.context is not None
@@ -137,7 +141,7 @@ async def test_a_handler_runs_inside_its_span(measured: SimpleNamespace) -> None
 async def test_the_text_of_an_exception_never_leaves(
     shape: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(Behavior("exception"), around_calls()) as channel:
+    async with serving(Behavior("exception"), door_of()) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_ERROR")
@@ -150,7 +154,7 @@ async def test_the_text_of_an_exception_never_leaves(
 @pytest.mark.parametrize("shape", ["UnaryUnary", "UnaryStream"])
 async def test_the_server_caps_the_time_of_a_call(shape: str) -> None:
     behavior = Behavior("deadline")
-    async with serving(behavior, around_calls(seconds=0.05)) as channel:
+    async with serving(behavior, door_of(seconds=0.05)) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason) == (
@@ -162,7 +166,7 @@ async def test_the_server_caps_the_time_of_a_call(shape: str) -> None:
 
 async def test_streams_of_requests_live_as_long_as_their_client() -> None:
     behavior = Behavior("cancel")
-    async with serving(behavior, around_calls(seconds=0.01)) as channel:
+    async with serving(behavior, door_of(seconds=0.01)) as channel:
         call = start_call(channel, "StreamStream")
         assert (await call.read()).value == "first"
         await behavior.entered.wait()
@@ -178,30 +182,30 @@ async def test_a_timeout_of_the_handlers_own_is_a_defect() -> None:
         async def UnaryUnary(self, request: Any, call: Call) -> None:
             raise TimeoutError
 
-    async with serving(Impatient(), around_calls()) as channel:
+    async with serving(Impatient(), door_of()) as channel:
         ended = await end_of(start_call(channel, "UnaryUnary"))
     assert ended is not None
     assert ended.reason == "INTERNAL_ERROR"
 
 
 async def test_a_drain_waits_for_the_calls_inside() -> None:
-    around = around_calls()
+    door = door_of()
     behavior = Behavior("cancel")
-    async with serving(behavior, around) as channel:
+    async with serving(behavior, door) as channel:
         call = start_call(channel, "UnaryUnary")
         await behavior.entered.wait()
-        assert not await around.drain(0.01)
+        assert not await door.drain(0.01)
         refused = await end_of(start_call(channel, "UnaryUnary"))
         assert refused is not None
         assert refused.reason == "DRAINING"
         assert behavior.call is not None
         assert behavior.call.draining.is_set()
         call.cancel()
-        assert await around.drain(30)
+        assert await door.drain(30)
 
 
 async def test_a_drain_ends_what_would_never_end() -> None:
-    around = around_calls(seconds=0.01)
+    door = door_of(seconds=0.01)
 
     entered = asyncio.Event()
 
@@ -212,21 +216,57 @@ async def test_a_drain_ends_what_would_never_end() -> None:
             entered.set()
             await asyncio.Event().wait()
 
-    async with serving(Endless(), around) as channel:
+    async with serving(Endless(), door) as channel:
         ending = asyncio.create_task(end_of(start_call(channel, "UnaryStream")))
         await entered.wait()
         done, _ = await asyncio.wait({ending}, timeout=0.1)
         assert not done, "no cap on its time"
-        assert await around.drain(30)
+        assert await door.drain(30)
         ended = await ending
     assert ended is not None
     assert ended.reason == "DRAINING"
 
 
+async def test_a_drain_does_not_cut_off_a_message_on_its_way() -> None:
+    door, passed_on = door_of(), asyncio.Event()
+    writing: asyncio.Future[Call] = asyncio.get_running_loop().create_future()
+
+    class Slow:
+        def __init__(self, call: Call) -> None:
+            self._call, self._context = call, call.context
+
+        async def write(self, message: bytes) -> None:
+            writing.set_result(self._call)
+            await passed_on.wait()
+            await self._context.write(message)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._context, name)
+
+    class Endless:
+        @endless
+        async def UnaryStream(self, request: Any, call: Call) -> AsyncIterator[Any]:
+            call.context = Slow(call)  # type: ignore[assignment]
+            while True:
+                yield Text(value="next")
+
+    async with serving(Endless(), door) as channel:
+        watch = start_call(channel, "UnaryStream")
+        call = await writing
+        draining = asyncio.create_task(door.drain(30))
+        await call.draining.wait()
+        passed_on.set()
+        assert (await anext(aiter(watch))).value == "next"
+        ended = await end_of(watch)
+        assert await draining
+    assert ended is not None
+    assert ended.reason == "DRAINING"
+
+
 async def test_telemetry_and_errors_are_around_the_gate(measured: SimpleNamespace) -> None:
-    around = around_calls(measured.telemetry)
-    await around.drain(0)
-    async with serving(Behavior("ok"), around) as channel:
+    door = door_of(measured.telemetry)
+    await door.drain(0)
+    async with serving(Behavior("ok"), door) as channel:
         refused = await end_of(start_call(channel, "UnaryUnary"))
     assert refused is not None
     assert refused.reason == "DRAINING"
@@ -235,10 +275,28 @@ async def test_telemetry_and_errors_are_around_the_gate(measured: SimpleNamespac
     assert span.attributes["rpc.response.status_code"] == "UNAVAILABLE"
 
 
+async def test_drain_credential_and_scope_come_before_parsing_in_this_order() -> None:
+    granted = {
+        token_digest("none"): Grant("none", "default", frozenset()),
+        token_digest("all"): Grant("all", "default", frozenset(Scope)),
+    }
+    policy = {"/tests.Shapes/UnaryUnary": frozenset({Scope.READ})}
+    door = door_of(authentication=Authentication(Credentials(granted)), policy=policy)
+    reasons = []
+    async with serving(Behavior("ok"), door) as channel:
+        call: Any = channel.unary_unary("/tests.Shapes/UnaryUnary")
+        for token in ("unknown", "none", "all", "drain"):
+            if token == "drain":
+                await door.drain(0)
+            answer = await refused(call(b"\xff", metadata=bearer(token)))
+            reasons.append(answer.reason)
+    assert reasons == ["CREDENTIAL_INVALID", "SCOPE_MISSING", "INVALID_FIELD", "DRAINING"]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_calls_that_are_not_built_say_so(measured: SimpleNamespace, shape: str) -> None:
-    around = around_calls(measured.telemetry)
-    async with serving(object(), around) as channel:
+    door = door_of(measured.telemetry)
+    async with serving(object(), door) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason, ended.metadata) == (

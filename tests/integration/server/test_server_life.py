@@ -7,6 +7,7 @@ import re
 import socket
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -22,7 +23,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint_server import app, process
 from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -208,25 +209,26 @@ async def test_draining_finishes_calls_and_refuses_new_ones(
     health = health_pb2_grpc.HealthStub(grpc_channel)
     watch = health.Watch(health_pb2.HealthCheckRequest())
     assert (await watch.read()).status == SERVING
-    stream = checkpoints.SaveCheckpoints()
-    await stream.write(pb.SaveCheckpointsRequest(save_id=1, checkpoint=save_request()))
+    stream: Any = checkpoints.Exchange()
+    await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, save=save_request())]))
     await stream.read()
     held = asyncio.Event()
     release = asyncio.Event()
-    original = server.around._drained.wait
+    original = server.door._emptied.wait
 
     async def hold() -> None:
         held.set()
         await release.wait()
         await original()
 
-    server.around._drained.wait = hold  # type: ignore[method-assign, assignment]
+    server.door._emptied.wait = hold  # type: ignore[method-assign, assignment]
     draining = asyncio.create_task(server.drain(60))
     await held.wait()
     assert (await watch.read()).status == NOT_SERVING
     answer = await refused(checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST))))
     assert (answer.code, answer.reason) == (grpc.StatusCode.UNAVAILABLE, "DRAINING")
     assert "RetryInfo" in answer.kinds
+    assert (await stream.read()).draining
     with pytest.raises(grpc.aio.AioRpcError):
         await stream.read()
     release.set()
@@ -241,11 +243,12 @@ async def test_a_drained_process_ends_with_success(
     server = await start_server("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
     async with grpc.aio.insecure_channel(server.address) as channel:
         checkpoints = CheckpointServiceStub(channel)
-        stream = checkpoints.SaveCheckpoints()
-        await stream.write(pb.SaveCheckpointsRequest(save_id=1, checkpoint=save_request()))
+        stream: Any = checkpoints.Exchange()
+        await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, save=save_request())]))
         answer = await stream.read()
-        assert isinstance(answer, pb.SaveCheckpointsResponse)
+        assert isinstance(answer, pb.ExchangeResponse)
         server.process.terminate()
+        assert (await stream.read()).draining
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await stream.read()
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE

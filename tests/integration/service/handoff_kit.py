@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import sqlite3
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from tests.kit.messages import (
     Told,
     channel,
     collect,
+    exchanged,
     frames,
     incompressible,
     ref,
@@ -207,13 +207,11 @@ async def save(
 ) -> None:
     """Save checkpoints on a stream, some with one large value."""
 
-    async def sent() -> AsyncIterator[cpb.SaveCheckpointsRequest]:
-        for number, request in enumerate(requests, 1):
-            data = large.get(request.checkpoint.ref.checkpoint_id)
-            for frame in frames(number, request, [] if data is None else [data]):
-                yield frame
-
-    async for answer in side.checkpoints.SaveCheckpoints(sent()):
+    sent = []
+    for number, request in enumerate(requests, 1):
+        data = large.get(request.checkpoint.ref.checkpoint_id)
+        sent += frames(number, request, [] if data is None else [data])
+    for answer in await exchanged(side.checkpoints, sent):
         assert not answer.HasField("error"), answer.error
 
 

@@ -21,8 +21,8 @@ from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import Checkpoint, Saved, View, Write
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.rpc import server as rpc
-from tuskpoint_server.rpc.servicers import HistoryServicer
+from tuskpoint_server.rpc.history import HistoryServicer
+from tuskpoint_server.rpc.server import server as rpc
 from tuskpoint_server.service.checkpoints import History
 from tuskpoint_server.service.completing import Completer
 

@@ -15,7 +15,7 @@ from tuskpoint.errors import InvalidRequest, NotFound
 from tuskpoint.v1 import thread_service_pb2 as pb
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 if TYPE_CHECKING:
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub

@@ -15,6 +15,7 @@ from tests.kit.messages import (
     SECOND,
     channel,
     collect,
+    exchanged,
     frames,
     ref,
     refused,
@@ -266,9 +267,8 @@ async def test_large_values_go_both_ways_byte_for_byte(
         ],
         writes=[write(large=value_pb2.LargeValue(type="w", size_bytes=len(medium)))],
     )
-    stream = checkpoints.SaveCheckpoints(iter(frames(1, request, [large, b"", medium, medium])))
-    answers = [answer async for answer in stream]
-    assert [answer.checkpoint.seq for answer in answers] == [1]
+    answers = await exchanged(checkpoints, frames(1, request, [large, b"", medium, medium]))
+    assert [answer.saved.seq for answer in answers] == [1]
 
     answer = await refused(checkpoints.GetCheckpoint(get()))
     assert (answer.code, answer.reason) == (
@@ -291,20 +291,13 @@ async def test_many_values_of_medium_size_do_not_outgrow_a_message(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
     values = [bytes([number]) * (200 * 1024) for number in range(60)]
-    stream = checkpoints.SaveCheckpoints()
-    for save_id, start in enumerate(range(0, 60, 20), 1):
+    for start in range(0, 60, 20):
         writes = [
             write(f"{start + n:02}", value=value_pb2.Value(type="b", data=values[start + n]))
             for n in range(20)
         ]
-        await stream.write(
-            pb.SaveCheckpointsRequest(
-                save_id=save_id, writes=pb.SaveWritesRequest(ref=ref(FIRST), writes=writes)
-            )
-        )
-    await stream.write(pb.SaveCheckpointsRequest(save_id=9, checkpoint=save_request()))
-    await stream.done_writing()
-    assert len([answer async for answer in stream]) == 4
+        await checkpoints.SaveWrites(pb.SaveWritesRequest(ref=ref(FIRST), writes=writes))
+    await checkpoints.SaveCheckpoint(save_request())
     [loaded] = await collect(checkpoints.LoadCheckpoint(pb.LoadCheckpointRequest(ref=ref(FIRST))))
     assert [each.value.data for each in loaded.writes] == values
 
@@ -312,14 +305,13 @@ async def test_many_values_of_medium_size_do_not_outgrow_a_message(
 async def test_a_client_that_hangs_up_does_not_undo_its_saves(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
-    stream = checkpoints.SaveCheckpoints()
+    stream = checkpoints.Exchange()
     for number in range(1, 21):
-        await stream.write(
-            pb.SaveCheckpointsRequest(save_id=number, checkpoint=save_request(f"{number:04}"))
-        )
+        frame = pb.Frame(id=number, save=save_request(f"{number:04}"))
+        await stream.write(pb.ExchangeRequest(frames=[frame]))
     first = await stream.read()
     stream.cancel()
-    assert isinstance(first, pb.SaveCheckpointsResponse)
+    assert isinstance(first, pb.ExchangeResponse)
     await checkpoints.SaveCheckpoint(save_request("9999"))
     listed = await collect(checkpoints.ListCheckpoints(pb.ListCheckpointsRequest()))
     stored = [each.ref.checkpoint_id for each in listed][:0:-1]

@@ -31,7 +31,7 @@ from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.database import Waiter
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 from tuskpoint_server.service.positions import seal
 
 if TYPE_CHECKING:

@@ -10,10 +10,19 @@ import pytest
 from rich.console import Console
 
 from tuskpoint import CheckpointRecord, Lineage
-from tuskpoint.cli import shapes
-from tuskpoint.cli.output import Output, head
-from tuskpoint.cli.trees import thread_tree
-from tuskpoint.cli.words import ago, counted, moment, plain, short_id, size, span, value_lines
+from tuskpoint.cli.printing import shapes
+from tuskpoint.cli.printing.output import Output, head
+from tuskpoint.cli.printing.trees import thread_tree
+from tuskpoint.cli.printing.words import (
+    ago,
+    counted,
+    moment,
+    plain,
+    short_id,
+    size,
+    span,
+    value_lines,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from tuskpoint import _telemetry
+from tuskpoint._transport import telemetry
 
 
 class Recorded:
@@ -24,9 +24,9 @@ class Recorded:
         tracing = TracerProvider()
         tracing.add_span_processor(SimpleSpanProcessor(self._spans))
         meter = MeterProvider(metric_readers=[self._reader]).get_meter("test")
-        monkeypatch.setattr(_telemetry, "_TRACER", tracing.get_tracer("test"))
+        monkeypatch.setattr(telemetry, "_TRACER", tracing.get_tracer("test"))
         duration = meter.create_histogram("rpc.client.call.duration", unit="s")
-        monkeypatch.setattr(_telemetry, "_DURATION", duration)
+        monkeypatch.setattr(telemetry, "_DURATION", duration)
 
     def spans(self) -> Sequence[ReadableSpan]:
         return self._spans.get_finished_spans()

@@ -15,10 +15,10 @@ from google.protobuf.descriptor_pool import Default
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
-from tuskpoint import _methods
-from tuskpoint._methods import Method
+from tuskpoint._transport import methods
+from tuskpoint._transport.methods import Method
 
-METHODS = [one for one in vars(_methods).values() if isinstance(one, Method)]
+METHODS = [one for one in vars(methods).values() if isinstance(one, Method)]
 WAIT_SECONDS = 20
 
 

@@ -1,4 +1,4 @@
-"""The async calls against a scripted grpc.aio server: retries, errors, several event loops."""
+"""Unary calls against a scripted server without streams: retries, errors, several event loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
 from tuskpoint import AsyncClient, Client, NotFound, errors
-from tuskpoint._calls import AsyncCalls, Options, SyncCalls
+from tuskpoint._async.calls import AsyncCalls
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._transport.settings.options import Options
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_pb2 import (
     DURABILITY_JOURNALED,
@@ -87,14 +89,6 @@ class Flaky(CheckpointServiceServicer):
         if self.late_refusals:
             await context.abort_with_status(self.late_refusals.pop(0))
 
-    async def SaveCheckpoints(self, frames: Any, context: Any) -> AsyncIterator[Any]:
-        received = [frame async for frame in frames]
-        await self._answer(received, context)
-        yield pb.SaveCheckpointsResponse(
-            save_id=received[0].save_id,
-            checkpoint=pb.SaveCheckpointResponse(ref=REF, durability=DURABILITY_JOURNALED),
-        )
-
 
 @pytest.fixture
 async def served() -> AsyncIterator[tuple[Flaky, str]]:
@@ -125,7 +119,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         async def sleep(seconds: float) -> None:
             asked.append(seconds)
 
-    monkeypatch.setattr("tuskpoint._transport.asyncio", Clock)
+    monkeypatch.setattr("tuskpoint._async.transport.asyncio", Clock)
     return asked
 
 
@@ -211,20 +205,6 @@ async def test_a_listing_is_begun_again_only_before_its_first_frame(
     assert (len(read), len(flaky.requests), len(pauses)) == (1, 2, 1)
 
 
-async def test_a_large_save_is_streamed_again_as_a_whole(
-    served: tuple[Flaky, str], calls: AsyncCalls, pauses: list[float]
-) -> None:
-    flaky, _ = served
-    flaky.refusals = [refusal(grpc.StatusCode.UNAVAILABLE, "DRAINING", 1)]
-    value = Value(type="b", data=b"x" * (2 << 20))
-    state = CheckpointState(channels=[Channel(name="c", value=value)])
-    await calls.save_checkpoint(
-        pb.SaveCheckpointRequest(checkpoint=Checkpoint(ref=REF, state=state))
-    )
-    assert [len(received) for received in flaky.requests] == [3, 3]
-    assert len(pauses) == 1
-
-
 async def test_a_cancelled_task_cancels_its_call(
     served: tuple[Flaky, str], calls: AsyncCalls
 ) -> None:
@@ -251,12 +231,8 @@ async def test_a_deadline_is_kept_and_not_retried(served: tuple[Flaky, str]) -> 
 async def test_closing_the_client_ends_a_call_of_another_task(served: tuple[Flaky, str]) -> None:
     flaky, target = served
     flaky.hold.clear()
-    large = pb.SaveCheckpointRequest(checkpoint=Checkpoint(ref=REF))
-    value = Value(type="bytes", data=bytes(2**21))
-    large.checkpoint.state.channels.append(Channel(name="large", value=value))
     kinds: list[Callable[[AsyncCalls], Any]] = [
         lambda calls: calls.save_checkpoint(SAVE),
-        lambda calls: calls.save_checkpoint(large),
         lambda calls: anext(calls.list_checkpoints(pb.ListCheckpointsRequest(thread_id="t"))),
     ]
     for call in kinds:
@@ -301,7 +277,7 @@ async def test_several_loops_in_threads_share_a_client(
     assert len(flaky.requests) == 50
 
 
-async def test_loops_that_ended_are_let_go_of(served: tuple[Flaky, str]) -> None:
+async def test_a_client_outlives_the_loops_that_used_it(served: tuple[Flaky, str]) -> None:
     _, target = served
     calls = AsyncCalls(Options(target))
 
@@ -310,9 +286,7 @@ async def test_loops_that_ended_are_let_go_of(served: tuple[Flaky, str]) -> None
 
     for _ in range(5):
         await asyncio.to_thread(asyncio.run, save())
-    assert len(calls._channels._opened) == 1
     await save()
-    assert list(calls._channels._opened) == [asyncio.get_running_loop()]
     await calls.aclose()
     with pytest.raises(errors.TuskPointError, match="closed"):
         await save()

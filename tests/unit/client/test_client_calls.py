@@ -1,4 +1,4 @@
-"""The sync calls against a scripted channel: retries, fallbacks, error mapping."""
+"""Unary calls and streams on a scripted channel: retries, fallbacks, error mapping."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from tuskpoint import errors
-from tuskpoint._calls import Options, SyncCalls
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._transport.settings.options import Options
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2
 from tuskpoint.v1.checkpoint_pb2 import (
-    DURABILITY_CERTIFIED,
-    DURABILITY_JOURNALED,
     SOURCE_BLOB,
     VIEW_ENTRY,
     Checkpoint,
     CheckpointRef,
     CheckpointState,
 )
-from tuskpoint.v1.errors_pb2 import CallError, ErrorReason
 from tuskpoint.v1.value_pb2 import Channel, LargeValue, Value, ValueChunk
 
 OK = grpc.StatusCode.OK
@@ -116,8 +114,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, options: Options) -> Iterator[Scri
     channel = grpc_testing.channel(descriptors, grpc_testing.strict_real_time())
     pauses: list[float] = []
     monkeypatch.setattr(grpc, "insecure_channel", lambda *_, **__: channel)
-    monkeypatch.setattr("tuskpoint._transport.time", Clock(pauses))
+    monkeypatch.setattr("tuskpoint._sync.transport.time", Clock(pauses))
     script = Script(channel, SyncCalls(options), pauses)
+    script.calls._has_exchange = False
     yield script
     script.calls.close()
 
@@ -260,57 +259,6 @@ def test_a_listing_that_is_left_is_cancelled(script: Script) -> None:
     rpc.send_response(pb.ListCheckpointsResponse(checkpoint=Checkpoint(ref=REF)))
     assert reading.result(5).ref == REF
     rpc.cancelled()
-
-
-def take_save_stream(script: Script) -> tuple[list[Any], Any]:
-    """Return the frames of the next save stream, all of them, and its server side."""
-    _, rpc = script.channel.take_stream_stream(SERVICE.methods_by_name["SaveCheckpoints"])
-    rpc.send_initial_metadata(())
-    frames = [rpc.take_request() for _ in range(4)]
-    rpc.requests_closed()
-    return frames, rpc
-
-
-def large_save(durability: Any = DURABILITY_JOURNALED) -> pb.SaveCheckpointRequest:
-    value = Value(type="b", data=b"x" * (3 << 20))
-    state = CheckpointState(channels=[Channel(name="c", value=value)])
-    return pb.SaveCheckpointRequest(
-        checkpoint=Checkpoint(ref=REF, state=state), durability=durability
-    )
-
-
-def test_a_large_save_is_streamed_and_answered_at_the_durability_asked(script: Script) -> None:
-    saving = script.start(lambda: script.calls.save_checkpoint(large_save(DURABILITY_CERTIFIED)))
-    frames, rpc = take_save_stream(script)
-    assert [frame.WhichOneof("frame") for frame in frames] == ["checkpoint"] + ["chunk"] * 3
-    for reached in (DURABILITY_JOURNALED, DURABILITY_CERTIFIED):
-        answer = pb.SaveCheckpointResponse(ref=REF, durability=reached)
-        rpc.send_response(pb.SaveCheckpointsResponse(save_id=1, checkpoint=answer))
-    rpc.terminate((), OK, "")
-    assert saving.result(5).durability == DURABILITY_CERTIFIED
-
-
-def test_less_durability_than_asked_is_never_taken_for_an_answer(script: Script) -> None:
-    saving = script.start(lambda: script.calls.save_checkpoint(large_save(DURABILITY_CERTIFIED)))
-    _, rpc = take_save_stream(script)
-    answer = pb.SaveCheckpointResponse(ref=REF, durability=DURABILITY_JOURNALED)
-    rpc.send_response(pb.SaveCheckpointsResponse(save_id=1, checkpoint=answer))
-    rpc.terminate((), OK, "")
-    with pytest.raises(errors.ServerError, match="acknowledgement"):
-        saving.result(5)
-
-
-def test_an_error_inside_the_save_stream_is_raised_or_waited_out(script: Script) -> None:
-    saving = script.start(lambda: script.calls.save_checkpoint(large_save()))
-    _, rpc = take_save_stream(script)
-    drained = CallError(code=14, reason=ErrorReason.ERROR_REASON_DRAINING, message="later")
-    rpc.send_response(pb.SaveCheckpointsResponse(save_id=1, error=drained))
-    _, rpc = take_save_stream(script)
-    moved = CallError(code=10, reason=ErrorReason.ERROR_REASON_HEAD_MOVED, message="moved")
-    rpc.send_response(pb.SaveCheckpointsResponse(save_id=1, error=moved))
-    with pytest.raises(errors.Conflict, match="moved"):
-        saving.result(5)
-    assert len(script.pauses) == 1
 
 
 def test_a_copy_is_named_once_for_all_its_attempts(script: Script) -> None:

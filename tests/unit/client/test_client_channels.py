@@ -11,8 +11,8 @@ import threading
 import grpc
 import pytest
 
-from tuskpoint._channel import ForkGuard, SyncChannels, channel_options
-from tuskpoint._security import Place, Tls
+from tuskpoint._transport.channel import Channels, ForkGuard, channel_options
+from tuskpoint._transport.settings.security import Place, Tls
 from tuskpoint.errors import TuskPointError
 
 A, B = Place("a:1"), Place("b:1")
@@ -40,7 +40,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[FakeChannel]:
 
 
 def test_a_target_has_one_channel_until_its_last_lease_ends(opened: list[FakeChannel]) -> None:
-    channels = SyncChannels(ForkGuard())
+    channels = Channels(ForkGuard())
     first, second, other = channels.lease(A), channels.lease(A), channels.lease(B)
     assert first is second is not other
     channels.release(A, first)
@@ -54,14 +54,14 @@ def test_a_target_has_one_channel_until_its_last_lease_ends(opened: list[FakeCha
 def test_only_those_who_trust_and_show_the_same_certificates_share_a_channel(
     opened: list[FakeChannel],
 ) -> None:
-    channels = SyncChannels(ForkGuard())
+    channels = Channels(ForkGuard())
     kinds = [None, Tls(), Tls(b"one ca"), Tls(b"another ca"), Tls(b"one ca", b"cert", b"key")]
     leased = {id(channels.lease(Place("a:1", tls))) for tls in kinds for _ in range(2)}
     assert len(leased) == len(opened) == len(kinds)
 
 
 def test_threads_that_race_for_a_channel_get_the_same(opened: list[FakeChannel]) -> None:
-    channels = SyncChannels(ForkGuard())
+    channels = Channels(ForkGuard())
     start = threading.Barrier(16)
     leased = []
 
@@ -80,14 +80,14 @@ def test_threads_that_race_for_a_channel_get_the_same(opened: list[FakeChannel])
 
 def test_a_child_forked_before_the_first_use_may_open_channels(opened: list[FakeChannel]) -> None:
     guard = ForkGuard()
-    channels = SyncChannels(guard)
+    channels = Channels(guard)
     guard.after_in_child()
     assert channels.lease(A).leases == 1
 
 
 def test_a_child_forked_later_is_told_and_frees_nothing(opened: list[FakeChannel]) -> None:
     guard = ForkGuard()
-    channels = SyncChannels(guard)
+    channels = Channels(guard)
     channels.lease(A)
     guard.after_in_child()
     with pytest.raises(TuskPointError, match="forked"):

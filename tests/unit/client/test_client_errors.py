@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from tuskpoint import Client, errors
-from tuskpoint._status import from_call_error, from_rpc_error
+from tuskpoint._transport.status import from_call_error, from_rpc_error
 from tuskpoint.v1.errors_pb2 import CallError, ErrorReason, FieldViolation
 
 TARGET = "127.0.0.1:7390"

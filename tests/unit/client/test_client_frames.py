@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint import _frames as frames
+from tuskpoint._messages import frames
 from tuskpoint.errors import ServerError
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import (
@@ -17,7 +18,6 @@ from tuskpoint.v1.checkpoint_service_pb2 import (
     ListCheckpointsResponse,
     LoadCheckpointResponse,
     SaveCheckpointRequest,
-    SaveCheckpointsRequest,
     SaveWritesRequest,
 )
 from tuskpoint.v1.value_pb2 import (
@@ -30,6 +30,8 @@ from tuskpoint.v1.value_pb2 import (
     ValueChunk,
     Version,
 )
+
+SaveT = TypeVar("SaveT", SaveCheckpointRequest, SaveWritesRequest)
 
 UNIT = 64  # bytes; the real bounds in small, so that many shapes are cheap
 sizes = st.one_of(
@@ -89,13 +91,20 @@ def as_stored(save: SaveCheckpointRequest) -> Checkpoint:
     return stored
 
 
-def as_loaded(sent: Iterable[SaveCheckpointsRequest]) -> Iterator[LoadCheckpointResponse]:
-    """Return the frames of a save as the frames that load it."""
-    for frame in sent:
-        if frame.WhichOneof("frame") == "chunk":
-            yield LoadCheckpointResponse(chunk=frame.chunk)
-        else:
-            yield LoadCheckpointResponse(checkpoint=as_stored(frame.checkpoint))
+def cut(save: SaveT) -> tuple[SaveT, list[ValueChunk]]:
+    """Return what announces a save, and its chunks."""
+    large: list[int] = frames.large_values(save)
+    announced = frames.announcement(save, large)
+    assert isinstance(announced, type(save))
+    return announced, [*frames.chunks(save, large)]
+
+
+def as_loaded(sent: Checkpoint, chunks: list[ValueChunk]) -> list[LoadCheckpointResponse]:
+    """Return a save that was cut as the frames that load it."""
+    return [
+        LoadCheckpointResponse(checkpoint=sent),
+        *(LoadCheckpointResponse(chunk=chunk) for chunk in chunks),
+    ]
 
 
 def assemble(
@@ -112,30 +121,23 @@ class TestCutting:
     @given(saves())
     def test_what_is_cut_comes_together_again(self, save: SaveCheckpointRequest) -> None:
         before = save.SerializeToString(deterministic=True)
-        sent = list(frames.save_frames(save, 7))
+        announced, chunks = cut(save)
         assert save.SerializeToString(deterministic=True) == before
-        assert {frame.save_id for frame in sent} == {7}
-        assert assemble(as_loaded(sent)) == [as_stored(save)]
+        assert assemble(as_loaded(as_stored(announced), chunks)) == [as_stored(save)]
 
     @given(saves())
     def test_frames_stay_within_their_bounds(self, save: SaveCheckpointRequest) -> None:
-        first, *chunks = frames.save_frames(save, 1)
+        announced, chunks = cut(save)
         held: list[Channel | PendingWrite] = [
-            *first.checkpoint.checkpoint.state.channels,
-            *first.checkpoint.writes,
+            *announced.checkpoint.state.channels,
+            *announced.writes,
         ]
         inline = [
             holder.value.ByteSize() for holder in held if holder.WhichOneof("content") == "value"
         ]
         assert all(size <= UNIT for size in inline)
         assert sum(inline) <= 2 * UNIT
-        assert all(1 <= len(frame.chunk.data) <= UNIT for frame in chunks)
-
-    @given(saves())
-    def test_a_save_fits_a_message_exactly_if_nothing_must_be_cut(
-        self, save: SaveCheckpointRequest
-    ) -> None:
-        assert frames.fits_unary(save) == (len(list(frames.save_frames(save, 1))) == 1)
+        assert all(1 <= len(chunk.data) <= UNIT for chunk in chunks)
 
     @given(st.lists(values(), min_size=1, max_size=8))
     def test_writes_are_cut_the_same_way(self, held: list[Value]) -> None:
@@ -143,10 +145,8 @@ class TestCutting:
             ref=CheckpointRef(thread_id="t", checkpoint_id="1"),
             writes=[PendingWrite(task_id="t", channel="c", value=value) for value in held],
         )
-        first, *chunks = frames.save_frames(save, 1)
-        loaded = LoadCheckpointResponse(checkpoint=Checkpoint(writes=first.writes.writes))
-        rest = [LoadCheckpointResponse(chunk=frame.chunk) for frame in chunks]
-        (whole,) = assemble([loaded, *rest])
+        announced, chunks = cut(save)
+        (whole,) = assemble(as_loaded(Checkpoint(writes=announced.writes), chunks))
         assert list(whole.writes) == list(save.writes)
 
 
@@ -155,20 +155,15 @@ def test_the_bounds_are_those_of_the_contract() -> None:
     value = Value(type="bytes", data=b"x" * (3 << 20))
     state = CheckpointState(channels=[Channel(name="c", value=value)])
     save = SaveCheckpointRequest(checkpoint=Checkpoint(state=state))
-    assert not frames.fits_unary(save)
-    assert [len(one.chunk.data) for one in frames.save_frames(save, 1)] == [
-        0,
-        1 << 20,
-        1 << 20,
-        1 << 20,
-    ]
+    _, chunks = cut(save)
+    assert [len(one.data) for one in chunks] == [1 << 20, 1 << 20, 1 << 20]
 
 
 def test_many_values_that_are_small_alone_are_cut_largest_first() -> None:
     values = [Value(type="b", data=b"x" * size) for size in (300_000, 900_000, 700_000, 800_000)]
     writes = [PendingWrite(task_id="t", channel="c", value=value) for value in values]
-    first, *_ = frames.save_frames(SaveWritesRequest(writes=writes), 1)
-    assert [one.WhichOneof("content") for one in first.writes.writes] == [
+    announced, _ = cut(SaveWritesRequest(writes=writes))
+    assert [one.WhichOneof("content") for one in announced.writes] == [
         "value",
         "large",
         "value",

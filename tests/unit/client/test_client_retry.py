@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint._retry import Attempts, Repeat, RetryPolicy, worth_repeating
+from tuskpoint._transport.retry import Attempts, Repeat, RetryPolicy, worth_repeating
 
 STATUSES = [code.name for code in grpc.StatusCode if code.name != "OK"]
 policies = st.builds(

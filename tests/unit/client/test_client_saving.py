@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint import Client, errors
-from tuskpoint._checkpoint_ids import mint, new_checkpoint_id
-from tuskpoint._requests import ref
-from tuskpoint._saving import (
+from tuskpoint._messages.arguments import encode_json, encode_state
+from tuskpoint._messages.checkpoint_ids import mint, new_checkpoint_id
+from tuskpoint._messages.requests import ref
+from tuskpoint._messages.saving import (
     MAX_FOLLOWS,
     Draft,
     Memory,
-    Steps,
-    encode_json,
-    encode_state,
     next_version,
-    save_steps,
     value_digest,
 )
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._sync.saving import save_draft
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
 from tuskpoint.v1.value_pb2 import Channel, Value, Version
@@ -60,36 +59,23 @@ class Service:
     def head(self) -> str:
         return max(self.stored, default="")
 
-    def perform(self, steps: Steps) -> str:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    answer = self._answer(step)
-                except errors.TuskPointError as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(answer)
-        except StopIteration as done:
-            saved: str = done.value
-            return saved
+    def get_checkpoint(self, ref: CheckpointRef) -> Checkpoint | None:
+        self.loads += 1
+        return self.stored.get(ref.checkpoint_id or self.head)
 
-    def _answer(self, step: CheckpointRef | SaveCheckpointRequest) -> Any:
-        if isinstance(step, CheckpointRef):
-            self.loads += 1
-            return self.stored.get(step.checkpoint_id or self.head)
+    def save_checkpoint(self, request: SaveCheckpointRequest) -> SaveCheckpointResponse:
         sent = SaveCheckpointRequest()
-        sent.CopyFrom(step)
+        sent.CopyFrom(request)
         self.requests.append(sent)
         if self.refuse:
             raise self.refuse.pop(0)
-        if step.HasField("expected_head") and step.expected_head != self.head:
+        if sent.HasField("expected_head") and sent.expected_head != self.head:
             raise errors.Conflict("moved", status="ABORTED", reason="HEAD_MOVED")
-        self.stored[step.checkpoint.ref.checkpoint_id] = sent.checkpoint
-        return SaveCheckpointResponse(ref=step.checkpoint.ref)
+        self.stored[sent.checkpoint.ref.checkpoint_id] = sent.checkpoint
+        return SaveCheckpointResponse(ref=sent.checkpoint.ref)
 
     def save(self, memory: Memory, state: Mapping[str, Any], **given: Any) -> Checkpoint:
-        return self.stored[self.perform(save_steps(draft(state, **given), memory))]
+        return self.stored[save_draft(cast(SyncCalls, self), draft(state, **given), memory)]
 
 
 def contents(checkpoint: Checkpoint) -> dict[str, tuple[int, bool]]:
@@ -236,7 +222,7 @@ def test_a_new_version_is_above_all(numbers: list[int]) -> None:
 
 
 def test_the_memory_is_bounded_and_forgets_threads() -> None:
-    from tuskpoint._saving import Known
+    from tuskpoint._messages.saving import Known
 
     memory = Memory(size=2)
     for number in range(3):
@@ -296,7 +282,7 @@ def test_an_id_of_ones_own_is_followed_too() -> None:
     second = new_checkpoint_id(first)
     assert "cp-001" < first < second < "cp-002"
     assert len(first) == len(second)
-    with pytest.raises(errors.InvalidRequest, match="name checkpoint_id"):
+    with pytest.raises(errors.InvalidRequest, match="set checkpoint_id"):
         new_checkpoint_id("z" * 92)
 
 

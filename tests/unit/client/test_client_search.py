@@ -32,8 +32,8 @@ from tuskpoint import (
     SearchWarning,
     TuskPointSaver,
     Unavailable,
-    _warnings,
 )
+from tuskpoint._transport import warnings
 from tuskpoint.errors import error_class
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import search_service_pb2 as pb
@@ -200,7 +200,7 @@ async def test_warnings_come_with_the_results_and_are_logged(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_warnings.WARNINGS, "_told", {})
+    monkeypatch.setattr(warnings.WARNINGS, "_logged", {})
     warning = pb.SearchCheckpointsResponse(
         mode=pb.SEARCH_MODE_LEXICAL, metric="bm25", warnings=[FELL_BACK, NEWER]
     )
@@ -246,18 +246,18 @@ async def test_what_the_service_refuses(services: ScriptedServices, search: Sear
 
 
 BAD_SEARCHES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
-    ("search_history", (5,), {}, "query: it is a text, not 5"),
+    ("search_history", (5,), {}, "query: it must be a string, not 5"),
     ("search_history", ("\ud800",), {}, "query: it cannot be written in UTF-8"),
-    ("search_history", ("q", 0), {}, "limit: it is 1 or more, not 0"),
-    ("search_history", ("q", -1), {}, "limit: it is 1 or more, not -1"),
-    ("search_history", ("q", 2.5), {}, "limit: it is a whole number, not 2.5"),
+    ("search_history", ("q", 0), {}, "limit: it must be 1 or more, not 0"),
+    ("search_history", ("q", -1), {}, "limit: it must be 1 or more, not -1"),
+    ("search_history", ("q", 2.5), {}, "limit: it must be a whole number, not 2.5"),
     ("search_history", ("q",), {"thread_id": ""}, "thread_id: it must not be empty; None"),
-    ("search_history", ("q",), {"agent_id": 5}, "agent_id: it is a text, not 5"),
-    ("search_history", ("q",), {"mode": "fuzzy"}, "mode: it is 'lexical' or 'vector' or 'mem"),
-    ("search_history", ("q",), {"filter_metadata": ["a"]}, "filter_metadata: it is a mapping"),
+    ("search_history", ("q",), {"agent_id": 5}, "agent_id: it must be a string, not 5"),
+    ("search_history", ("q",), {"mode": "fuzzy"}, "mode: it must be 'lexical' or 'vector' or 'mem"),
+    ("search_history", ("q",), {"filter_metadata": ["a"]}, "filter_metadata: it must be a mapping"),
     ("search_history", ("q",), {"filter_metadata": {"a": {1}}}, "filter_metadata: it cannot be"),
-    ("search_similar", ([1],), {"metric": "dot"}, "metric: it is 'cosine' or 'l2', not 'dot'"),
-    ("search_similar", ([],), {}, "query_vector: it has one component or more"),
+    ("search_similar", ([1],), {"metric": "dot"}, "metric: it must be 'cosine' or 'l2', not 'dot'"),
+    ("search_similar", ([],), {}, "query_vector: it must have at least one component"),
     (
         "search_similar",
         ([1, math.nan],),

@@ -14,9 +14,9 @@ import pytest
 import trustme
 
 from tuskpoint import AsyncClient, BackgroundSaver, Client, InvalidRequest, TuskPointSaver
-from tuskpoint._options import Options
-from tuskpoint._security import Security
-from tuskpoint._token import GivenToken, TokenFile
+from tuskpoint._transport.settings.options import Options
+from tuskpoint._transport.settings.security import Security
+from tuskpoint._transport.settings.token import GivenToken, TokenFile
 
 HERE, ELSEWHERE = "127.0.0.1:7390", "agents.example.com:7390"
 TOKEN = "tusk_" + "a" * 43

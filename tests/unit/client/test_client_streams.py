@@ -22,12 +22,14 @@ from tuskpoint import (
     Unavailable,
     UnreadableValue,
     Write,
-    _plans,
 )
-from tuskpoint._calls import AsyncCalls, Options, SyncCalls
-from tuskpoint._methods import FORK_THREAD, WATCH_THREAD
-from tuskpoint._plans import Persistence, attempts, pause_or_raise
-from tuskpoint._retry import Repeat
+from tuskpoint._async.calls import AsyncCalls
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._transport import policy
+from tuskpoint._transport.methods import FORK_THREAD, WATCH_THREAD
+from tuskpoint._transport.policy import ResumeAttempts, attempts, pause_or_raise
+from tuskpoint._transport.retry import Repeat
+from tuskpoint._transport.settings.options import Options
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.checkpoint_pb2 import (
     SOURCE_BLOB,
@@ -292,7 +294,7 @@ async def test_a_watch_gives_up_when_no_server_comes_back(target: str) -> None:
 
 def test_the_time_to_find_a_server_begins_anew_with_every_delivery() -> None:
     options = Options("h:1", timeout_s=1e-9, resume_timeout_s=1000.0)
-    tried = Persistence(options, WATCH_THREAD, pb.WatchThreadRequest())
+    tried = ResumeAttempts(options, WATCH_THREAD, pb.WatchThreadRequest())
     lost = Unavailable("gone", status="UNAVAILABLE")
     assert tried.timeout_s() is None
     with pytest.raises(Unavailable):
@@ -304,8 +306,8 @@ def test_the_time_to_find_a_server_begins_anew_with_every_delivery() -> None:
 
 def test_a_watch_that_had_nothing_to_tell_goes_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr(_plans, "time", SimpleNamespace(monotonic=lambda: now))
-    tried = Persistence(Options("h:1"), WATCH_THREAD, pb.WatchThreadRequest())
+    monkeypatch.setattr(policy, "time", SimpleNamespace(monotonic=lambda: now))
+    tried = ResumeAttempts(Options("h:1"), WATCH_THREAD, pb.WatchThreadRequest())
     lost = Unavailable("gone", status="UNAVAILABLE")
     for _ in range(3):
         tried.timeout_s()

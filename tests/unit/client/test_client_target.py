@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuskpoint import AsyncClient, Client, InvalidRequest
-from tuskpoint._options import Options
-from tuskpoint._target import host_and_port, is_loopback, normalize_target
+from tuskpoint._transport.settings.options import Options
+from tuskpoint._transport.settings.target import host_and_port, is_loopback, normalize_target
 
 
 @pytest.mark.parametrize(

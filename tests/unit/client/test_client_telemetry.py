@@ -9,8 +9,9 @@ import pytest
 from opentelemetry import trace
 
 from tests.unit.client.recorded import Recorded
-from tuskpoint import _telemetry, errors
-from tuskpoint._telemetry import observe
+from tuskpoint import errors
+from tuskpoint._transport import telemetry
+from tuskpoint._transport.telemetry import observe
 
 PATH = "/tuskpoint.v1.CheckpointService/SaveCheckpoint"
 
@@ -83,7 +84,7 @@ def test_the_trace_is_sent_along(recorded: Recorded) -> None:
 
 
 def test_without_the_package_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_telemetry, "_PRESENT", False)
+    monkeypatch.setattr(telemetry, "_PRESENT", False)
     first, second = observe(PATH, "h:1"), observe(PATH, "h:1")
     assert first is second
     with first as rpc:

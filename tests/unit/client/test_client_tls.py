@@ -107,7 +107,7 @@ MISMATCHES: list[tuple[str, Callable[[Party, Party], Any], Callable[[Party, Part
         "no certificate for a server that asks for one",
         lambda us, others: us.server(clients=others.ca_file),
         lambda us, others: {"ca_file": us.ca_file},
-        "certificate of the client.*cert_file.*TUSKPOINT_CERT_FILE",
+        "client certificate.*cert_file.*TUSKPOINT_CERT_FILE",
     ),
     (
         "a certificate that the server does not trust",
@@ -117,7 +117,7 @@ MISMATCHES: list[tuple[str, Callable[[Party, Party], Any], Callable[[Party, Part
             "cert_file": others.cert_file,
             "key_file": others.key_file,
         },
-        "certificate of the client.*cert_file.*TUSKPOINT_CERT_FILE",
+        "client certificate.*cert_file.*TUSKPOINT_CERT_FILE",
     ),
 ]
 

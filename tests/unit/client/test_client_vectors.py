@@ -21,8 +21,8 @@ from tuskpoint import (
     InvalidRequest,
     TuskPointSaver,
 )
-from tuskpoint._frames import save_frames
-from tuskpoint._vectors import components
+from tuskpoint._messages.arguments import components
+from tuskpoint._messages.frames import announcement, large_values
 from tuskpoint.v1 import checkpoint_service_pb2 as checkpoints
 from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
 
@@ -74,20 +74,20 @@ def test_a_vector_is_a_sequence_of_numbers_of_any_library(vector: Any) -> None:
 @pytest.mark.parametrize(
     ("vector", "told"),
     [
-        (None, "v: it is a sequence of numbers; NoneType is not"),
-        (1.0, "v: it is a sequence of numbers; float is not"),
-        ("12", "v: it is a sequence of numbers; str is not"),
-        (b"12", "v: it is a sequence of numbers; bytes is not"),
-        ({1: 2}, "v: it is a sequence of numbers; dict is not"),
-        ({1, 2}, "v: it is a sequence of numbers; set is not"),
-        (np.array(1.0), "v: it is a sequence of numbers; ndarray is not"),
-        ([], "v: it has one component or more"),
-        (np.array([]), "v: it has one component or more"),
-        (np.ones((1, 2)), "v: component 0 is a number, not [1.0, 1.0]"),
-        ([1, "2"], "v: component 1 is a number, not '2'"),
-        ([1, None], "v: component 1 is a number, not None"),
-        ([1, True], "v: component 1 is a number, not True"),
-        ([1, 1j], "v: component 1 is a number, not 1j"),
+        (None, "v: it must be a sequence of numbers, not NoneType"),
+        (1.0, "v: it must be a sequence of numbers, not float"),
+        ("12", "v: it must be a sequence of numbers, not str"),
+        (b"12", "v: it must be a sequence of numbers, not bytes"),
+        ({1: 2}, "v: it must be a sequence of numbers, not dict"),
+        ({1, 2}, "v: it must be a sequence of numbers, not set"),
+        (np.array(1.0), "v: it must be a sequence of numbers, not ndarray"),
+        ([], "v: it must have at least one component"),
+        (np.array([]), "v: it must have at least one component"),
+        (np.ones((1, 2)), "v: component 0 must be a number, not [1.0, 1.0]"),
+        ([1, "2"], "v: component 1 must be a number, not '2'"),
+        ([1, None], "v: component 1 must be a number, not None"),
+        ([1, True], "v: component 1 must be a number, not True"),
+        ([1, 1j], "v: component 1 must be a number, not 1j"),
         ([math.inf], "v: component 0 is inf, which is not finite in 32 bits"),
         (np.array([0, np.nan]), "v: component 1 is nan, which is not finite in 32 bits"),
         ([1e39], "v: component 0 is 1e+39, which is not finite in 32 bits"),
@@ -131,13 +131,14 @@ async def test_a_save_refuses_what_is_no_vector_or_setting(
     assert services.requests == []
 
 
-def test_a_save_on_a_stream_announces_its_vector() -> None:
+def test_a_save_with_chunks_announces_its_vector() -> None:
     request = checkpoints.SaveCheckpointRequest(vector=[1, 0.5], searchable=False)
     request.checkpoint.state.channels.add(name="big").value.data = bytes(2 * 1024 * 1024)
-    announced, *chunks = save_frames(request, 1)
-    assert len(chunks) == 2
-    assert [*announced.checkpoint.vector] == [1, 0.5]
-    assert announced.checkpoint.HasField("searchable")
+    announced = announcement(request, large_values(request))
+    assert isinstance(announced, checkpoints.SaveCheckpointRequest)
+    assert announced.checkpoint.state.channels[0].large.size_bytes == 2 * 1024 * 1024
+    assert [*announced.vector] == [1, 0.5]
+    assert announced.HasField("searchable")
 
 
 # --- saves of the saver ---------------------------------------------------------------
@@ -228,5 +229,5 @@ async def test_a_saver_says_whether_search_finds_its_threads(save: Save) -> None
         assert sent.HasField("searchable")
         assert sent.searchable is searchable
     assert not (await save(at())).HasField("searchable")
-    with pytest.raises(InvalidRequest, match="searchable: it is True, False or None"):
+    with pytest.raises(InvalidRequest, match="searchable: it must be True, False or None"):
         TuskPointSaver("127.0.0.1:1", searchable="no")  # type: ignore[arg-type]

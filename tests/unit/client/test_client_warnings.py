@@ -9,8 +9,8 @@ import pytest
 
 from tests.unit.client.client_faces import Face
 from tests.unit.client.scripted_services import ScriptedServices, serving
-from tuskpoint import _warnings
-from tuskpoint._warnings import PAUSE_S, WarningLog
+from tuskpoint._transport import warnings
+from tuskpoint._transport.warnings import PAUSE_S, WarningLog
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, CheckpointRef
 from tuskpoint.v1.errors_pb2 import WARNING_KIND_BACKLOG
@@ -32,27 +32,27 @@ class Clock:
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     assert {(one.name, one.levelno) for one in caplog.records} <= {("tuskpoint", logging.WARNING)}
-    told = [one.getMessage() for one in caplog.records]
+    logged = [one.getMessage() for one in caplog.records]
     caplog.clear()
-    return told
+    return logged
 
 
-def test_each_kind_of_each_server_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_kind_of_each_server_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    log = WarningLog(clock)
-    log.tell("a:1", [FULL, FULL, NEWER])
-    log.tell("a:1", [FULL])
-    log.tell("b:1", [FULL])
+    warnings = WarningLog(clock)
+    warnings.log("a:1", [FULL, FULL, NEWER])
+    warnings.log("a:1", [FULL])
+    warnings.log("b:1", [FULL])
     assert messages(caplog) == [
         "a:1 warns (backlog): 7 bytes wait",
         "a:1 warns (99): something else",
         "b:1 warns (backlog): 7 bytes wait",
     ]
     clock.now += PAUSE_S - 1
-    log.tell("a:1", [FULL])
+    warnings.log("a:1", [FULL])
     assert messages(caplog) == []
     clock.now += 1
-    log.tell("a:1", [FULL])
+    warnings.log("a:1", [FULL])
     assert messages(caplog) == ["a:1 warns (backlog): 7 bytes wait"]
 
 
@@ -69,13 +69,13 @@ async def face(request: pytest.FixtureRequest, services: ScriptedServices) -> As
         await made.aclose()
 
 
-async def test_a_save_tells_of_its_warnings(
+async def test_the_warnings_of_a_save_are_logged(
     services: ScriptedServices,
     face: Face,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_warnings.WARNINGS, "_told", {})
+    monkeypatch.setattr(warnings.WARNINGS, "_logged", {})
     answer = pb.SaveCheckpointResponse(
         ref=CheckpointRef(thread_id="t", checkpoint_id="1"),
         durability=DURABILITY_JOURNALED,

@@ -21,7 +21,7 @@ from tuskpoint_server.domain.errors import (
     invalid_field,
     values_missing,
 )
-from tuskpoint_server.rpc.errors import cut, incident, to_call_error, to_status
+from tuskpoint_server.rpc.around.errors import cut, incident, to_call_error, to_status
 
 STATUSES = frozenset(code_pb2.Code.keys())
 PREFIX = "ERROR_REASON_"

@@ -18,9 +18,9 @@ from tuskpoint_server.domain.threads import (
     difference,
     row_digests,
 )
-from tuskpoint_server.rpc.calls import Call
-from tuskpoint_server.rpc.convert import verification_frame
-from tuskpoint_server.rpc.servicers import ThreadServicer
+from tuskpoint_server.rpc.around.door import Call
+from tuskpoint_server.rpc.threads.messages import verification_frame
+from tuskpoint_server.rpc.threads.servicer import ThreadServicer
 
 KEY = CheckpointKey("t", "inner", "1")
 AT = BlobLocation(b"r" * 32, 7, "blob", "patch")
@@ -90,7 +90,7 @@ async def test_a_server_that_shuts_down_ends_the_stream() -> None:
 
     unused = cast(Any, None)
     servicer = ThreadServicer(cast(Any, SimpleNamespace(verify=verify)), unused)
-    call = Call("VerifyThread", unused, tenant="default", draining=draining)
+    call = Call("VerifyThread", unused, draining=draining)
     frames = servicer.VerifyThread(pb.VerifyThreadRequest(thread_id="t"), call)
     assert (await anext(frames)).HasField("verdict")
     with pytest.raises(Refusal) as refused:

@@ -24,7 +24,7 @@ from tuskpoint_server.recall.memwal.relayer import (
     Wire,
     failure,
     open_relayer,
-    told,
+    printable,
 )
 from tuskpoint_server.recall.pacing import LONGEST_RETRY_AFTER_S
 
@@ -341,7 +341,7 @@ async def test_encoded_answers_are_not_unpacked(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_what_strangers_say_is_told_in_one_line_without_secrets(text: str, line: str) -> None:
-    assert told(text) == line
+    assert printable(text) == line
 
 
 # --- opening ---------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.measures.walrus_cost import plain_puts
-from bench.walrus import encoded_bytes
+from bench.running.walrus import encoded_bytes
 from tuskpoint_emulators.walrus.geometry import MAINNET
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from tuskpoint_server.domain.credentials import TENANT_RULE, Scope
-from tuskpoint_server.rpc.authentication import POLICY
+from tuskpoint_server.rpc.around.policy import POLICY
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")
 _ROW = re.compile(

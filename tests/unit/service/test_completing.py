@@ -22,7 +22,7 @@ from tuskpoint_server.domain.model import (
     Write,
 )
 from tuskpoint_server.domain.state import evicted_digests
-from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
 from tuskpoint_server.service.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
 
 
@@ -187,7 +187,23 @@ async def test_histories_are_put_back_in_one_read() -> None:
 
 
 async def test_a_call_is_not_made_for_ever_for_what_is_not_there() -> None:
-    lack = ValuesEvicted([digest(b"1")], [place(1)])
-    found = await completer(Blobs([whole(1)])).values(lack, ())
-    assert found == {digest(b"1"): value(b"1")}
-    await refused(completer(Blobs([whole(1)])).values(lack, found), Reason.BLOB_MALFORMED)
+    async def call(supplied: Supplied) -> None:
+        tried.append(dict(supplied))
+        raise ValuesEvicted([digest(b"1")], [place(1)])
+
+    tried: list[dict[bytes, Value]] = []
+    await refused(completer(Blobs([whole(1)])).supplied(call), Reason.BLOB_MALFORMED)
+    assert tried == [{}, {digest(b"1"): value(b"1")}]
+
+
+async def test_a_call_is_made_again_until_it_has_every_value() -> None:
+    async def call(supplied: Supplied) -> str:
+        tried.append(len(supplied))
+        for number in (1, 2):
+            if digest(b"%d" % number) not in supplied:
+                raise ValuesEvicted([digest(b"%d" % number)], [place(number)])
+        return "done"
+
+    tried: list[int] = []
+    assert await completer(Blobs([whole(1), whole(2)])).supplied(call) == "done"
+    assert tried == [0, 1, 2]

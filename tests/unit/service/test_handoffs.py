@@ -23,17 +23,13 @@ from tuskpoint_server.domain.model import (
     Durability,
     Saved,
 )
-from tuskpoint_server.service.completing import Commits, Completer
+from tuskpoint_server.service.completing import Completer
 from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")
 SAVED = Saved(KEY, 7, 1, 10)
 DESCRIPTOR = Descriptor("t:1", "t", "1", "the-blob", "ab" * 32, "writer", "Where it stands.")
 CERTIFIED, JOURNALED = Durability.CERTIFIED, Durability.JOURNALED
-
-
-def _nothing() -> None:
-    pass
 
 
 def closure() -> Closure:
@@ -50,7 +46,6 @@ class House:
     fails: Refusal | None = None
     answered: Saved | None = None
     full: bool = False
-    before_commit: Callable[[], object] = _nothing
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     backend: str = "directory"
 
@@ -61,7 +56,6 @@ class House:
         return self.answered
 
     async def adopt(self, tenant: str, found: Closure, *rest: object) -> Saved:
-        self.before_commit()
         await self.gate.wait()
         self.asked.append("adopt")
         return SAVED
@@ -72,9 +66,6 @@ class House:
     def admit(self) -> None:
         if self.full:
             raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=2, maximum=1)
-
-    def changed(self, tenant: str, stored_bytes: int) -> None:
-        self.asked.append(f"changed {stored_bytes}")
 
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> None:
         self.asked.append(f"certify {key} {seq}")
@@ -100,9 +91,9 @@ class House:
         return self.closure
 
 
-def handoffs(house: House, commits: Commits | None = None) -> Handoffs:
+def handoffs(house: House) -> Handoffs:
     room: Any = house
-    return Handoffs(room, room, room, room, room, commits or Commits(room, Completer(room, room)))
+    return Handoffs(room, room, room, room, room, Completer(room, room))
 
 
 async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:
@@ -121,10 +112,10 @@ async def refused(house: House, reason: Reason) -> Refusal:
 async def test_what_is_certified_is_all_that_was_adopted() -> None:
     house = House(closure())
     await adopt(house)
-    assert house.asked == ["fetch", "adopt", "changed 10", "certify new: 7"]
+    assert house.asked == ["fetch", "adopt", "certify new: 7"]
     house = House(closure())
     await adopt(house, JOURNALED)
-    assert house.asked == ["fetch", "adopt", "changed 10"]
+    assert house.asked == ["fetch", "adopt"]
 
 
 async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
@@ -174,24 +165,6 @@ async def test_who_goes_away_while_bytes_arrive_ends_the_fetch() -> None:
     await asyncio.sleep(0)
     await steps.aclose()
     assert house.asked == ["fetch cancelled"]
-
-
-async def test_who_goes_away_during_the_commit_does_not_stop_it() -> None:
-    house: Any = House(closure())
-    commits = Commits(house, Completer(house, house))
-    steps = handoffs(house, commits).adopt("default", DESCRIPTOR, "new", "", CERTIFIED)
-    for _ in range(3):
-        await anext(steps)
-    begun = asyncio.Event()
-    house.before_commit = begun.set
-    house.gate.clear()
-    waiting = asyncio.ensure_future(anext(steps))
-    await begun.wait()
-    waiting.cancel()
-    await asyncio.gather(waiting, return_exceptions=True)
-    house.gate.set()
-    await commits.drain()
-    assert house.asked == ["fetch", "adopt", "changed 10"]
 
 
 def test_a_descriptor_is_kept_as_it_is() -> None:

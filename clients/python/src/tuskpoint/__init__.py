@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._handoff import Adoption, AdoptProgress, Descriptor
-    from ._history import ThreadEvent
-    from ._interrupts import OpenInterrupt
-    from ._lineage import (
+    from ._messages.handoff import Adoption, AdoptProgress, Descriptor
+    from ._messages.history import ThreadEvent
+    from ._messages.interrupts import OpenInterrupt
+    from ._messages.lineage import (
         Change,
         CheckpointVerdict,
         Diff,
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
         ThreadLineage,
         Verification,
     )
-    from ._records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
-    from ._reports import ArchiveStatus, ManifestRecord, ServerInfo, ThreadRecord
-    from ._search import SearchResult, SearchResults, SearchWarning
-    from ._search_status import MemWalStatus, SearchStatus
-    from ._snapshots import SnapshotRecord
+    from ._messages.records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
+    from ._messages.reports import (
+        ArchiveStatus,
+        ManifestRecord,
+        MemWalStatus,
+        SearchStatus,
+        ServerInfo,
+        ThreadRecord,
+    )
+    from ._messages.search import SearchResult, SearchResults, SearchWarning
+    from ._messages.snapshots import SnapshotRecord
     from .aio import AsyncClient
     from .applications import ApplicationSession, AsyncApplicationSession, RestoredSession
     from .background import AgentStep, BackgroundSaver, QueueFull, StepsNotSaved
@@ -135,37 +141,37 @@ _ELSEWHERE = {
     "QueueFull": ".background",
     "StepsNotSaved": ".background",
     "Client": ".client",
-    "AdoptProgress": "._handoff",
-    "Adoption": "._handoff",
-    "Descriptor": "._handoff",
-    "ThreadEvent": "._history",
+    "AdoptProgress": "._messages.handoff",
+    "Adoption": "._messages.handoff",
+    "Descriptor": "._messages.handoff",
+    "ThreadEvent": "._messages.history",
     "PortableSerializer": ".langgraph",
     "TuskPointSaver": ".langgraph",
-    "OpenInterrupt": "._interrupts",
-    "Change": "._lineage",
-    "CheckpointVerdict": "._lineage",
-    "Diff": "._lineage",
-    "Fork": "._lineage",
-    "LineageStep": "._lineage",
-    "Rollback": "._lineage",
-    "ThreadLineage": "._lineage",
-    "Verification": "._lineage",
-    "Channel": "._records",
-    "CheckpointRecord": "._records",
-    "Lineage": "._records",
-    "Location": "._records",
-    "Reference": "._records",
-    "Write": "._records",
-    "ArchiveStatus": "._reports",
-    "ManifestRecord": "._reports",
-    "ServerInfo": "._reports",
-    "ThreadRecord": "._reports",
-    "SearchResult": "._search",
-    "SearchResults": "._search",
-    "SearchWarning": "._search",
-    "MemWalStatus": "._search_status",
-    "SearchStatus": "._search_status",
-    "SnapshotRecord": "._snapshots",
+    "OpenInterrupt": "._messages.interrupts",
+    "Change": "._messages.lineage",
+    "CheckpointVerdict": "._messages.lineage",
+    "Diff": "._messages.lineage",
+    "Fork": "._messages.lineage",
+    "LineageStep": "._messages.lineage",
+    "Rollback": "._messages.lineage",
+    "ThreadLineage": "._messages.lineage",
+    "Verification": "._messages.lineage",
+    "Channel": "._messages.records",
+    "CheckpointRecord": "._messages.records",
+    "Lineage": "._messages.records",
+    "Location": "._messages.records",
+    "Reference": "._messages.records",
+    "Write": "._messages.records",
+    "ArchiveStatus": "._messages.reports",
+    "ManifestRecord": "._messages.reports",
+    "ServerInfo": "._messages.reports",
+    "ThreadRecord": "._messages.reports",
+    "SearchResult": "._messages.search",
+    "SearchResults": "._messages.search",
+    "SearchWarning": "._messages.search",
+    "MemWalStatus": "._messages.reports",
+    "SearchStatus": "._messages.reports",
+    "SnapshotRecord": "._messages.snapshots",
 }
 
 

@@ -14,17 +14,17 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeGuard
 
-from . import _requests as requests
-from ._agent_steps import STEP_COMPLETE, AgentStep, agent_step
-from ._calls import SyncCalls
-from ._checkpoint_ids import new_checkpoint_id
-from ._faces.checkpoints import SyncCheckpoints
-from ._options import Options
-from ._records import DurabilityName
-from ._retry import Repeat, RetryPolicy, worth_repeating
-from ._saving import Draft, Known, Memory, now, save_steps
-from ._step_queue import Queued, QueueFull, StepQueue
-from ._token import FilePath
+from ._background.agent_steps import STEP_COMPLETE, AgentStep, agent_step
+from ._background.step_queue import Queued, QueueFull, StepQueue
+from ._messages import requests
+from ._messages.checkpoint_ids import new_checkpoint_id
+from ._messages.records import DurabilityName
+from ._messages.saving import Draft, Known, Memory, now
+from ._sync.calls import SyncCalls
+from ._sync.saving import save_draft
+from ._transport.retry import Repeat, RetryPolicy, worth_repeating
+from ._transport.settings.options import Options
+from ._transport.settings.token import FilePath
 from .errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -39,39 +39,18 @@ __all__ = ["STEP_COMPLETE", "AgentStep", "BackgroundSaver", "QueueFull", "StepsN
 OnError = Callable[[AgentStep, Exception], object]
 
 _log = logging.getLogger(__name__)
-_ONCE = RetryPolicy(max_attempts=1)  # tried again here, where `stop` is heard
+_ONCE = RetryPolicy(max_attempts=1)  # retried here, where `stop` can interrupt a pause
 _PAUSES = RetryPolicy()
 _REMEMBERED_THREADS = 10_000
-_NAMED = 5  # most steps that a message names
-
-
-class _Service(SyncCheckpoints):
-    """The service, as the workers of one shift call it."""
-
-    def __init__(self, options: Options, memory: Memory) -> None:
-        self._calls = SyncCalls(options)
-        self._memory = memory
-
-    def latest(self, thread_id: str) -> str:
-        """Return the latest checkpoint of a thread; empty if it has none."""
-        found = self._calls.get_checkpoint(requests.ref(thread_id, "", None), view=VIEW_ENTRY)
-        return "" if found is None else found.ref.checkpoint_id
-
-    def save_draft(self, draft: Draft) -> str:
-        """Save a draft; return the ID of the checkpoint."""
-        return self._perform(save_steps(draft, self._memory))
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._calls.close()
+_NAMED = 5  # maximum number of steps that a message names
 
 
 class StepsNotSaved(TuskPointError):
-    """The time was up before everything accepted was saved. The service still has these steps.
+    """The timeout passed before all accepted steps were saved. The saver still has these steps.
 
     Attributes:
-        steps: Which, in the order in which they were accepted. One that was on its way just then
-            may have arrived.
+        steps: The steps, in the order in which they were accepted. One whose save was running may
+            have been saved.
     """
 
     def __init__(self, steps: Sequence[AgentStep]) -> None:
@@ -80,44 +59,42 @@ class StepsNotSaved(TuskPointError):
 
 
 class BackgroundSaver:
-    """Saves each finished step of agents as a checkpoint, without keeping the agents waiting.
+    """Saves each finished step of agents as a checkpoint without blocking the agents.
 
-    `handle_agent_step` takes a snapshot and returns; workers save it. The steps of one thread
-    are saved in the order in which they were accepted, each following the one before; those of
-    different threads go side by side. While the server does not answer, or does not know the
-    token, they wait.
+    `handle_agent_step` copies the step and returns; workers save it. The steps of one thread are
+    saved in the order in which they were accepted, each as the successor of the one before; the
+    steps of different threads are saved concurrently. While the server does not answer, or rejects
+    the token, they wait.
 
-    What was accepted is saved, or refused by the server and told to `on_error`, or told by
-    `stop`. If the process ends without `stop`, the log says how many steps went with it; so it
-    does if an object that is not running is forgotten with steps in it. A running one is kept
-    alive by its workers.
+    Each accepted step is saved, passed to `on_error` because the server refused it, or reported by
+    `stop`. If the process ends without `stop`, or a saver that does not run is garbage-collected,
+    the number of lost steps is logged. The workers keep a running saver alive.
 
     All methods may be called from any thread; `handle_agent_step` also from an event loop. As a
     context manager, sync or async, it starts and stops itself. It belongs to the process that
-    made it and does not work in a forked child.
+    created it and does not work in a forked child.
 
     Args:
         target: `host:port` of the server. Default: the environment variable `TUSKPOINT_TARGET`,
             else `127.0.0.1:7390`.
-        on_error: Called in a worker with a step and the error that keeps it from ever being
-            saved. Default: the log tells.
-        max_steps: Most steps that wait.
-        max_bytes: Most bytes that they take in memory, about.
-        workers: How many threads of agents are saved side by side.
+        on_error: Called in a worker with a step and the permanent error of its save. Default: the
+            error is logged.
+        max_steps: Maximum number of waiting steps.
+        max_bytes: Approximate maximum of their size in memory.
+        workers: Number of threads of agents that are saved concurrently.
         agent_id: Name of the agent, recorded with each thread.
-        durability: "journaled", or "certified" to hold on to a step until it is on the blob
-            store.
-        searchable: Whether search finds the threads that it saves to. Default: as before; a new
+        durability: "journaled", or "certified" to keep a step until it is in the blob store.
+        searchable: Whether search finds the threads that it saves to. Default: unchanged; a new
             thread is searchable.
-        timeout_s: Seconds after which an attempt to save gives up; another follows.
-        token: This and what follows is as in `Client`.
-        ca_file: Certificates that the server's may be signed by.
-        cert_file: The client's own certificate.
-        key_file: The key of that certificate.
+        timeout_s: Deadline of an attempt to save, in seconds; another attempt follows.
+        token: This and the following arguments are those of `Client`.
+        ca_file: Trusted CA certificates.
+        cert_file: The client's certificate.
+        key_file: The private key of that certificate.
         tls: Whether to use TLS.
 
     Raises:
-        InvalidRequest: An argument is out of range, or cannot be used.
+        InvalidRequest: An argument is out of range or malformed.
     """
 
     def __init__(
@@ -139,7 +116,7 @@ class BackgroundSaver:
         tls: bool | None = None,
     ) -> None:
         if min(max_steps, max_bytes, workers) < 1:
-            raise InvalidRequest("max_steps, max_bytes and workers are numbers above 0")
+            raise InvalidRequest("max_steps, max_bytes and workers must be above 0")
         options = Options.of(
             target,
             timeout_s=timeout_s,
@@ -156,40 +133,40 @@ class BackgroundSaver:
         self._durability = requests.durability(durability)
         self._searchable = requests.flag("searchable", searchable)
         self._queue = StepQueue(max_steps, max_bytes)
-        self._service: _Service | None = None
+        self._calls: SyncCalls | None = None
         self._memory = Memory()
         self._heads = Memory(_REMEMBERED_THREADS)
         self._forgetting = threading.Lock()
-        self._forgotten = 0  # how often a thread was
-        self._in_trouble = False
+        self._forgotten = 0  # number of calls of `forget`
+        self._is_delayed = False
         self._life = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._process = os.getpid()
-        weakref.finalize(self, _tell_lost, self._queue, self._process)
+        weakref.finalize(self, _log_lost, self._queue, self._process)
 
     @property
     def target(self) -> str:
-        """Where the server is."""
+        """The address of the server, normalized."""
         return self._options.target
 
     @property
     def is_running(self) -> bool:
-        """Whether steps are being saved: from `start` until `stop` is done."""
+        """Whether workers run: from `start` until the end of `stop`."""
         return bool(self._threads) and os.getpid() == self._process
 
     def get_queue_size(self) -> int:
-        """Return how many accepted steps are not saved yet."""
+        """Return the number of accepted steps that are not saved yet."""
         return self._queue.steps
 
     def handle_agent_step(self, event: Any) -> bool:
-        """Accept the step that an event tells of. Never waits for the server.
+        """Accept the step of an event. Never waits for the server.
 
-        The state is written as JSON before this returns, so that it may be changed afterwards.
+        The state is encoded as JSON before this returns, so it may be changed afterwards.
         Steps accepted before the first `start` wait for it.
 
         Args:
             event: A mapping, or an object with attributes, with `topic` "agent/step_complete"
-                and `payload`; or the payload alone. A payload, a mapping or object too, has
+                and `payload`; or the payload alone. The payload, also a mapping or an object, has
                 `thread_id`, `step` (a whole number), `state` (channel to a value that JSON can
                 express), and may have `timestamp` (text, number or datetime; default: now),
                 `summary`, and `vector` (the numbers by which `search_similar` finds it).
@@ -199,8 +176,8 @@ class BackgroundSaver:
 
         Raises:
             QueueFull: `max_steps` or `max_bytes` is reached. The step was not accepted.
-            InvalidRequest: The payload lacks something, the state is not JSON, the vector is
-                none, or the step alone is larger than `max_bytes`.
+            InvalidRequest: The payload lacks a field, the state is not JSON, the vector is
+                malformed, or the step alone is larger than `max_bytes`.
             PreconditionFailed: `stop` was called, or this is a forked child.
         """
         self._check_process()
@@ -211,7 +188,7 @@ class BackgroundSaver:
         return True
 
     def start(self) -> None:
-        """Begin to save. Does nothing if it is running.
+        """Start the workers. Does nothing if they run.
 
         Raises:
             PreconditionFailed: This is a forked child, or a worker.
@@ -220,12 +197,12 @@ class BackgroundSaver:
         with self._life:
             if self._threads:
                 return
-            self._service = _Service(self._options, self._memory)
+            self._calls = SyncCalls(self._options)
             shift = self._queue.begin_shift()
             self._threads = [
                 threading.Thread(
                     target=self._work,
-                    args=(shift, self._service),
+                    args=(shift, self._calls),
                     name=f"tuskpoint-background-{number}",
                     daemon=True,
                 )
@@ -235,31 +212,35 @@ class BackgroundSaver:
                 one.start()
 
     def flush(self, timeout_s: float | None = 30.0) -> None:
-        """Wait until everything accepted so far is saved, or refused and told.
+        """Wait until all steps accepted so far are saved or refused.
 
         Args:
-            timeout_s: Seconds to wait at most; `None` waits as long as it takes.
+            timeout_s: Maximum time to wait, in seconds; `None` for no limit.
 
         Raises:
-            StepsNotSaved: The time was up, or the service is not running.
+            StepsNotSaved: The timeout passed, or the saver is not running.
             PreconditionFailed: This is a forked child, or a worker.
         """
         self._check_caller()
         if not self._queue.wait_for_all(timeout_s):
             raise StepsNotSaved(self._queue.unfinished())
 
-    def stop(self, timeout_s: float | None = 30.0) -> None:
-        """Accept no more, save what was accepted, and end. Does nothing if all of that is done.
+    async def aflush(self, timeout_s: float | None = 30.0) -> None:
+        """Do what `flush` does, without blocking the event loop."""
+        await asyncio.to_thread(self.flush, timeout_s)
 
-        What could not be saved is kept: `start` goes on with it, and with the same checkpoint
-        IDs, so that nothing is saved twice.
+    def stop(self, timeout_s: float | None = 30.0) -> None:
+        """Accept no more steps, save the accepted ones, and stop. Does nothing if it has stopped.
+
+        Steps that could not be saved are kept: `start` continues with them and with the same
+        checkpoint IDs, so that nothing is saved twice.
 
         Args:
-            timeout_s: Seconds to wait at most; `None` waits as long as it takes.
+            timeout_s: Maximum time to wait, in seconds; `None` for no limit.
 
         Raises:
-            StepsNotSaved: The time was up, or the service was not running. It has ended, unless
-                another `stop` goes on waiting.
+            StepsNotSaved: The timeout passed, or the saver was not running. It has stopped,
+                unless another `stop` still waits.
             PreconditionFailed: This is a forked child, or a worker.
         """
         self._check_caller()
@@ -279,14 +260,14 @@ class BackgroundSaver:
             raise StepsNotSaved(self._queue.unfinished())
 
     async def astop(self, timeout_s: float | None = 30.0) -> None:
-        """Do as `stop`, without holding up the event loop."""
+        """Do what `stop` does, without blocking the event loop."""
         await asyncio.to_thread(self.stop, timeout_s)
 
     def forget(self, thread_id: str) -> None:
         """Let the next step of a thread follow the thread's latest checkpoint.
 
-        Needed to go on with a thread that was deleted or rolled back: a deleted one refuses
-        what follows its old checkpoints, so that late steps do not bring it back.
+        Required to continue a thread that was deleted or rolled back: a deleted thread refuses
+        successors of its old checkpoints, so that late steps do not restore it.
         """
         with self._forgetting:
             self._forgotten += 1
@@ -308,7 +289,7 @@ class BackgroundSaver:
         except StepsNotSaved as unsaved:
             if error is None:
                 raise
-            _tell_beside(error, unsaved)
+            _report_unsaved(error, unsaved)
 
     async def __aenter__(self) -> Self:
         self.start()
@@ -325,20 +306,20 @@ class BackgroundSaver:
         except StepsNotSaved as unsaved:
             if error is None:
                 raise
-            _tell_beside(error, unsaved)
+            _report_unsaved(error, unsaved)
 
     def _end_shift(self) -> None:
         self._queue.end_shift()
         self._threads = []
-        service, self._service = self._service, None
-        if service is not None:
-            service.close()
+        calls, self._calls = self._calls, None
+        if calls is not None:
+            calls.close()
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise PreconditionFailed(
-                "this process was forked from the one that made this BackgroundSaver, and its "
-                "workers stayed there: make another one here",
+                "this process was forked from the one that created this BackgroundSaver and has no "
+                "workers: create another one here",
                 status="FAILED_PRECONDITION",
             )
 
@@ -346,42 +327,42 @@ class BackgroundSaver:
         self._check_process()
         if threading.current_thread() in self._threads:
             raise PreconditionFailed(
-                "on_error runs in a worker, which cannot wait for itself: start, flush and stop "
-                "belong elsewhere",
+                "on_error runs in a worker, which cannot wait for itself: call start, flush and "
+                "stop elsewhere",
                 status="FAILED_PRECONDITION",
             )
 
     # --- in the workers --------------------------------------------------------------
 
-    def _work(self, shift: int, service: _Service) -> None:
+    def _work(self, shift: int, calls: SyncCalls) -> None:
         while (queued := self._queue.take(shift)) is not None:
-            pause_s = self._attempt(queued, shift, service)
+            pause_s = self._attempt(queued, shift, calls)
             if pause_s is None:
                 self._queue.finish(queued)
             else:
                 self._queue.put_back(queued)
                 self._queue.rest(shift, pause_s)
 
-    def _attempt(self, queued: Queued, shift: int, service: _Service) -> float | None:
-        """Try to save a step; return the seconds until it may be tried again, if it may."""
+    def _attempt(self, queued: Queued, shift: int, calls: SyncCalls) -> float | None:
+        """Try to save a step; return the seconds before a retry, `None` for no retry."""
         try:
-            self._save(queued, service)
-        except Exception as error:  # noqa: BLE001 - a worker outlives every step, and tells
+            self._save(queued, calls)
+        except Exception as error:  # noqa: BLE001 - a worker outlives every step and reports the error
             if not self._queue.lasts(shift):
-                # The calls were closed under it, which says nothing about the step.
+                # The connection was closed during the attempt; the step itself may be fine.
                 return 0.0
             if _passes(error):
                 return self._pause_s(queued, error)
-            self._tell(queued.step, error)
+            self._report(queued.step, error)
         else:
             self._note_success()
         return None
 
-    def _save(self, queued: Queued, service: _Service) -> None:
+    def _save(self, queued: Queued, calls: SyncCalls) -> None:
         thread_id, forgotten = queued.step.thread_id, self._forgotten
         if queued.checkpoint_id is None:
-            # Decided once: whatever comes of an attempt, the next one saves the same checkpoint.
-            queued.parent = self._head(thread_id, service)
+            # Decided once: every attempt saves the same checkpoint.
+            queued.parent = self._head(thread_id, calls)
             queued.checkpoint_id = new_checkpoint_id(queued.parent)
             queued.ts = now()
         draft = Draft(
@@ -400,52 +381,53 @@ class BackgroundSaver:
             vector=queued.step.vector,
             searchable=self._searchable,
         )
-        saved = service.save_draft(draft)
+        saved = save_draft(calls, draft, self._memory)
         with self._forgetting:
-            # What was forgotten while this was on its way stays so; the next step asks.
+            # A thread that was forgotten during the save stays forgotten.
             if self._forgotten == forgotten:
                 self._heads.put(thread_id, "", Known(saved))
 
-    def _head(self, thread_id: str, service: _Service) -> str:
+    def _head(self, thread_id: str, calls: SyncCalls) -> str:
         known = self._heads.get(thread_id, "")
-        return service.latest(thread_id) if known is None else known.checkpoint_id
+        if known is not None:
+            return known.checkpoint_id
+        found = calls.get_checkpoint(requests.ref(thread_id, "", None), view=VIEW_ENTRY)
+        return "" if found is None else found.ref.checkpoint_id
 
     def _pause_s(self, queued: Queued, error: TuskPointError) -> float:
-        if not self._in_trouble:
-            self._in_trouble = True
-            _log.warning(
-                "saving is held up, with %s to go: %s", _count(self.get_queue_size()), error
-            )
-        jitter = random.random()  # noqa: S311 - spreads retries, guards nothing
+        if not self._is_delayed:
+            self._is_delayed = True
+            _log.warning("saving is delayed, %s waiting: %s", _count(self.get_queue_size()), error)
+        jitter = random.random()  # noqa: S311 - jitter, not security
         return (error.retry_after_s or 0.0) + jitter * _PAUSES.bound_s(queued.failures + 1)
 
     def _note_success(self) -> None:
-        if self._in_trouble:
-            self._in_trouble = False
-            _log.info("steps are saved again")
+        if self._is_delayed:
+            self._is_delayed = False
+            _log.info("saving works again")
 
-    def _tell(self, step: AgentStep, error: Exception) -> None:
+    def _report(self, step: AgentStep, error: Exception) -> None:
         if self._on_error is None:
             unexpected = None if isinstance(error, TuskPointError) else error
             _log.error("%s was not saved: %s", step, error, exc_info=unexpected)
             return
         try:
             self._on_error(step, error)
-        except BaseException:  # noqa: BLE001 - another's code, which must not end a worker
-            _log.exception("on_error failed, told that %s was not saved: %s", step, error)
+        except BaseException:  # noqa: BLE001 - code of the caller must not end a worker
+            _log.exception("on_error failed for a step that was not saved (%s: %s)", step, error)
 
 
 def _passes(error: Exception) -> TypeGuard[TuskPointError]:
-    """Tell whether waiting helps. What is sent twice is saved once, so that a lost answer does."""
+    """Return whether a retry can help. It is safe, because saves are idempotent."""
     if isinstance(error, DeadlineExceeded | Unauthenticated):
-        return True  # a token that expired is replaced in its file, or made known to the server
+        return True  # a token may be replaced in its file or added at the server
     return isinstance(error, TuskPointError) and worth_repeating(
         error.status, error.reason, error.retry_after_s, Repeat.SAFE
     )
 
 
-def _tell_beside(error: BaseException, unsaved: StepsNotSaved) -> None:
-    """Tell what was not saved at the end of a block that an exception ends already."""
+def _report_unsaved(error: BaseException, unsaved: StepsNotSaved) -> None:
+    """Report unsaved steps at the end of a block that already ends with an exception."""
     _log.error("%s", unsaved)
     error.add_note(str(unsaved))
 
@@ -460,7 +442,7 @@ def _count(steps: int) -> str:
     return "1 step" if steps == 1 else f"{steps} steps"
 
 
-def _tell_lost(queue: StepQueue, process: int) -> None:
-    # A forked child has a copy of the parent's steps, which are the parent's to save.
+def _log_lost(queue: StepQueue, process: int) -> None:
+    # A forked child has a copy of the parent's steps; the parent saves them.
     if os.getpid() == process and queue.steps:
-        _log.error("never saved, because nobody waited for it: %s", _names(queue.unfinished()))
+        _log.error("lost, because stop() did not finish: %s", _names(queue.unfinished()))

@@ -1,7 +1,7 @@
-"""What the clients raise: one class for each thing that a caller can do about it.
+"""The errors of the clients: one class for each reaction of a caller.
 
-Which class an error becomes is decided by its reason, and by its canonical status where the
-reason does not decide or there is none. Never by message text.
+The reason decides the class; the canonical status decides where there is no reason or it leaves the
+choice open. Message text never decides.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Mapping, Sequence
 
 
 class TuskPointError(Exception):
-    """A call that failed, or that could not be made.
+    """A call that failed or could not be started.
 
     Attributes:
-        message: For people: what happened and what to do.
+        message: What happened and what to do, for people.
         status: Name of the canonical gRPC status, such as "NOT_FOUND".
         reason: Name of the `tuskpoint.v1.ErrorReason` without its prefix, such as
             "CHECKPOINT_NOT_FOUND"; empty if the service gave none.
         metadata: The dynamic parts of the message.
         retry_after_s: Seconds after which the service asks to try again, or `None`.
-        violations: Field to what is wrong with it, one pair for each field that was refused;
-            for `VALUES_MISSING` inside a stream, the channels.
+        violations: Pairs of a refused field and its problem; for `VALUES_MISSING` inside a stream,
+            the channels.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class InvalidRequest(TuskPointError):
 
 
 class InvalidDescriptor(InvalidRequest, ValueError):
-    """What should be the descriptor of a hand-off is none: take it over whole, as it was made."""
+    """The descriptor of a hand-off is malformed: pass it unchanged."""
 
 
 class DescriptorMismatch(InvalidRequest):
-    """The descriptor names another checkpoint than its blob holds: ask for the original."""
+    """The descriptor names another checkpoint than its blob holds: get the original descriptor."""
 
     @property
     def field(self) -> str:
@@ -72,11 +72,11 @@ class DescriptorMismatch(InvalidRequest):
 
 
 class CursorCompacted(InvalidRequest):
-    """What came after the cursor is not kept any more: replay, then watch from `oldest_cursor`."""
+    """Events after the cursor were compacted: replay, then watch from `oldest_cursor`."""
 
     @property
     def oldest_cursor(self) -> bytes:
-        """The oldest cursor that a watch may begin with; empty if the service named none."""
+        """The oldest cursor that a watch may start with; empty if the service named none."""
         try:
             return base64.b64decode(self.metadata.get("oldest_cursor", ""), validate=True)
         except (binascii.Error, ValueError):
@@ -88,26 +88,26 @@ class NotFound(TuskPointError):
 
 
 class AlreadyExists(TuskPointError):
-    """What was to be made exists: choose another name, or a new `request_id`."""
+    """The object exists already: choose another name, or a new `request_id`."""
 
 
 class Conflict(TuskPointError):
-    """Another agent moved the thread on: load its head and decide again."""
+    """Another agent saved to the thread: load its head and decide again."""
 
 
 class ThreadDeleted(TuskPointError):
-    """The thread was deleted: begin again with a checkpoint that has no parent."""
+    """The thread was deleted: start again with a checkpoint that has no parent."""
 
 
 class PreconditionFailed(TuskPointError):
-    """The service is not in the state that the call needs; the reason says which."""
+    """The service is not in the state that the call requires; see the reason."""
 
 
 class ValuesMissing(TuskPointError):
-    """The service does not hold content that the request refers to: send it inline.
+    """The service does not have values that the request refers to: send them inline.
 
     Attributes:
-        channels: The channels whose content is missing.
+        channels: The channels whose values are missing.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class ValuesMissing(TuskPointError):
 
 
 class DataLoss(TuskPointError):
-    """Stored bytes are gone or not what was recorded. Nothing was read or written."""
+    """Stored bytes are lost or differ from what was recorded. Nothing was read or written."""
 
 
 class HashMismatch(DataLoss):
-    """Stored bytes do not have the hash they are trusted by: never use them."""
+    """Stored bytes do not have the recorded hash: do not use them."""
 
     @property
     def blob_id(self) -> str:
@@ -164,11 +164,11 @@ class Unavailable(TuskPointError):
 
 
 class DeadlineExceeded(TuskPointError):
-    """The time of the call was up. Whether a change was applied is not known."""
+    """The deadline of the call passed. It is unknown whether a change was applied."""
 
 
 class Unauthenticated(TuskPointError):
-    """The service does not know the token, or there was none: set one that it knows."""
+    """The token is missing or not valid: set a valid one."""
 
 
 class PermissionDenied(TuskPointError):
@@ -181,7 +181,7 @@ class PermissionDenied(TuskPointError):
 
 
 class Unimplemented(TuskPointError):
-    """The server that answers has not built the call: use a newer one."""
+    """The server does not implement the call: use a newer one."""
 
 
 class ServerError(TuskPointError):
@@ -226,6 +226,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "THREAD_EXISTS": AlreadyExists,
     "VALUES_MISSING": ValuesMissing,
     "HEAD_MOVED": Conflict,
+    "SESSION_RESUMED": Unavailable,
     "CHECKPOINT_MISSING": NotFound,
     "CHECKPOINT_TOO_LARGE": PreconditionFailed,
     "NOT_CERTIFIED": PreconditionFailed,

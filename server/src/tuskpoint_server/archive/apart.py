@@ -89,7 +89,8 @@ class ApartStore:
     async def fetch(self, location: BlobLocation, progress: Progress) -> bytes:
         """Return a bundle's bytes, those of its parts joined; each blob's hash was checked.
 
-        `progress` is told how many bytes have arrived, fewer again where a read begins anew.
+        `progress` is called with the number of bytes that have arrived; it
+        falls where a read begins anew.
         """
         data = await self._blobs.get(location, progress=progress)
         if not is_part_list(data):

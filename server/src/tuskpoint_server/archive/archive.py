@@ -100,6 +100,7 @@ class Archive:
         self._instruments = Instruments(meters)
         self._flushers: dict[str, TenantFlusher] = {}
         self._started = False
+        database.added.append(self._added)
         self.lifetime = Lifetime(
             database,
             blobs,
@@ -159,10 +160,6 @@ class Archive:
         await self.lifetime.stop()
         self._started = False
         await asyncio.gather(*(flusher.stop() for flusher in self._flushers.values()))
-
-    def changed(self, tenant: str, stored_bytes: int) -> None:
-        """Note that something was journaled, with this many bytes of new content."""
-        self._flusher(tenant).changed(stored_bytes)
 
     def backlog(self, tenant: str) -> Backlog:
         """Return what waits of a tenant: it admits saves, or warns of them."""
@@ -306,6 +303,10 @@ class Archive:
             if refusal.reason is Reason.BLOB_HASH_MISMATCH:
                 self._instruments.mismatches.add(1)
             raise
+
+    def _added(self, tenant: str, changes: int, added_bytes: int) -> None:
+        """Note that changes were journaled, with this many bytes of new content."""
+        self._flusher(tenant).added(changes, added_bytes)
 
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)

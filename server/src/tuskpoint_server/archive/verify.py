@@ -208,9 +208,9 @@ class ThreadVerification:
         entry = self._manifest.entries.get(place)
         if entry is None or not recorded.entry.certified or entry.record.seq != recorded.seq:
             return []
-        told = list(filter(None, map(self._manifest.location, _named_by(entry))))
-        same = {one.sha256 for one in told} == {one.sha256 for one in recorded.entry.segments}
-        return [] if same else told
+        named = list(filter(None, map(self._manifest.location, _named_by(entry))))
+        same = {one.sha256 for one in named} == {one.sha256 for one in recorded.entry.segments}
+        return [] if same else named
 
     async def _judge(self, place: Place, standing: Standing) -> Verdict:
         key = CheckpointKey(self._of.thread_id, *place)
@@ -219,9 +219,9 @@ class ThreadVerification:
         if recorded is None:
             if entry is None or standing.ended or place in standing.removed:
                 return Verdict(key, VerdictKind.RETRACTED)
-            told = self._manifest.location(entry.record.segment)
+            named = self._manifest.location(entry.record.segment)
             unknown = "the manifest names it and the journal does not know it"
-            return Verdict(key, VerdictKind.FAIL, told, detail=unknown)
+            return Verdict(key, VerdictKind.FAIL, named, detail=unknown)
         first = next(iter(recorded.entry.segments), None)
         if recorded.hole:
             kind = VerdictKind.FAIL if recorded.lost else VerdictKind.UNVERIFIED
@@ -280,7 +280,7 @@ class Damage(Exception):
     detail: str
 
     @classmethod
-    def told(cls, location: BlobLocation, refusal: Refusal) -> Damage:
+    def named(cls, location: BlobLocation, refusal: Refusal) -> Damage:
         """Return what a refusal says of what is stored at a location."""
         actual = b""
         if refusal.reason is Reason.BLOB_HASH_MISMATCH:
@@ -298,7 +298,7 @@ def _damage_at(location: BlobLocation) -> Iterator[None]:
     except Refusal as refusal:
         if refusal.reason not in DAMAGE:
             raise
-        raise Damage.told(location, refusal) from refusal
+        raise Damage.named(location, refusal) from refusal
 
 
 class _VerifiedSegments(Segments):
@@ -354,7 +354,7 @@ class _VerifiedSegments(Segments):
         found: dict[bytes, bytes | Damage] = {}
         for place, one in zip(places, answers, strict=True):
             if isinstance(one, Refusal):
-                self._damaged[place.sha256] = Damage.told(place, one)
+                self._damaged[place.sha256] = Damage.named(place, one)
             else:
                 found[place.sha256] = one
         known = found | self._damaged

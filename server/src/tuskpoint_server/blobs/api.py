@@ -24,7 +24,7 @@ class Member:
 
     sha256: bytes
     data: bytes
-    kind: str = ""  # a word that leads whoever knows no more than a blob ID; empty: none
+    kind: str = ""  # a word by which a reader who knows only a blob ID finds it; empty: none
 
 
 def unique_members(members: Sequence[Member]) -> list[Member]:
@@ -48,7 +48,7 @@ class StoreLimits:
     measure: Callable[[Sequence[int]], int] = sum
 
     def hold(self, sizes: Sequence[int]) -> bool:
-        """Tell whether one put can hold members of these sizes."""
+        """Return whether one put can hold members of these sizes."""
         if self.max_members is not None and len(sizes) > self.max_members:
             return False
         return self.max_put_bytes is None or self.measure(sizes) <= self.max_put_bytes
@@ -89,7 +89,7 @@ class BlobStore(Protocol):
         """Length of an epoch in seconds; `None` if stored blobs never expire."""
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
-        """Return the location that these bytes will have; without a blob ID if only storing tells.
+        """Return the location that these bytes will have; without a blob ID if only a put has it.
 
         Members of one pack refer to one another by an empty blob ID ("this quilt").
         """

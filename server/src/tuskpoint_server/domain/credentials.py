@@ -1,7 +1,7 @@
 """Who may call, and whose data it is: credentials, tenants, and the hosts of this machine.
 
 Of a token only its SHA-256 is known. Tokens are 32 random bytes, so neither salt nor a slow
-hash would add anything, and the timing of a lookup by digest tells nothing that helps to guess.
+hash would add anything, and the timing of a lookup by digest reveals nothing that helps to guess.
 
 A tenant comes from the credential of a call, never from a request. Its name ends up in the
 file name of its catalog pointer and in its namespace in MemWal.
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-DEFAULT_TENANT = "default"  # the tenant of whoever needs no credential
+DEFAULT_TENANT = "default"  # the tenant of callers without a credential
 
 TENANT_RULE = "1 to 64 of the characters a-z, 0-9, - and _, beginning with a letter or a digit"
 """What a tenant's name may be: file names that differ in case are one on some systems."""
@@ -47,12 +47,15 @@ class Grant:
     expires: datetime | None = None  # refused from then on
 
     def covers(self, other: Grant) -> bool:
-        """Tell whether it allows all that another grant does, on the same data."""
+        """Return whether it allows all that another grant does, on the same data."""
         return self.tenant == other.tenant and self.scopes >= other.scopes
 
 
 EVERYTHING = Grant("", DEFAULT_TENANT, frozenset(Scope))
 """What everybody may where credentials are not asked for."""
+
+NOTHING = Grant("", "", frozenset())
+"""What a call may before it was authenticated."""
 
 
 Presented = bytes | tuple[str, ...]
@@ -80,12 +83,12 @@ def token_digest(token: str) -> bytes:
 
 
 def is_tenant(name: str) -> bool:
-    """Tell whether a tenant may have this name."""
+    """Return whether a tenant may have this name."""
     return _TENANT.fullmatch(name) is not None
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a host, so that no proxy does either.
+    """Return whether only this machine reaches a host, so that no proxy does either.
 
     Names below `localhost` count, as https://www.rfc-editor.org/rfc/rfc6761#section-6.3 says.
     Addresses have no brackets.

@@ -115,7 +115,7 @@ class Reason(Enum):
     )
     NOT_IMPLEMENTED = Status.UNIMPLEMENTED.says("{method} is declared and not built in this server")
     INTERNAL_ERROR = Status.INTERNAL.says(
-        "a defect of the server; its log tells more under incident {incident}"
+        "a defect of the server; its log says more under incident {incident}"
     )
     PAGE_TOKEN_INVALID = Status.INVALID_ARGUMENT.says(
         "the page token does not belong to this listing; begin again without one"
@@ -144,10 +144,13 @@ class Reason(Enum):
         "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays"
     )
     DESCRIPTOR_MISMATCH = Status.INVALID_ARGUMENT.says(
-        "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask whoever "
-        "handed it off for the descriptor as it was made"
+        "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask its "
+        "sender for the descriptor as it was made"
     )
     SEARCH_UNAVAILABLE = Status.FAILED_PRECONDITION.says("{problem}")
+    SESSION_RESUMED = Status.ABORTED.says(
+        "attempt {attempt} of the session took the place of this stream; read its answers there"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,3 +219,13 @@ def values_missing(channels: Sequence[str]) -> Refusal:
 def malformed(name: str, problem: str) -> Refusal:
     """Return the refusal of stored bytes that cannot be understood; `name` is their blob ID."""
     return Refusal(Reason.BLOB_MALFORMED, blob_id=name, problem=problem)
+
+
+def checkpoint_missing(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> Refusal:
+    """Return the refusal to certify something of a checkpoint that is not there."""
+    return Refusal(
+        Reason.CHECKPOINT_MISSING,
+        thread_id=thread_id,
+        checkpoint_ns=checkpoint_ns,
+        checkpoint_id=checkpoint_id,
+    )

@@ -1,9 +1,10 @@
-"""What the rooms hand to one another: identities, values, checkpoints, drafts."""
+"""What the packages pass to one another: identities, values, checkpoints, drafts."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
+from typing import NamedTuple
 
 Version = str | int | float
 """Version of a channel. The type is part of the value and survives storage."""
@@ -74,8 +75,7 @@ class Reference(Enum):
     EMPTY = "empty"
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelDraft:
+class ChannelDraft(NamedTuple):
     """A channel as a save describes it."""
 
     name: str
@@ -145,7 +145,7 @@ class State:
     channels: tuple[Channel, ...]  # in the order of the save
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that takes several times as long, on the way of each save
 class CheckpointDraft:
     """A checkpoint to be saved."""
 
@@ -183,7 +183,7 @@ class StoredBlob:
     size_bytes: int = 0  # bytes of content sent
     billed_bytes: int = 0  # bytes that the put was billed for; 0 if it was free
     cost: int = 0  # price of the put in the store's smallest coin
-    epoch: int | None = None  # the store's epoch at the put; `None` if the answer does not tell
+    epoch: int | None = None  # the store's epoch at the put; `None` if the answer does not say
     end_epoch: int | None = None  # epoch at whose start the blob is gone; `None` if it never is
 
 

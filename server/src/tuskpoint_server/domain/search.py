@@ -1,10 +1,10 @@
 """What search is asked and what it answers: words, vectors, and memories in MemWal.
 
-Words are told apart as the full text tells them: letters, digits and marks make a word,
+Words are separated as the full text separates them: letters, digits and marks make a word,
 everything else ends one. So whatever comes out of here can be quoted and handed to it.
 
 MemWal keeps nothing but text. So a memory is the summary, because that is what is embedded, and
-one short opaque token, its pointer. Whoever holds a key of the account can write memories: text
+one short opaque token, its pointer. Every holder of a key of the account can write memories: text
 that comes back is compared with what this server would have written.
 """
 
@@ -177,7 +177,7 @@ def _phrase(text: str) -> str:
 
 
 def _is_of_word(char: str) -> bool:
-    """Tell letters, digits and the marks that stand on letters from what is between words."""
+    """Return whether a character is part of a word: a letter, a digit, or a mark on a letter."""
     return char.isalnum() or unicodedata.category(char).startswith("M")
 
 

@@ -67,8 +67,8 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
         if text:
             return Body(text, planned=True, truncated=not whole)
     views = {name: room.show(value).content for name, value in values.items()}
-    told = {name: _told(view, excluded) for name, view in views.items()}
-    state = {name: view for name, view in told.items() if _says(view)}
+    shown = {name: _told(view, excluded) for name, view in views.items()}
+    state = {name: view for name, view in shown.items() if _says(view)}
     fitted = shortened(state, maximum) if state else b""
     whole = not state or fitted == dump(state)
     hidden = [one.get("$problem") for one in views.values() if isinstance(one, dict)]
@@ -76,7 +76,7 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
 
 
 def is_internal(channel: str) -> bool:
-    """Tell whether a channel is one of LangGraph's own, which hold no state."""
+    """Return whether a channel is one of LangGraph's own, which hold no state."""
     return channel.startswith(_INTERNAL) and channel != _ROOT
 
 
@@ -86,11 +86,11 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
         view = "\n".join(map(str, view))
     if isinstance(view, str):
         return _cut(view, maximum)
-    told = _told(view, excluded)
-    if not _says(told):
+    shown = _told(view, excluded)
+    if not _says(shown):
         return "", True
-    text = shortened(told, maximum)
-    return text.decode(), text == dump(told)
+    text = shortened(shown, maximum)
+    return text.decode(), text == dump(shown)
 
 
 def _cut(text: str, maximum: int) -> tuple[str, bool]:
@@ -106,9 +106,9 @@ def _encodable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
-def _says(told: Json) -> bool:
-    """Tell whether there is anything to look for; 0 and `false` say something."""
-    return told is not None and told not in ("", [], {})
+def _says(shown: Json) -> bool:
+    """Return whether there is anything to look for; 0 and `false` say something."""
+    return shown is not None and shown not in ("", [], {})
 
 
 def _told(view: Json, excluded: frozenset[str]) -> Json:
@@ -116,7 +116,7 @@ def _told(view: Json, excluded: frozenset[str]) -> Json:
     if isinstance(view, str):
         return " ".join(_words(view))
     if isinstance(view, list):
-        return [told for item in view if _says(told := _told(item, excluded))]
+        return [shown for item in view if _says(shown := _told(item, excluded))]
     if isinstance(view, dict):
         return _told_object(view, excluded)
     return view
@@ -152,7 +152,7 @@ def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
         name = key.removeprefix("$")
         if key in escapes or name in excluded:
             continue
-        told = _told(item, excluded)
-        if _says(told):
-            members[name] = told
+        shown = _told(item, excluded)
+        if _says(shown):
+            members[name] = shown
     return members

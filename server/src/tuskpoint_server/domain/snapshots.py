@@ -93,11 +93,11 @@ def decode(
 ) -> Snapshot:
     """Return the snapshot that a checkpoint describes."""
     named = json.loads(metadata)
-    told: tuple[str, str, str] = tuple(named[name] for name in _NAMES)
+    names: tuple[str, str, str] = tuple(named[name] for name in _NAMES)
     members = tuple(
         Member(
             one["thread_id"], one["checkpoint_id"], one["agent_id"], one.get("unsearchable", False)
         )
         for one in json.loads(values[MEMBERS].data)
     )
-    return Snapshot(snapshot_id, *told, values[METADATA].data, members, created_us)
+    return Snapshot(snapshot_id, *names, values[METADATA].data, members, created_us)

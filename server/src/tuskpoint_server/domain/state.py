@@ -12,7 +12,7 @@ import json
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 
@@ -23,6 +23,7 @@ from .model import (
     Channel,
     Checkpoint,
     DeltaHistory,
+    Entry,
     Metadata,
     State,
     Value,
@@ -31,13 +32,23 @@ from .model import (
 )
 
 
-def encode_version(version: Version) -> value_pb2.Version:
-    """Return the contract's message for a version, keeping its type."""
+class Stored(NamedTuple):
+    """A checkpoint as it is stored."""
+
+    entry: Entry
+    state: checkpoint_pb2.CheckpointState  # its channels name their values by digest
+    values: Mapping[bytes, Value]  # by digest
+    writes: tuple[Write, ...]  # in order
+
+
+def fill_version(message: value_pb2.Version, version: Version) -> None:
+    """Put a version into the contract's message, keeping its type."""
     if isinstance(version, str):
-        return value_pb2.Version(text=version)
-    if isinstance(version, int):
-        return value_pb2.Version(integer=version)
-    return value_pb2.Version(number=version)
+        message.text = version
+    elif isinstance(version, int):
+        message.integer = version
+    else:
+        message.number = version
 
 
 def decode_version(message: value_pb2.Version) -> Version:
@@ -53,9 +64,10 @@ def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:
     """Return the stored form: the frame, then the channels by digest."""
     message = checkpoint_pb2.CheckpointState()
     for channel in channels:
-        stored = message.channels.add(name=channel.name, size_bytes=channel.size)
+        stored = message.channels.add()
+        stored.name, stored.size_bytes = channel.name, channel.size
         if channel.version is not None:
-            stored.version.CopyFrom(encode_version(channel.version))
+            fill_version(stored.version, channel.version)
         if channel.digest is None:
             stored.empty.SetInParent()
         else:
@@ -89,6 +101,19 @@ def state_of(message: checkpoint_pb2.CheckpointState, values: Mapping[bytes, Val
     channels = tuple(_channel(stored_channel, values) for stored_channel in message.channels)
     message.ClearField("channels")
     return State(message.SerializeToString(deterministic=True), channels)
+
+
+def fill_state(message: checkpoint_pb2.CheckpointState, stored: Stored) -> None:
+    """Put the state into the contract's message, with its values."""
+    message.MergeFrom(stored.state)
+    values = stored.values
+    for channel in message.channels:
+        value = values.get(channel.digest)
+        if value is not None:
+            channel.ClearField("size_bytes")
+            content = channel.value
+            content.type = value.type
+            content.data = value.data
 
 
 def _channel(message: value_pb2.Channel, values: Mapping[bytes, Value]) -> Channel:
@@ -144,12 +169,15 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not JSON")
 
 
+_DECODE = json.JSONDecoder(parse_constant=_refuse_constant).decode
+
+
 def parse_object(raw: bytes, field: str) -> dict[str, object]:
     """Parse a JSON object in UTF-8, empty input being `{}`; refuse others (`METADATA_NOT_JSON`)."""
     if not raw:
         return {}
     try:
-        parsed = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant)
+        parsed = _DECODE(raw.decode("utf-8"))
     except ValueError as error:
         raise _not_json(field, str(error)) from None
     except RecursionError:
@@ -182,7 +210,7 @@ def _identifier(found: object, maximum: int) -> str:
 
 
 def matches(metadata: bytes, wanted: Mapping[str, object], *, typed: bool = False) -> bool:
-    """Tell whether metadata has every wanted top-level key with an equal value.
+    """Return whether metadata has every wanted top-level key with an equal value.
 
     Values are compared whole; a missing key does not equal null. By the equality of Python
     `True` equals `1`; by types, which are those of JSON, only `1` equals `1.0`.

@@ -111,7 +111,7 @@ class VerificationTotal:
 
     @property
     def ok(self) -> bool:
-        """Tell whether something was proven and nothing is wrong."""
+        """Return whether something was proven and nothing is wrong."""
         failed = self.counts[VerdictKind.FAIL] or self.chain_problem
         return self.counts[VerdictKind.PASS] > 0 and not failed
 
@@ -180,7 +180,7 @@ def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
 
 
 def _waits(asked: int, own: int | None, to_all: int | None) -> bool:
-    """Tell whether a question is open, by the order of it and of the answers there are."""
+    """Return whether a question is open, by the order of it and of the answers there are."""
     if own is None:
         return to_all is None or to_all < asked
     if own > asked:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
-from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from .errors import malformed
 from .model import Value
@@ -39,8 +39,12 @@ def blob_digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-MIN_COMPRESSED = 128
-"""Bytes below which a value is stored as it is: what a frame saves there is not worth its time."""
+MIN_COMPRESSED = 2048
+"""Bytes below which a value is stored as it is.
+
+To make or read a frame takes longer than all else that is done with a small value, and each time
+another thread may take the interpreter. Segments are compressed as a whole.
+"""
 
 MIN_KEYFRAME = 8  # bytes that a keyframe has at least; Zstandard takes no shorter prefix
 _LEVEL = 2  # a tenth fewer bytes than 1 of what is large, for a quarter more time
@@ -61,8 +65,7 @@ class DamagedValueError(Exception):
     """Stored bytes are not what was stored: they cannot be read, or give something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(NamedTuple):
     """A value's stored bytes."""
 
     encoding: Encoding

@@ -66,7 +66,7 @@ def publish(path: Path) -> None:
         OSError: The disk fails.
     """
     filled = beside(path)
-    if sqlite.log_bytes(filled):  # whoever closes a database brings its log into it
+    if sqlite.log_bytes(filled):  # closing a database moves its log into it
         raise RuntimeError(f"the log of {filled} was not brought into it")
     sync(filled)
     there = remains(path)

@@ -1,4 +1,4 @@
-"""How the tasks of search go on: pauses, what is told of failures, and when to come again."""
+"""Pauses of the tasks of search, what they log of failures, and when they run again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .embedders import EmbedderError
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
 # bound on what another service may ask to wait: it is asked again then, whatever it said
 LONGEST_RETRY_AFTER_S = 3600.0
-DEFECT = "a defect of the server; its log tells more"
+DEFECT = "a defect of the server; its log says more"
 
 
 def retry_after_s(said: object) -> float | None:
@@ -57,12 +57,12 @@ class Trouble(Backoff):
         self.problem = ""
         self._log = log
         self._task = task
-        self._told = ""
+        self._logged = ""
 
     def met(self, error: Exception) -> float:
-        """Count and tell a failure; return how long to wait."""
-        told = f"{type(error).__name__}: {error}"
-        anew, self._told = told != self._told, told
+        """Count and log a failure; return how long to wait."""
+        problem = f"{type(error).__name__}: {error}"
+        anew, self._logged = problem != self._logged, problem
         if isinstance(error, (Refusal, EmbedderError)):
             self.problem = str(error)
             if anew:
@@ -76,4 +76,4 @@ class Trouble(Backoff):
     def succeeded(self) -> None:
         """Begin anew."""
         super().succeeded()
-        self.problem = self._told = ""
+        self.problem = self._logged = ""

@@ -99,7 +99,7 @@ class Recall:
             )
 
     async def stop(self) -> None:
-        """End at a safe point; what is left is taken up at the next start."""
+        """End at a safe point; the next start goes on from there."""
         for task in (self._indexer, self._embedding, self._memwal):
             if task is not None:
                 await task.stop()

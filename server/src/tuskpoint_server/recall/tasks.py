@@ -158,7 +158,7 @@ class IndexTask:
                 return
             lacking = await self._rows.backlog()
             self._count_at = self.clock() + COUNT_S
-        # Tenants that lack nothing any more are told of, too.
+        # Tenants that lack nothing any more are reported too.
         nothing = {tenant: Backlog(tenant, 0, 0) for tenant in self.backlog}
         self.backlog = nothing | {one.tenant: one for one in lacking}
 
@@ -260,7 +260,7 @@ class Embedding:
             self._more.clear()
             try:
                 more = await self._batch()
-            except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is told and retried
+            except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
                 wait_s = self.trouble.met(error)
                 if isinstance(error, EmbedderError):
                     wait_s = max(wait_s, error.retry_after_s or 0.0)
@@ -272,7 +272,7 @@ class Embedding:
                 await self.wait(self._settings.longest_retry_s, self._more)
 
     async def _batch(self) -> bool:
-        """Embed some documents; tell whether there were any."""
+        """Embed some documents; return whether there were any."""
         name = self._embedder.name
         if not self.ready:
             dimension = await self._embedder.dimension()

@@ -161,7 +161,7 @@ class VectorIndex:
         return sum(block.size_bytes for held in self._held.values() for block in held.blocks)
 
     async def close(self) -> None:
-        """Finish what is being computed, and let go of everything."""
+        """Finish running computations, and free everything."""
         await asyncio.to_thread(self._pool.shutdown)
         self._held.clear()
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from itertools import compress
+from typing import NamedTuple
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal, checkpoint_not_found, invalid_field
@@ -25,11 +26,12 @@ from ..domain.model import (
     View,
     Write,
 )
+from ..domain.state import Stored
 from ..domain.threads import Event, EventKind
 from ..journal.changes import Events, EventsCompacted
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.database.logs import ThreadRow
-from .completing import Commits, Completer, apart
+from .completing import Completer, apart
 from .positions import seal, unseal
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
@@ -49,53 +51,56 @@ class SaveOutcome:
 class Checkpoints:
     """Checkpoints of all tenants.
 
-    Saves come in two steps, so that a stream can answer each: the first returns once the
-    change is journaled, `reach` once it has the durability asked for.
+    A save is a plain call that enqueues a change, or raises a `Refusal`; its future is resolved
+    once the change is journaled. Changes of a thread take effect in the order of the calls.
+    Cancelling the future withdraws a change that the journal has not begun with; otherwise the
+    change goes on. `reach` waits until it has the durability asked for.
     """
 
     _journal: Journal
     _archive: Archive
-    _commits: Commits
     completer: Completer
 
-    async def save(self, tenant: str, draft: CheckpointDraft) -> SaveOutcome:
-        """Journal a checkpoint.
-
-        Drafts are journaled in the order of the calls, whether or not the caller waits.
-        """
+    def save(self, tenant: str, draft: CheckpointDraft) -> asyncio.Future[Saved]:
+        """Journal a checkpoint."""
         self._archive.backlog(tenant).admit()
-        return await self._journaled(tenant, self._journal.save_checkpoint(tenant, draft))
+        return self._journal.save_checkpoint(tenant, draft)
 
-    async def save_writes(
+    def save_writes(
         self, tenant: str, key: CheckpointKey, writes: Sequence[Write], wanted: Durability
-    ) -> SaveOutcome:
-        """Journal pending writes."""
+    ) -> asyncio.Future[Saved]:
+        """Journal pending writes; those of no checkpoint are refused if they cannot be `wanted`."""
         self._archive.backlog(tenant).admit()
-        if (
-            wanted is Durability.CERTIFIED
-            and await self._journal.load(tenant, key, View.ENTRY) is None
-        ):
-            raise _checkpoint_missing(key)
-        return await self._journaled(tenant, self._journal.save_writes(tenant, key, writes))
+        early = wanted is not Durability.CERTIFIED
+        return self._journal.save_writes(tenant, key, writes, early=early)
 
-    async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> SaveOutcome:
+    def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[Saved]:
         """Journal the label of a checkpoint; an empty ID means the latest."""
-        return await self._journaled(tenant, self._journal.set_label(tenant, key, label))
+        return self._journal.set_label(tenant, key, label)
 
-    async def _journaled(self, tenant: str, change: Coroutine[Any, Any, Saved]) -> SaveOutcome:
-        saved = await self._commits.run(tenant, change)
+    def journaled(self, tenant: str, saved: Saved) -> SaveOutcome:
+        """Return what a save has reached that was just journaled."""
         warning = self._archive.backlog(tenant).warning()
         return SaveOutcome(saved, Durability.JOURNALED, backlog_warning=warning)
 
-    async def reach(self, tenant: str, outcome: SaveOutcome, wanted: Durability) -> SaveOutcome:
+    async def reach(self, tenant: str, saved: Saved, wanted: Durability) -> SaveOutcome:
         """Wait until a journaled change has the durability asked for."""
+        outcome = self.journaled(tenant, saved)
         if wanted <= outcome.durability:
             return outcome
-        saved = outcome.saved
-        if saved.early:
-            raise _checkpoint_missing(saved.key)
         catalog = await self._archive.certify(tenant, saved.key, saved.seq)
         return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
+
+    def glance(
+        self, tenant: str, asked: Sequence[tuple[CheckpointKey, View, Source]]
+    ) -> list[Stored | None]:
+        """Return checkpoints, all of one moment; `None` where `load` has to be called.
+
+        This is for small ones whose values are all in the journal: a task costs more than they.
+        """
+        plain = [view is View.FULL and source is Source.ANY for _, view, source in asked]
+        found = iter(self._journal.glance(tenant, [one[0] for one in compress(asked, plain)]))
+        return [next(found) if is_plain else None for is_plain in plain]
 
     async def load(self, tenant: str, key: CheckpointKey, view: View, source: Source) -> Checkpoint:
         """Return a checkpoint; an empty ID means the latest."""
@@ -129,10 +134,6 @@ class Checkpoints:
         histories = await self.completer.rebuilding(tenant, loaded)
         channels = loaded.state.channels if loaded.state is not None else ()
         return Side(channels, {history.channel: history for history in histories})
-
-
-def _checkpoint_missing(key: CheckpointKey) -> Refusal:
-    return Refusal(Reason.CHECKPOINT_MISSING, **asdict(key))
 
 
 @dataclass(frozen=True, slots=True)

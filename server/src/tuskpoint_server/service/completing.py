@@ -1,15 +1,14 @@
-"""What reads and changes go through: evicted values put back, changes brought to their end."""
+"""What reads and changes need besides the journal: evicted values, and certification."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, TypeVar, TypeVarTuple
+from dataclasses import dataclass
+from typing import TypeVar, TypeVarTuple
 
 from ..archive.archive import Archive
 from ..domain.errors import Reason, Refusal
@@ -173,12 +172,17 @@ class Completer:
             raise _malformed(sources, f"the value with the digest {lacking[0]}")
         return found
 
-    async def values(self, lack: ValuesEvicted, known: Collection[bytes]) -> dict[bytes, Value]:
-        """Return the evicted values that a call lacks, by digest, beyond those known before."""
-        found = await self._archive.read_values(lack.places, lack.digests)
-        if not found.keys() - known:
-            raise _malformed(lack.places, "values of the checkpoint")
-        return found
+    async def supplied(self, call: Callable[[Supplied], Awaitable[ResultT]]) -> ResultT:
+        """Return the result of a call, made again until it has the evicted values it needs."""
+        values: dict[bytes, Value] = {}
+        while True:
+            try:
+                return await call(values)
+            except ValuesEvicted as lack:
+                found = await self._archive.read_values(lack.places, lack.digests)
+                if not found.keys() - values:
+                    raise _malformed(lack.places, "values of the checkpoint") from None
+                values |= found
 
 
 def _weight(loaded: Checkpoint) -> int:
@@ -201,74 +205,19 @@ def _malformed(sources: Sequence[BlobLocation], lacking: str) -> Refusal:
     return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)
 
 
-@dataclass(frozen=True, slots=True)
-class Commits:
-    """Makes changes in tasks of their own.
+async def reach(
+    archive: Archive, tenant: str, wanted: Durability, change: Saved | Callable[[str], bool]
+) -> None:
+    """Wait until a journaled change has the durability asked for.
 
-    A caller that is cancelled stops waiting; the change goes on to its end, and the archive
-    learns of it.
+    `change` is what was saved, or says of the name of a thread whether the change was of it: then
+    all changes so far of these threads are waited for.
     """
-
-    _archive: Archive
-    _completer: Completer
-    _running: set[asyncio.Task[Any]] = field(default_factory=set)
-
-    async def run(
-        self,
-        tenant: str,
-        change: Coroutine[Any, Any, ResultT],
-        wanted: Durability = Durability.JOURNALED,
-        concerns: Callable[[str], bool] = lambda thread_id: True,
-    ) -> ResultT:
-        """Make a change and return its result, once the durability asked for is reached."""
-        task = asyncio.get_running_loop().create_task(change)
-        self._running.add(task)
-        task.add_done_callback(partial(self._finished, tenant))
-        result = await asyncio.shield(task)
-        await self.reach(tenant, wanted, result, concerns)
-        return result
-
-    async def reach(
-        self,
-        tenant: str,
-        wanted: Durability,
-        result: object,
-        concerns: Callable[[str], bool] = lambda thread_id: True,
-    ) -> None:
-        """Wait until a change that had this result has the durability asked for.
-
-        Of a thread that was `Saved`, all up to there has it then; otherwise all changes so far
-        of the threads that it `concerns`.
-        """
-        if wanted is Durability.CERTIFIED and isinstance(result, Saved):
-            thread = CheckpointKey(result.key.thread_id, "", "")
-            await self._archive.certify(tenant, thread, result.seq)
-        elif wanted is Durability.CERTIFIED:
-            await self._archive.certify_all(tenant, concerns)
-
-    async def supplied(self, call: Callable[[Supplied], Awaitable[ResultT]]) -> ResultT:
-        """Return the result of a call, made again until it has the evicted values it needs."""
-        supplied: dict[bytes, Value] = {}
-        while True:
-            try:
-                return await call(supplied)
-            except ValuesEvicted as lack:
-                supplied |= await self._completer.values(lack, supplied)
-
-    async def drain(self) -> None:
-        """Wait until no change is running."""
-        while self._running:
-            await asyncio.wait(self._running)
-
-    def _finished(self, tenant: str, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
-        # A caller that went away never asks for the exception.
-        if not task.cancelled() and task.exception() is None:
-            self._archive.changed(tenant, _new_bytes(task.result()))
-
-
-def _new_bytes(result: object) -> int:
-    """Return the bytes of content that a change stored, as far as its result says."""
-    if isinstance(result, Saved):
-        return result.stored_bytes
-    return sum(map(_new_bytes, result)) if isinstance(result, tuple) else 0
+    if wanted is not Durability.CERTIFIED:
+        return
+    if isinstance(change, Saved):
+        # Up to there the whole thread has it then.
+        thread = CheckpointKey(change.key.thread_id, "", "")
+        await archive.certify(tenant, thread, change.seq)
+    else:
+        await archive.certify_all(tenant, change)

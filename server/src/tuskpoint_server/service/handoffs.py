@@ -25,7 +25,7 @@ from ..journal.lineage.answers import fingerprint_of
 from ..journal.lineage.handoffs import METHOD
 from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
-from .completing import Commits
+from .completing import Completer, reach
 
 TOLD_EVERY_BYTES = MIB  # bytes that arrive between two frames that tell of them
 
@@ -58,7 +58,7 @@ class Handoffs:
     _handoffs: HandoffJournal
     _store: ApartStore
     _archive: Archive
-    _commits: Commits
+    _completer: Completer
 
     async def create(
         self, tenant: str, key: model.CheckpointKey, to_agent: str, request_id: str
@@ -78,7 +78,7 @@ class Handoffs:
         if unchanged is not None:
             location, content_seq = unchanged
         else:
-            closure = await self._commits.supplied(partial(self._lineage.closure, tenant, key))
+            closure = await self._completer.supplied(partial(self._lineage.closure, tenant, key))
             if closure is None:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
             bundle = await self._store.store_bundle(tenant, closure)
@@ -93,10 +93,10 @@ class Handoffs:
             summary=entry_summary(loaded.entry),
         )
         told = (request_id, fingerprint, encode_descriptor(descriptor))
-        keep = self._handoffs.keep_handoff(
+        kept = await self._handoffs.keep_handoff(
             tenant, key, location, parts, *told, content_seq=content_seq
         )
-        return decode_descriptor(await self._commits.run(tenant, keep))
+        return decode_descriptor(kept)
 
     async def adopt(
         self,
@@ -143,15 +143,14 @@ class Handoffs:
             claimed, found = getattr(descriptor, field), getattr(closure.key, field)
             if claimed != found:
                 raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=found)
-        adopt = self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
-        saved = await self._commits.run(tenant, adopt)
-        del closure, adopt
+        saved = await self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
+        del closure
         yield await self._adopted(tenant, saved, wanted, size)
 
     async def _adopted(
         self, tenant: str, saved: model.Saved, wanted: model.Durability, size: int = 0
     ) -> Step:
-        await self._commits.reach(tenant, wanted, saved)
+        await reach(self._archive, tenant, wanted, saved)
         loaded = await self._journal.load(tenant, saved.key, model.View.ENTRY)
         certified = loaded is not None and loaded.entry.certified
         blob_id = loaded.entry.segments[0].blob_id if loaded and certified else ""

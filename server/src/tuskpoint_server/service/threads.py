@@ -32,7 +32,7 @@ from ..journal.lineage.lineage import Lineage
 from ..journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 from ..journal.lineage.snapshots import Snapshots as SnapshotRows
 from ..journal.removal.removal import Removal
-from .completing import Commits
+from .completing import Completer, reach
 from .positions import page, page_size, seal, unseal
 
 _SWEPT_AT_ONCE = 100  # threads past their retention that are looked up together
@@ -63,7 +63,7 @@ class Threads:
     _removal: Removal
     _lineage: Lineage
     _archive: Archive
-    _commits: Commits
+    _completer: Completer
     _journal_id: str
     _kept: OrderedDict[tuple[str, str, str], tuple[Manifest, KnownCatalog]] = field(
         default_factory=OrderedDict
@@ -139,22 +139,23 @@ class Threads:
 
     async def delete(self, tenant: str, thread_id: str, wanted: Durability) -> int:
         """Delete a thread."""
-        change = self._removal.delete_thread(tenant, thread_id)
-        return await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
+        removed = await self._removal.delete_thread(tenant, thread_id)
+        await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
+        return removed
 
     async def set_retention(
         self, tenant: str, thread_id: str, retention_s: int, wanted: Durability
     ) -> None:
         """Set the seconds without a change after which a thread is deleted; 0: never."""
-        change = self._removal.set_retention(tenant, thread_id, retention_s)
-        await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
+        await self._removal.set_retention(tenant, thread_id, retention_s)
+        await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
 
     async def set_searchable(
         self, tenant: str, thread_id: str, searchable: bool, wanted: Durability
     ) -> None:
         """Set whether search finds the checkpoints of a thread."""
-        change = self._removal.set_searchable(tenant, thread_id, searchable)
-        await self._commits.run(tenant, change, wanted, {thread_id}.__contains__)
+        await self._removal.set_searchable(tenant, thread_id, searchable)
+        await reach(self._archive, tenant, wanted, {thread_id}.__contains__)
 
     async def delete_past_retention(self) -> int:
         """Delete the threads of all tenants that are past their retention; return how many.
@@ -165,8 +166,7 @@ class Threads:
         while found := await self._removal.past_retention(_SWEPT_AT_ONCE):
             before = count
             for tenant, thread_id in found:
-                change = self._removal.delete_if_past(tenant, thread_id)
-                count += await self._commits.run(tenant, change) is not None
+                count += await self._removal.delete_if_past(tenant, thread_id) is not None
             if count == before:
                 break
         return count
@@ -176,9 +176,9 @@ class Threads:
     ) -> int:
         """Copy a thread; return the number of checkpoints copied."""
         copy = partial(self._lineage.copy_thread, tenant, source, target, request_id)
-        copied = await self._commits.run(tenant, self._commits.supplied(copy))
+        copied = await self._completer.supplied(copy)
         self._journal.keyframes.share(tenant, source, target)
-        await self._commits.reach(tenant, wanted, copied, {target}.__contains__)
+        await reach(self._archive, tenant, wanted, {target}.__contains__)
         return copied
 
     async def fork(
@@ -187,9 +187,9 @@ class Threads:
         """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest."""
         self._archive.backlog(tenant).admit()
         fork = partial(self._lineage.fork, tenant, key, target, request_id)
-        saved = await self._commits.run(tenant, self._commits.supplied(fork))
+        saved = await self._completer.supplied(fork)
         self._journal.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
-        await self._commits.reach(tenant, wanted, saved)
+        await reach(self._archive, tenant, wanted, saved)
         return saved.key
 
     async def rollback(
@@ -203,8 +203,9 @@ class Threads:
         """Append a checkpoint that has the state of an earlier one."""
         self._archive.backlog(tenant).admit()
         rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
-        change = self._commits.supplied(rollback)
-        return (await self._commits.run(tenant, change, wanted)).key
+        saved = await self._completer.supplied(rollback)
+        await reach(self._archive, tenant, wanted, saved)
+        return saved.key
 
     async def prune(
         self,
@@ -217,15 +218,15 @@ class Threads:
         deleted = 0
         pruned = dict.fromkeys(thread_ids)
         for thread_id in pruned:
-            change = self._removal.prune_thread(tenant, thread_id, strategy)
-            deleted += await self._commits.run(tenant, change)
-        await self._commits.reach(tenant, wanted, deleted, pruned.__contains__)
+            deleted += await self._removal.prune_thread(tenant, thread_id, strategy)
+        await reach(self._archive, tenant, wanted, pruned.__contains__)
         return deleted
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str], wanted: Durability) -> int:
         """Delete the checkpoints of runs."""
-        change = self._removal.delete_runs(tenant, tuple(dict.fromkeys(run_ids)))
-        return await self._commits.run(tenant, change, wanted)
+        deleted = await self._removal.delete_runs(tenant, tuple(dict.fromkeys(run_ids)))
+        await reach(self._archive, tenant, wanted, lambda thread_id: True)
+        return deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ class Snapshots:
 
     _journal: SnapshotRows
     _archive: Archive
-    _commits: Commits
+    _completer: Completer
     _journal_id: str
 
     async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
@@ -266,8 +267,8 @@ class Snapshots:
         """Capture the heads of threads at one instant."""
         self._archive.backlog(tenant).admit()
         create = partial(self._journal.create_snapshot, tenant, draft, request_id)
-        created = await self._commits.run(tenant, self._commits.supplied(create))
-        await self._commits.reach(tenant, wanted, created, _threads_of(created.snapshot_id))
+        created = await self._completer.supplied(create)
+        await reach(self._archive, tenant, wanted, _threads_of(created.snapshot_id))
         return created
 
     async def restore(
@@ -277,16 +278,17 @@ class Snapshots:
         self._archive.backlog(tenant).admit()
         asked: dict[str, Any] = {"rollback": rollback, "request_id": request_id}
         restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **asked)
-        saved = await self._commits.run(tenant, self._commits.supplied(restore))
+        saved = await self._completer.supplied(restore)
         restored = tuple(one.key for one in saved)
         targets = {key.thread_id for key in restored}
-        await self._commits.reach(tenant, wanted, restored, targets.__contains__)
+        await reach(self._archive, tenant, wanted, targets.__contains__)
         return restored
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
         """Delete a snapshot; tell whether there was one."""
-        change = self._journal.delete_snapshot(tenant, snapshot_id)
-        return await self._commits.run(tenant, change, wanted, _threads_of(snapshot_id))
+        deleted = await self._journal.delete_snapshot(tenant, snapshot_id)
+        await reach(self._archive, tenant, wanted, _threads_of(snapshot_id))
+        return deleted
 
 
 def _threads_of(snapshot_id: str) -> Callable[[str], bool]:

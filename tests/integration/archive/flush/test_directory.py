@@ -42,21 +42,20 @@ async def test_a_flush_is_one_file_and_the_pointer_names_it(tmp_path: Path) -> N
 async def test_changes_are_flushed_by_age(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "blobs")
     async with house(tmp_path, store, flush_interval_s=0.01) as home:
-        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
         with home.journal.database.waiters.subscribe(TENANT, "t") as waiter:
-            home.archive.changed(TENANT, saved.stored_bytes)
-            assert await waiter.wait(20.0)
-        assert await home.watermark() == (1, 1)
+            await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
+            while await home.watermark() != (1, 1):
+                assert await waiter.wait(20.0)
 
 
 async def test_changes_are_flushed_by_size(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "blobs")
     async with house(tmp_path, store, max_pack_bytes=1000) as home:
-        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1" * 2000}))
+        data = random.Random(1).randbytes(2000)
         with home.journal.database.waiters.subscribe(TENANT, "t") as waiter:
-            home.archive.changed(TENANT, max(1000, saved.stored_bytes))
-            assert await waiter.wait(20.0)
-        assert await home.watermark() == (1, 1)
+            await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": data}))
+            while await home.watermark() != (1, 1):
+                assert await waiter.wait(20.0)
 
 
 async def test_a_thread_beyond_the_bounds_of_a_flush_is_certified_by_several(
@@ -68,8 +67,8 @@ async def test_a_thread_beyond_the_bounds_of_a_flush_is_certified_by_several(
             await home.journal.save_checkpoint(
                 TENANT, draft(f"{number:03d}", "", {"x": b"%d" % number})
             )
-        assert await home.flush() == 35
-        assert len([one async for one in store.blobs()]) == 4
+        await home.flush()
+        assert len([one async for one in store.blobs()]) >= 4
         assert await check_certified(home) == 35
 
 
@@ -126,12 +125,10 @@ async def test_the_backlog_warns_then_refuses(tmp_path: Path) -> None:
     store = MemoryStore()
     async with house(tmp_path, store, soft_limit_bytes=1000, hard_limit_bytes=2000) as home:
         data = random.Random(1).randbytes(1500)
-        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": data}))
-        home.archive.changed(TENANT, saved.stored_bytes)
+        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": data}))
         home.archive.backlog(TENANT).admit()
         assert home.archive.backlog(TENANT).warning()
-        saved = await home.journal.save_checkpoint(TENANT, draft("b", "a", {"x": data[::-1]}))
-        home.archive.changed(TENANT, saved.stored_bytes)
+        await home.journal.save_checkpoint(TENANT, draft("b", "a", {"x": data[::-1]}))
         with pytest.raises(Exception, match="wait for certification"):
             home.archive.backlog(TENANT).admit()
         await home.flush()
@@ -194,8 +191,7 @@ async def test_flushes_and_failures_are_measured(tmp_path: Path) -> None:
     store = MemoryStore()
     async with house(tmp_path, store, meters=MeterProvider([reader])) as home:
         store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
-        saved = await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1" * 2000}))
-        home.archive.changed(TENANT, saved.stored_bytes)
+        await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1" * 2000}))
         await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
         store.verdict = lambda members: None
         await home.flush()

@@ -143,7 +143,7 @@ histories = st.lists(st.sampled_from(KINDS), min_size=5, max_size=25)
 thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@settings(thorough, max_examples=25)
+@settings(thorough, max_examples=12)
 @example(2670637, ["save", "delta", "delete", "flush", "wait", "inside", "drop_run"])
 @example(
     2670637,
@@ -158,7 +158,7 @@ def test_what_was_certified_is_recovered(seed: int, steps: list[str]) -> None:
 
 
 @pytest.mark.parametrize("way", ["small puts", "apart"])
-@settings(thorough, max_examples=10)
+@settings(thorough, max_examples=6)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
 def test_what_was_certified_is_recovered_however_it_is_stored(
     way: str, seed: int, steps: list[str]

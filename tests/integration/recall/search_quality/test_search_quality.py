@@ -24,7 +24,7 @@ from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.search import analyse
 from tuskpoint_server.recall.embedders.local import LocalEmbedder
-from tuskpoint_server.rpc.server import Server
+from tuskpoint_server.rpc.server.server import Server
 
 from .questions import Question, Saved, checkpoints, exact_terms, paraphrases, vectors
 

@@ -86,20 +86,20 @@ def test_sizes_are_checked_before_anything_is_unpacked() -> None:
 
 
 def test_a_frame_that_lies_about_its_size_is_damaged() -> None:
-    packed = compress(TEXT[:1000])
+    packed = compress(TEXT[:3000])
     longer = bytearray(packed.data)
-    at = longer.index((1000 - 256).to_bytes(2, "little"))
-    longer[at : at + 2] = (500 - 256).to_bytes(2, "little")
+    at = longer.index((3000 - 256).to_bytes(2, "little"))
+    longer[at : at + 2] = (1500 - 256).to_bytes(2, "little")
     with pytest.raises(DamagedValueError):
-        unpack(Encoding.ZSTD, bytes(longer), 500, None, MAX)
-    longer[at : at + 2] = (2000 - 256).to_bytes(2, "little")
+        unpack(Encoding.ZSTD, bytes(longer), 1500, None, MAX)
+    longer[at : at + 2] = (4000 - 256).to_bytes(2, "little")
     with pytest.raises(DamagedValueError):
-        unpack(Encoding.ZSTD, bytes(longer), 2000, None, MAX)
+        unpack(Encoding.ZSTD, bytes(longer), 4000, None, MAX)
 
 
 @pytest.mark.parametrize("encoding", [Encoding.PLAIN, Encoding.ZSTD, Encoding.PATCH])
 def test_cut_and_lengthened_bytes_are_damaged(encoding: Encoding) -> None:
-    value, keyframe = TEXT[:2000], TEXT[:1500]
+    value, keyframe = TEXT[:3000], TEXT[:2500]
     data = {
         Encoding.PLAIN: value,
         Encoding.ZSTD: compress(value).data,

@@ -1,12 +1,11 @@
 """Checking what is stored without a server: descriptors, manifests and catalogs.
 
-An audit reads blobs from any Walrus aggregator or from a blob directory and follows hashes
-from what it was given down to every value. It has readers of its own, written from
-docs/storage.md, so that a mistake of the server is not repeated here: nothing in this
-room may import the server, or anything that opens a channel to one.
+An audit reads blobs from any Walrus aggregator or from a blob directory and follows hashes from
+its root down to every value. Its readers are written from docs/storage.md alone, so that it does
+not repeat a mistake of the server. It must not import the server or open a channel to one.
 
-`formats` say what bytes mean, sources where they come from (`sources`, `aggregator`), and
-`descriptor`, `manifest` and `catalog` what is checked. All of these end in a `Report`.
+`formats` parses stored bytes, `sources` and `aggregator` read them, and `descriptor`, `manifest`
+and `catalog` check them. Each audit ends in a `Report`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Walrus aggregators as a source: several, each failing in its own way."""
+"""Walrus aggregators as a source, with retries and a change of endpoint."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ from .sources import (
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 5.0
 BUDGET_S = 120.0
-"""No attempt for a blob begins later than this after the first."""
+"""Time after the first attempt for a blob after which no other begins."""
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""No blob of this service is larger on Walrus."""
+"""Largest blob of this service on Walrus."""
 
 _MAX_ERROR_BYTES = 64 * 1024
 _MAX_REMARKS = 100
@@ -48,11 +48,11 @@ _PAST_CACHES = (
     ("strict_consistency_check", "true"),
     ("strict_consistency_check", "false"),
 )
-"""Queries under which a cache has no answer yet; aggregators refuse names they do not know."""
+"""Queries for which a cache has no answer yet; aggregators refuse unknown names."""
 
 
 class _Target(NamedTuple):
-    """What to ask for: the route, whether it takes any query, and what hash must come."""
+    """A request: the route, whether it takes any query, and the expected hash."""
 
     segments: tuple[str, ...]
     free_query: bool
@@ -60,7 +60,7 @@ class _Target(NamedTuple):
 
 
 class _Failed(Exception):
-    """One attempt that gave no right bytes, and the bytes if there are any."""
+    """A failed attempt, with the wrong bytes if it returned any."""
 
     def __init__(self, trouble: Trouble, fetched: Fetched | None = None) -> None:
         super().__init__(trouble.text)
@@ -69,18 +69,18 @@ class _Failed(Exception):
 
 
 class AggregatorSource:
-    """Aggregators of one network, asked in turn until one gives the right bytes.
+    """Aggregators of one network, tried in turn until one returns the right bytes.
 
     Args:
         urls: Base URLs in order of preference; one that fails goes to the end.
         timeout_s: Bound on one request.
-        recent: What is read was stored a moment ago: a 404 is asked again for 31.5 s.
-        client: Sends the requests; `None` opens one.
-        sleep: Waits for some seconds.
-        chance: Returns a number from 0 to 1.
+        recent: Whether the blobs were stored a moment ago: a 404 is then retried for 31.5 s.
+        client: The HTTP client; `None` opens one.
+        sleep: Waits for a number of seconds.
+        chance: Returns a random number from 0 to 1.
 
     Raises:
-        BadSource: There is no URL, or one cannot be used.
+        BadSource: There is no URL, or one is malformed.
     """
 
     kind = "aggregator"
@@ -120,7 +120,7 @@ class AggregatorSource:
     async def members(self, blob_id: str) -> list[Member] | None:
         """Return the patches of a quilt; see `Source`.
 
-        An aggregator says nothing of a blob that is no quilt but that it failed.
+        For a blob that is not a quilt an aggregator reports only a failure.
         """
         target = _Target(("quilts", _blob_id(blob_id), "patches"), True)
         try:
@@ -134,23 +134,23 @@ class AggregatorSource:
         await self._client.aclose()
 
     async def _ask(self, target: _Target, max_bytes: int) -> Fetched:
-        """Ask all endpoints, in rounds, until one gives the right bytes."""
-        course = _Course(max_bytes)
+        """Try all endpoints, in rounds, until one returns the right bytes."""
+        attempts = _Attempts(max_bytes)
         deadline = time.monotonic() + BUDGET_S
         while True:
-            for base in [base for base in self._order if base not in course.given_up]:
+            for base in [base for base in self._order if base not in attempts.given_up]:
                 try:
-                    fetched = await self._attempt(base, target, max_bytes, course.stale)
+                    fetched = await self._attempt(base, target, max_bytes, attempts.stale)
                 except _Failed as failed:
-                    course.note(base, _shown(base), failed)
+                    attempts.note(base, _shown(base), failed)
                     if failed.trouble.blames and base == self._order[0]:
                         self._order.append(self._order.pop(0))
                 else:
-                    self._remark(target, course.wrong)
+                    self._remark(target, attempts.wrong)
                     return fetched
-            pause_s = course.next_round(self._chance())
+            pause_s = attempts.next_round(self._chance())
             if pause_s is None or time.monotonic() + pause_s > deadline:
-                return course.outcome()
+                return attempts.outcome()
             await self._sleep(pause_s)
 
     async def _attempt(self, base: str, target: _Target, max_bytes: int, stale: int) -> Fetched:
@@ -187,7 +187,7 @@ class AggregatorSource:
         return fetched
 
     async def _body(self, answer: httpx.Response, max_bytes: int) -> Fetched | None:
-        """Return a body and its hash, or `None` as soon as it is known to be too long."""
+        """Return a body and its hash, or `None` once it is too long."""
         announced = answer.headers.get("content-length", "")
         if announced.isdecimal() and int(announced) > max_bytes:
             return None
@@ -210,12 +210,12 @@ class AggregatorSource:
                 self.remarks.append(f"{place} sent bytes with SHA-256 {sha256} for {asked}")
 
 
-class _Course:
-    """Where the asking for one blob stands.
+class _Attempts:
+    """The attempts to read one blob.
 
     Attributes:
-        stale: How often answers seemed old.
-        given_up: Endpoints that are not asked again.
+        stale: Number of answers that may be outdated.
+        given_up: Endpoints that are not tried again.
         wrong: Endpoint to the hash of the wrong bytes that it sent.
     """
 
@@ -243,7 +243,7 @@ class _Course:
             self.given_up.add(base)
 
     def next_round(self, chance: float) -> float | None:
-        """Return the pause before another round, `None` if there is none."""
+        """Return the pause before the next round in seconds; `None` if there is no next round."""
         pace = max((one.pace for one in self._latest), default=answers.NEVER)
         if pace.rounds < self._round:
             return None
@@ -254,7 +254,7 @@ class _Course:
         return bound if pace == answers.VISIBLE_SOON else bound * chance
 
     def outcome(self) -> Fetched:
-        """Return wrong bytes if there were some, else raise what was found out."""
+        """Return wrong bytes if there were any, else raise the failure."""
         if self._first_wrong is not None:
             return self._first_wrong
         if Sort.TOO_LONG in self._sorts:
@@ -265,7 +265,7 @@ class _Course:
 
 
 def _target(location: Location) -> _Target:
-    """Return what reads a location: a patch by name, a patch by its own ID, or a blob."""
+    """Return the request for a location: a patch by name, a patch by its own ID, or a blob."""
     blob_id, sha256 = location.blob_id, location.sha256
     if location.identifier:
         name = (_blob_id(blob_id), location.identifier)
@@ -276,10 +276,10 @@ def _target(location: Location) -> _Target:
 
 
 def _blob_id(text: str) -> str:
-    """Return what is a blob ID; nothing else is asked for.
+    """Return a text that is a blob ID.
 
     Raises:
-        Missing: It is none, so nothing is stored under it.
+        Missing: It is not, so nothing is stored under it.
     """
     if hash_of_id(text) is None:
         raise Missing
@@ -304,7 +304,7 @@ def _shown(url: str) -> str:
 
 
 def _open_client(bases: Sequence[str]) -> httpx.AsyncClient:
-    """Return the client of all requests; for this machine itself no proxy is asked."""
+    """Return the HTTP client; requests to this machine bypass proxies."""
     hosts = {urlsplit(base).hostname or "" for base in bases}
     local = set(filter(_is_loopback, hosts))
     return httpx.AsyncClient(
@@ -319,7 +319,7 @@ def _open_client(bases: Sequence[str]) -> httpx.AsyncClient:
 
 @functools.cache
 def _certificates() -> ssl.SSLContext:
-    """Return what checks certificates; making it takes longer than many a request."""
+    """Return the TLS context, created once because that takes longer than most requests."""
     return httpx.create_ssl_context()
 
 

@@ -1,8 +1,8 @@
-"""What an answer of an aggregator means, and whether to ask again: one table.
+"""The meaning of an aggregator's answers, and whether to retry: one table.
 
-After the HTTP API of Walrus v1.56.0 (`crates/walrus-storage-node-client/src/api/errors.rs`):
-errors of an aggregator are JSON and name a reason; what is not JSON comes from a proxy, a
-framework, or something that is no aggregator.
+For the HTTP API of Walrus v1.56.0 (`crates/walrus-storage-node-client/src/api/errors.rs`):
+errors of an aggregator are JSON with a reason. Other errors come from a proxy, a framework, or a
+server that is not an aggregator.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Pace(NamedTuple):
-    """How often to ask all endpoints again, and bounds on the first and any pause in seconds."""
+    """Number of rounds over all endpoints, and bounds on the first and on any pause, in seconds."""
 
     rounds: int
     first_s: float = 0.0
@@ -26,11 +26,11 @@ FEW = Pace(2, 1.0, 4.0)
 PAST_CACHES = Pace(1)
 REREAD = Pace(2, 0.2, 1.0)
 VISIBLE_SOON = Pace(6, 0.5, 16.0)
-"""What upstream's client grants a blob that was just certified: 31.5 s, without chance."""
+"""The time that Walrus' own client waits for a blob that was just certified: 31.5 s, no jitter."""
 
 
 class Sort(Enum):
-    """What an attempt that gave no right bytes says of the blob."""
+    """What a failed attempt means for the blob."""
 
     ABSENT = "absent"
     WRONG = "wrong"
@@ -39,13 +39,13 @@ class Sort(Enum):
 
 
 class Trouble(NamedTuple):
-    """One attempt that gave no right bytes.
+    """A failed attempt.
 
     Attributes:
-        sort: What it says of the blob.
+        sort: What it means for the blob.
         text: What happened, for people; without the endpoint.
-        pace: Whether to ask again.
-        blames: The endpoint is asked after the others from now on.
+        pace: Whether and when to retry.
+        blames: Whether the endpoint moves behind the others.
     """
 
     sort: Sort
@@ -55,7 +55,7 @@ class Trouble(NamedTuple):
 
     @property
     def stale(self) -> bool:
-        """Whether a cache may have kept an older answer: another URL is asked then."""
+        """Whether a cache may have returned an outdated answer; then another URL is tried."""
         return self.sort in (Sort.ABSENT, Sort.WRONG)
 
 
@@ -75,12 +75,12 @@ _HTML = (b"<!doctype", b"<html", b"<head")
 
 
 def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
-    """Return what an answer with another status than 200 means.
+    """Return the failure for an answer with another status than 200.
 
     Args:
         status: HTTP status.
         body: Beginning of the body.
-        recent: What is asked for was stored a moment ago.
+        recent: Whether the blob was stored a moment ago.
     """
     reason = _reason(body)
     said = f"answered {status}{f' {reason}' if reason else ''}"
@@ -102,13 +102,13 @@ def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
 
 
 def is_web_page(content_type: str, body: bytes) -> bool:
-    """Tell whether what came with status 200 is a page for people, as portals send one."""
+    """Return whether an answer with status 200 is a web page, such as a portal sends."""
     kind = content_type.partition(";")[0].strip().lower()
     return kind == "text/html" or body[:64].lstrip().lower().startswith(_HTML)
 
 
 def _reason(body: bytes) -> str:
-    """Return the reason that an error in JSON names; empty if it is none."""
+    """Return the reason in a JSON error; empty for other bodies."""
     try:
         reason = json.loads(body)["error"]["details"][0]["reason"]
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -120,7 +120,7 @@ def listed(body: bytes) -> list[tuple[str, str]]:
     """Return identifier and `tuskpoint-kind` of the patches of a quilt.
 
     Raises:
-        ValueError: It is no list of patches.
+        ValueError: The body is not a list of patches.
     """
     try:
         return [

@@ -1,4 +1,4 @@
-"""Auditing a catalog: its runs, and every thread of which their records say something."""
+"""Auditing a catalog: its runs, and every thread in their records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GROUP = 512
 
 
 class UnknownThread(Exception):
-    """A thread that was asked for is not in the catalog; the text names it."""
+    """A requested thread is not in the catalog; the text names it."""
 
 
 async def audit_catalog(
@@ -29,10 +29,10 @@ async def audit_catalog(
     """Audit a catalog.
 
     Args:
-        reader: Reads.
+        reader: Reads the stored bytes.
         root: The catalog.
         threads: Only these threads; empty: all.
-        history: How many of the catalogs before it are read too.
+        history: Number of earlier catalogs to read too.
 
     Raises:
         UnknownThread: One of the threads is not in the catalog.
@@ -67,7 +67,7 @@ async def audit_catalog(
 
 
 def _taken(piece: Piece) -> tuple[Item, Catalog | None]:
-    """Return the item of a catalog, and the catalog if it can be used."""
+    """Return the item of a catalog, and the catalog if it is usable."""
     catalog, problem = None, ""
     if piece.data is not None:
         try:
@@ -101,7 +101,7 @@ def _facts(catalog: Catalog, found: Iterable[ThreadFindings], history: int) -> d
 async def _history(reader: Reader, catalog: Catalog, count: int) -> list[Item]:
     """Read the catalogs before one, each by the hash in its successor.
 
-    Nothing keeps them, so where one is not there any more, the history ends without a failure.
+    Nothing keeps them, so a missing one ends the history without a failure.
     """
     items: list[Item] = []
     while len(items) < count and catalog.previous is not None:
@@ -123,11 +123,11 @@ async def _history(reader: Reader, catalog: Catalog, count: int) -> list[Item]:
 
 
 class _Walk:
-    """Reads the runs of a catalog, and keeps the records in them by thread.
+    """Reads the runs of a catalog and keeps their records by thread.
 
     Attributes:
-        lines: Thread to its records as they are stored: the number of the catalog's run, the
-            blob that it lies in, and the record.
+        lines: Thread to its stored records: the number of the catalog's run, the blob that holds
+            it, and the record.
         items: The pieces of the catalog, in the order of reading.
     """
 
@@ -140,7 +140,7 @@ class _Walk:
         self.items: list[Item] = []
 
     async def follow(self, catalog: Catalog) -> None:
-        """Read all runs that may say something of the threads, some at a time."""
+        """Read all runs that may have records of the threads, several at a time."""
         pending = deque(enumerate(catalog.runs))
         while pending:
             some = [pending.popleft() for _ in range(min(READS_AT_ONCE, len(pending)))]
@@ -171,10 +171,10 @@ class _Walk:
         return children
 
     def _allow(self, ref: Part) -> None:
-        """Refuse a run that was named before, or is more than is kept.
+        """Refuse a run that was named before, or that exceeds the bound on kept records.
 
         Raises:
-            Malformed: It is.
+            Malformed: The run is refused.
         """
         if ref.location.sha256 in self._seen:
             raise Malformed("it is named twice")
@@ -207,9 +207,9 @@ async def _audit_threads(
 
 
 def _snapshots(found: Iterable[ThreadFindings]) -> list[Item]:
-    """Look whether what snapshots say that they captured is there.
+    """Check that the checkpoints that snapshots captured are stored.
 
-    A flush may have stored a part of a snapshot only: then it is not one yet.
+    A snapshot of which a flush stored only a part does not count yet.
     """
     held = {
         (item.thread_id, item.checkpoint_id)

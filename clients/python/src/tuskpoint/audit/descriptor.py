@@ -1,10 +1,10 @@
-"""Auditing the descriptor of a hand-off: its blob, and whether that holds what it says."""
+"""Auditing the descriptor of a hand-off: its blob, and whether the two agree."""
 
 from __future__ import annotations
 
 import json
 
-from .._handoff import Descriptor
+from .._messages.handoff import Descriptor
 from .formats.segments import Segment
 from .formats.stored import Location
 from .reading import Reader
@@ -19,8 +19,8 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
     """Audit a descriptor: the hash, the bundle, and each checkpoint in it.
 
     Args:
-        reader: Reads.
-        descriptor: The descriptor, as `tuskpoint._handoff.read_descriptor` returns it.
+        reader: Reads the stored bytes.
+        descriptor: The descriptor, as `tuskpoint._messages.handoff.read_descriptor` returns it.
     """
     reader.expect(1)
     location = Location(descriptor.blob_id, "", descriptor.blob_sha256)
@@ -50,7 +50,7 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
 
 
 def _contradiction(descriptor: Descriptor, segment: Segment) -> str:
-    """Say in what a descriptor contradicts its bundle, for people; empty if in nothing."""
+    """Return how a descriptor contradicts its bundle, for people; empty if it does not."""
     message = segment.message
     place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
     if (descriptor.thread_id, descriptor.checkpoint_id) != (message.thread_id, place[1]):
@@ -67,7 +67,7 @@ def _contradiction(descriptor: Descriptor, segment: Segment) -> str:
 
 
 def _sentence(thread_id: str, checkpoint_id: str, metadata_json: bytes) -> str:
-    """Return what a descriptor has where a checkpoint has no summary; see docs/handoff.md."""
+    """Return a descriptor's summary for a checkpoint that has none; see docs/handoff.md."""
     metadata = json.loads(metadata_json or b"{}")
     step, source = metadata.get("step"), metadata.get("source")
     if type(step) is not int:

@@ -16,7 +16,7 @@ async def audit_manifest(reader: Reader, root: Root) -> Findings:
     """Audit a manifest and every checkpoint that its records name.
 
     Args:
-        reader: Reads.
+        reader: Reads the stored bytes.
         root: The manifest, or the list of its parts.
     """
     piece = await read_root(reader, root, "manifest")

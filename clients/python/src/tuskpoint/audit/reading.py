@@ -1,4 +1,4 @@
-"""Reading what is audited: every piece is looked at once, and its hash compared."""
+"""Reading stored bytes: every piece is read once and compared with its hash."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _T = TypeVar("_T")
 
 READS_AT_ONCE = 16
 SILENT_AT_MOST = 5
-"""After so many blobs in a row of which the source said nothing, it is not asked."""
+"""After this many blobs in a row without an answer the source is not asked again."""
 
 MEMBER_BYTES = 64 * MIB
-"""Longest stored bytes that are read at once; what this service writes is an eighth of it."""
+"""Bound on stored bytes that are read at once, eight times what this service writes."""
 
 _THREAD_ABOVE_BYTES = 256 * 1024
 _SLACK_BYTES = MIB
-"""What is longer than recorded is read so much further, so that its hash can be reported."""
+"""Bytes read beyond the recorded size, so that the hash of longer data can be reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much is read and unpacked, in bytes, and parsed. What is larger fails.
+    """Bounds on what is read and unpacked, in bytes, and parsed. Larger data fails.
 
     The defaults are those of docs/storage.md.
 
     Attributes:
-        segment: A segment, unpacked; in parts it may be stored with as many.
-        fields: Fields of a segment, those of nested messages included.
-        records: Records that are kept at once.
+        segment: Bytes of an unpacked segment, and of its stored parts together.
+        fields: Fields of a segment, including nested messages.
+        records: Bytes of records that are kept at once.
     """
 
     segment: int = MAX_SEGMENT
@@ -46,13 +46,13 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an audit is.
+    """The progress of an audit.
 
     Attributes:
-        done: Steps that are done: runs, segments of threads.
-        total: Steps that are known of; it grows while the audit finds out.
+        done: Finished steps: runs, segments of threads.
+        total: Known steps; the number grows during the audit.
         bytes_read: Bytes that the source has sent.
-        doing: What is read now, for people.
+        doing: The current step, for people.
     """
 
     done: int
@@ -63,7 +63,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Stored bytes that may be used, or none, and what was found of them."""
+    """Usable stored bytes or none, and the finding about them."""
 
     data: bytes | None
     finding: BlobFinding
@@ -71,12 +71,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Bytes that may lie in parts.
+    """Bytes that may be stored in parts.
 
     Attributes:
-        data: What the parts make; `None` if something is wrong.
-        findings: What was found of every piece.
-        reason: What is wrong that no finding says, for people; else empty.
+        data: The joined bytes; `None` after a failure.
+        findings: The finding about every piece.
+        reason: A failure that no finding has, for people; else empty.
     """
 
     data: bytes | None
@@ -85,17 +85,17 @@ class Whole:
 
 
 class Reader:
-    """Reads pieces from a source, some at a time, and counts the steps of an audit.
+    """Reads pieces from a source, several at a time, and counts the steps of an audit.
 
     Args:
-        source: Where they are read.
-        bounds: How much is read.
+        source: The source.
+        bounds: The bounds.
         on_progress: Called after every step.
 
     Attributes:
-        source: Where they are read.
-        bounds: How much is read.
-        alone: Held by what is large, so that one such thing is in memory.
+        source: The source.
+        bounds: The bounds.
+        alone: Held while large data is in memory, so that there is only one at a time.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class Reader:
         self._total = 0
 
     def expect(self, steps: int) -> None:
-        """Count steps that are to come."""
+        """Add steps to the total."""
         self._total += steps
 
     def step(self, doing: str) -> None:
-        """Count a step that is done."""
+        """Count a finished step."""
         self._done += 1
         if self._on_progress is not None:
             total = max(self._total, self._done)
@@ -126,12 +126,12 @@ class Reader:
             self._on_progress(Progress(self._done, total, read, doing))
 
     async def read(self, role: str, location: Location, max_bytes: int = MEMBER_BYTES) -> Piece:
-        """Read stored bytes and compare them with what leads to them.
+        """Read stored bytes and compare them with the hash that leads to them.
 
         Args:
-            role: What they are.
-            location: Where they lie; without a hash they are `TRUSTED` at best.
-            max_bytes: Longest that they can be.
+            role: Their role; see `Finding`.
+            location: Their location; without a hash they are `TRUSTED` at best.
+            max_bytes: Bound on their size.
         """
         if location.size_bytes is not None:
             max_bytes = min(max_bytes, location.size_bytes + _SLACK_BYTES)
@@ -154,12 +154,12 @@ class Reader:
             return piece
 
     async def read_whole(self, role: str, piece: Piece, max_bytes: int) -> Whole:
-        """Join the parts of something if what was read is a list of them.
+        """Join parts if the piece is a list of parts.
 
         Args:
-            role: What they make.
-            piece: What was read.
-            max_bytes: Longest that it can be.
+            role: Role of the joined bytes.
+            piece: The piece.
+            max_bytes: Bound on the size of the joined bytes.
         """
         finding = replace(piece.finding, role=role)
         if piece.data is None:
@@ -184,7 +184,7 @@ class Reader:
 
 
 async def apart(size: int, work: Callable[[], _T]) -> _T:
-    """Do work on so many bytes; if they are many, in a thread."""
+    """Run work on a number of bytes, in a thread if they are many."""
     return work() if size <= _THREAD_ABOVE_BYTES else await asyncio.to_thread(work)
 
 
@@ -194,7 +194,7 @@ def _without(role: str, location: Location, verdict: Verdict, reason: str) -> Pi
 
 
 def judged(role: str, location: Location, fetched: Fetched) -> Piece:
-    """Return a piece: bytes, compared with what leads to them."""
+    """Return a piece: bytes, compared with the hash that leads to them."""
     size = len(fetched.data)
     verdict, reason = Verdict.PASS, ""
     if not location.sha256:
@@ -212,7 +212,7 @@ def judged(role: str, location: Location, fetched: Fetched) -> Piece:
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Run work at once; if one fails, or it is cancelled, cancel the rest and wait for it."""
+    """Run work concurrently; after a failure or a cancellation, cancel the rest and wait for it."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return await asyncio.gather(*tasks)

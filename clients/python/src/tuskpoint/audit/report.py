@@ -1,4 +1,4 @@
-"""Reports: findings with who looked, when and where, for programs and for people."""
+"""Reports: findings with tool, time and source, for programs and for people."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _ADVICE = {
 
 
 class BadReport(Exception):
-    """A file that is no report of an audit; the text says why."""
+    """A file that is not a report of an audit; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What an audit found, and the circumstances.
+    """The findings of an audit, and its circumstances.
 
     Attributes:
-        findings: What was found, in JSON; depends on the stored bytes alone.
+        findings: The findings in JSON. They depend on the stored bytes alone.
         version: Version of the tool.
-        started: When the audit began.
-        finished: When it ended.
-        source: Kind and places of the source, and what was asked of it.
+        started: Start of the audit.
+        finished: End of the audit.
+        source: Kind and places of the source, and its traffic.
     """
 
     findings: Mapping[str, Any]
@@ -72,11 +72,11 @@ class Report:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the canonical JSON of the findings: what two auditors compare."""
+        """SHA-256 of the canonical JSON of the findings, which two auditors compare."""
         return findings_digest(self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as docs/audit.md describes it."""
+        """Return the report in the form of docs/audit.md."""
         return {
             "format_version": FORMAT_VERSION,
             "kind": KIND,
@@ -97,7 +97,7 @@ class Report:
         """Return the report for people.
 
         Args:
-            brief: Of the items only those that are not as they should be.
+            brief: Whether to leave out intact items.
         """
         return "\n".join(_lines(self, is_brief=brief)) + "\n"
 
@@ -209,7 +209,7 @@ def _where(blob: Mapping[str, Any]) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return a text from a blob as one line that no terminal obeys."""
+    """Return a text from a blob as one line without control characters."""
     if text.isprintable():
         return text
     return "".join(
@@ -222,12 +222,12 @@ def _shown(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two reports have in common.
+    """The comparison of two reports.
 
     Attributes:
-        same: Their findings are the same, and both have the digest that they say.
-        digests: Digests of the findings of both, computed anew.
-        differences: What differs, one line each; not all if there are many.
+        same: Whether their findings are equal and both match their digests.
+        digests: Recomputed digests of the findings of both.
+        differences: The differences, one line each; if there are many, only the first.
     """
 
     same: bool
@@ -236,14 +236,14 @@ class Comparison:
 
 
 def read_report(text: str, name: str) -> dict[str, Any]:
-    """Return a report as it was written.
+    """Return a report from its file.
 
     Args:
-        text: What the file holds.
+        text: Content of the file.
         name: Name of the file, for the error.
 
     Raises:
-        BadReport: It is no report, or one of a version that is not known.
+        BadReport: The text is not a report, or of an unknown version.
     """
     try:
         report = json.loads(text)
@@ -265,7 +265,7 @@ def read_report(text: str, name: str) -> dict[str, Any]:
 
 
 def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
-    """Compare what two auditors found.
+    """Compare the findings of two auditors.
 
     Args:
         first: A report, as `read_report` returns it.

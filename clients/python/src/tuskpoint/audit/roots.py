@@ -1,4 +1,4 @@
-"""Where an audit begins: what people name, where that lies, and what it is trusted by."""
+"""The root of an audit: parsing its name, its location, and why it is trusted."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _NAMED_AT_MOST = 10
 
 
 class UnclearName(Exception):
-    """What was named is no blob ID, or more than one thing; the text is one line."""
+    """The name is not a blob ID, or ambiguous; the text is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where an audit begins.
+    """The root of an audit.
 
     Attributes:
-        location: Where it lies.
-        trust: What it is trusted by, for people.
-        pinned: Whether that is a hash from whoever asked, and not from the source.
+        location: Its location.
+        trust: Why it is trusted, for people.
+        pinned: Whether the caller gave its hash.
     """
 
     location: Location
@@ -40,7 +40,7 @@ class Root:
 
 
 def named(text: str, identifier: str = "", sha256: str = "") -> Location:
-    """Return what a name and the options beside it name.
+    """Return the location that a name and options give.
 
     Args:
         text: "BLOB_ID", "BLOB_ID/IDENTIFIER", "BLOB_ID:SHA256HEX", or the ID of a patch.
@@ -48,7 +48,7 @@ def named(text: str, identifier: str = "", sha256: str = "") -> Location:
         sha256: SHA-256 in hex, if it is not in the name.
 
     Raises:
-        UnclearName: It is none of these.
+        UnclearName: The text has none of these forms.
     """
     rest, _, spelled = text.strip().partition(":")
     blob_id, _, patch = rest.partition("/")
@@ -67,15 +67,15 @@ def named(text: str, identifier: str = "", sha256: str = "") -> Location:
 
 
 async def find(source: Source, location: Location, kind: str) -> Root:
-    """Return where the one thing of a kind lies that a location means.
+    """Return the location of the one catalog or manifest that a name means.
 
     Args:
-        source: Lists what a quilt holds.
-        location: What was named.
+        source: Lists the content of a quilt.
+        location: The named location.
         kind: "catalog" or "manifest", as patches are tagged.
 
     Raises:
-        UnclearName: It may be more than one.
+        UnclearName: There is more than one.
     """
     if location.identifier:
         if location.sha256 or not is_sha256(location.identifier):
@@ -89,7 +89,7 @@ async def find(source: Source, location: Location, kind: str) -> Root:
         return Root(location, GIVEN, pinned=True)
     trust = NAMED_BY_HASH if source.ids_are_hashes else ON_THE_WORD
     if members is not None:
-        # Patches are named by their SHA-256, so other bytes are noticed; the name is the source's.
+        # Patches are named by their SHA-256, so other bytes are detected; the source gave the name.
         name = _only(location.blob_id, members, kind)
         location = replace(location, identifier=name, sha256=name)
     elif source.ids_are_hashes:
@@ -103,7 +103,7 @@ async def _members(source: Source, blob_id: str) -> list[Member] | None:
     try:
         return await source.members(blob_id)
     except (Missing, Unreadable):
-        return None  # reading the blob itself says what is the matter
+        return None  # reading the blob itself reports the problem
 
 
 def _only(blob_id: str, members: Sequence[Member], kind: str) -> str:
@@ -128,7 +128,7 @@ def _only(blob_id: str, members: Sequence[Member], kind: str) -> str:
 
 
 async def read_root(reader: Reader, root: Root, role: str) -> Piece:
-    """Read where an audit begins; what no given hash pins is `TRUSTED` at best."""
+    """Read the root of an audit; without a given hash it is `TRUSTED` at best."""
     piece = await reader.read(role, root.location)
     if root.pinned or piece.finding.verdict is not Verdict.PASS:
         return piece
@@ -137,7 +137,7 @@ async def read_root(reader: Reader, root: Root, role: str) -> Piece:
 
 
 def subject_of(root: Root, kind: str) -> dict[str, Any]:
-    """Return what names a root, as findings have it: only what was given counts."""
+    """Return the root in the form of findings: only what the caller gave."""
     return {
         "kind": kind,
         "blob_id": root.location.blob_id,

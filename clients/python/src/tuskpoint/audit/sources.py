@@ -1,4 +1,4 @@
-"""Where an audit reads: what every source offers, and the blob directory."""
+"""The sources of an audit: their interface, and the blob directory."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _PATCH_ID_BYTES = 37
 
 
 class BadSource(Exception):
-    """A source that cannot be one: its text says what to change."""
+    """A source is misconfigured: the text says what to change."""
 
 
 class Missing(Exception):
-    """The source says that it does not have the blob."""
+    """The source does not have the blob."""
 
 
 class Unreadable(Exception):
-    """The source gave no answer: nothing is known of the blob. The text says why, in one line."""
+    """The source gave no answer: the blob may exist. The text says why, in one line."""
 
 
 class TooLong(Exception):
-    """The source has more bytes there than the blob can have."""
+    """The source has more bytes than the blob can have."""
 
     def __init__(self, bound: int) -> None:
         super().__init__(f"it is longer than {bound} bytes")
@@ -43,7 +43,7 @@ class TooLong(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Bytes that a source gave, and their SHA-256 in lowercase hex."""
+    """Bytes from a source, and their SHA-256 in lowercase hex."""
 
     data: bytes
     sha256: str
@@ -59,14 +59,14 @@ class Member:
 
 @dataclass(slots=True)
 class Traffic:
-    """What was asked of a source so far."""
+    """The traffic of a source so far."""
 
     requests: int = 0
     bytes_read: int = 0
 
 
 class Source(Protocol):
-    """Something that has blobs."""
+    """A place that has blobs."""
 
     @property
     def kind(self) -> str:
@@ -78,22 +78,22 @@ class Source(Protocol):
 
     @property
     def ids_are_hashes(self) -> bool:
-        """Whether a blob ID is the SHA-256 of the blob, so that it proves all of its content."""
+        """Whether a blob ID is the SHA-256 of the blob and so proves its content."""
 
     @property
     def traffic(self) -> Traffic:
-        """What was asked of it so far."""
+        """Its traffic so far."""
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What was odd and did not change a verdict, one line each."""
+        """Anomalies that did not change a verdict, one line each."""
 
     async def fetch(self, location: Location, max_bytes: int) -> Fetched:
-        """Return the bytes at a location; those with another hash only if no others come.
+        """Return the bytes at a location; bytes with another hash only if there are no better ones.
 
         Raises:
-            Missing: It is not there.
-            TooLong: It is longer than `max_bytes`.
+            Missing: The source does not have them.
+            TooLong: They exceed `max_bytes`.
             Unreadable: The source gives no answer.
         """
 
@@ -101,16 +101,16 @@ class Source(Protocol):
         """Return the patches of a quilt or the members of a pack; `None` if the blob is neither.
 
         Raises:
-            Missing: It is not there.
+            Missing: The source does not have the blob.
             Unreadable: The source gives no answer.
         """
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 class DirectorySource:
-    """A blob directory, as the server's `--blob-dir` makes it.
+    """A blob directory of the server's `--blob-dir`.
 
     Args:
         root: The directory.
@@ -142,11 +142,11 @@ class DirectorySource:
         return fetched
 
     async def members(self, blob_id: str) -> list[Member] | None:
-        """Return the members of a pack file, if it has the SHA-256 that its ID spells."""
+        """Return the members of a pack file, if its SHA-256 is that of its ID."""
         return await asyncio.to_thread(self._members, blob_id)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file stays open."""
 
     def _read(self, location: Location, max_bytes: int) -> Fetched:
         with self._open(location.blob_id) as file:
@@ -160,7 +160,7 @@ class DirectorySource:
                 index = read_pack_index(file)
             except Malformed:
                 return None
-            # Its ID proves what the index names, so that whoever has the ID needs no hash.
+            # The ID proves the index, so a caller with the ID needs no hash.
             if _sha256_of(file) != hash_of_id(blob_id):
                 return None
         return [Member(row.sha256.hex(), row.kind) for row in index]
@@ -182,19 +182,19 @@ class DirectorySource:
 
 
 def hash_of_id(blob_id: str) -> str | None:
-    """Return the 32 bytes that a blob ID spells (base64url without padding), as hex.
+    """Return the 32 bytes of a blob ID (base64url without padding), as hex.
 
     In a blob directory they are the SHA-256 of the file; on Walrus they are not.
 
     Returns:
-        `None` if it is no blob ID.
+        `None` if the text is not a blob ID.
     """
     raw = decoded_id(blob_id)
     return raw.hex() if raw is not None and len(raw) == _ID_BYTES else None
 
 
 def decoded_id(text: str) -> bytes | None:
-    """Return the bytes that an ID spells in base64url without padding; `None` if it is none."""
+    """Return the bytes of base64url without padding; `None` if the text is something else."""
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (ValueError, binascii.Error):
@@ -203,9 +203,9 @@ def decoded_id(text: str) -> bytes | None:
 
 
 def is_patch_id(text: str) -> bool:
-    """Tell whether a text is the ID of a quilt's patch on Walrus.
+    """Return whether a text is the ID of a quilt's patch on Walrus.
 
-    37 bytes in base64url: the quilt's ID, version 1, and the columns that it begins and ends in
+    37 bytes in base64url: the quilt's ID, version 1, and the first and the last column
     (`crates/walrus-core/src/metadata.rs`).
     """
     raw = decoded_id(text)
@@ -215,7 +215,7 @@ def is_patch_id(text: str) -> bool:
 
 
 def _read_member(file: BufferedReader, identifier: str, max_bytes: int) -> Fetched:
-    """Return a member of a pack; of what is no whole pack nothing, with the hash of the file."""
+    """Return a member of a pack; for an incomplete pack no bytes, with the hash of the file."""
     try:
         index = read_pack_index(file)
     except Malformed:

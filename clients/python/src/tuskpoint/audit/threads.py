@@ -1,4 +1,4 @@
-"""Auditing one thread: every segment that its checkpoints need, and what they say in it."""
+"""Auditing one thread: every segment that its checkpoints need, and their content."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SNAPSHOTS = "$snapshot/"
 SNAPSHOT_MEMBERS = "$snapshot/~"
 
 _BATCH_BYTES = 16 * MIB
-"""Stored bytes that a thread reads at once; one segment always fits."""
+"""Bound on stored bytes that a thread reads at once; one segment always fits."""
 
 _KEPT_BYTES = 64 * MIB
-"""Unpacked bytes of the segments that are kept for others that name them."""
+"""Bound on unpacked bytes of segments that are kept for others that name them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A segment, `None` if it cannot be used, and what was found of its pieces."""
+    """A segment, `None` if it is unusable, and the findings about its pieces."""
 
     segment: Segment | None
     findings: tuple[BlobFinding, ...]
@@ -43,10 +43,10 @@ class _Opened:
 
 
 class Shelf:
-    """Opens segments, each with its hash checked, and keeps some for others that name them.
+    """Opens segments, checks their hashes, and keeps some for others that name them.
 
     Args:
-        reader: Reads.
+        reader: Reads the stored bytes.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -55,7 +55,7 @@ class Shelf:
         self._bytes = 0
 
     async def fetch(self, locations: Iterable[Location]) -> dict[Location, Piece]:
-        """Read what is not kept, side by side."""
+        """Read segments that are not kept, concurrently."""
         wanted = [one for one in dict.fromkeys(locations) if one not in self._kept]
         pieces = await all_of(self.reader.read("segment", one) for one in wanted)
         return dict(zip(wanted, pieces, strict=True))
@@ -63,7 +63,7 @@ class Shelf:
     async def open(
         self, location: Location, fetched: dict[Location, Piece], role: str = "segment"
     ) -> _Opened:
-        """Return a segment; what was fetched is let go of."""
+        """Return a segment and drop its prefetched copy."""
         if location in self._kept:
             self._kept.move_to_end(location)
             return self._kept[location][0]
@@ -92,12 +92,12 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class ThreadFindings:
-    """What was found of a thread.
+    """The findings about a thread.
 
     Attributes:
         total: Its total.
         items: Its checkpoints, and the bundles of hand-offs.
-        captured: Of a thread that describes a snapshot: the IDs of the captured checkpoints.
+        captured: For a thread that describes a snapshot: the IDs of the captured checkpoints.
     """
 
     total: ThreadTotal
@@ -115,7 +115,7 @@ class _Job:
 
 
 async def audit_thread(shelf: Shelf, folded: Folded) -> ThreadFindings:
-    """Audit what the records of a thread lead to."""
+    """Audit the segments that the records of a thread lead to."""
     return await _ThreadAudit(shelf, folded).run()
 
 
@@ -135,7 +135,7 @@ class _ThreadAudit:
             wanted = (at for job in batch for at in (job.location, *job.needs) if at is not None)
             fetched = await self._shelf.fetch(wanted)
             for job in batch:
-                async with reader.alone:  # what is unpacked is large, and one at a time
+                async with reader.alone:  # unpacked segments are large: one at a time
                     await self._judge(job, fetched)
                 reader.step("segments")
         items = [self._checkpoint(place) for place in self._places()]
@@ -153,7 +153,7 @@ class _ThreadAudit:
         return ThreadFindings(total, tuple(items), self._captured)
 
     def _jobs(self) -> dict[str, _Job]:
-        """Return the segments that are to be read, with the records that lead to each."""
+        """Return the segments to read, with the records that lead to each."""
         folded = self._folded
         jobs: dict[str, _Job] = {}
         writes = (one for some in folded.writes.values() for one in some)
@@ -169,7 +169,7 @@ class _ThreadAudit:
     def _note(
         self, record: Record, blobs: Iterable[BlobFinding] = (), reason: str = "", note: str = ""
     ) -> None:
-        """Note what is found of a checkpoint; what is known to be lost is no news."""
+        """Add a finding about a checkpoint, unless its loss is recorded."""
         notes = (note,) if note else ()
         item = Item.of(ItemKind.CHECKPOINT, blobs, reason, notes=notes)
         missing = {one.expected_sha256 for one in item.blobs if one.verdict is Verdict.MISSING}
@@ -182,12 +182,12 @@ class _ThreadAudit:
         self._found[record.place].append(item)
 
     def _where(self, sha256: str) -> Location | None:
-        """Return where the thread's records say that a segment, or the list of its parts, lies."""
+        """Return the recorded location of a segment, or of the list of its parts."""
         member = self._folded.members.get(sha256)
         return None if member is None or member.says["holds"] == "part" else member.location
 
     async def _judge(self, job: _Job, fetched: dict[Location, Piece]) -> None:
-        """Judge what the records of a job say by the segment that they name."""
+        """Compare the records of a job with the segment that they name."""
         if job.location is None:
             named = job.records[0].says["segment"]
             opened = _Opened(None, (), f"no record says where segment {named} lies")
@@ -211,7 +211,7 @@ class _ThreadAudit:
             self._judge_record(record, opened, segment, members, values)
 
     def _place_of(self, hint: Location) -> Location:
-        """Return where a segment lies that another one names: records are newer than its hint."""
+        """Return the location of a segment that another names; records are newer than its hint."""
         return self._where(hint.sha256) or hint
 
     def _judge_record(
@@ -247,7 +247,7 @@ class _ThreadAudit:
             self._capture(segment, place, record)
 
     def _capture(self, segment: Segment, place: Place, record: Record) -> None:
-        """Note which checkpoints a snapshot says that it captured."""
+        """Note the checkpoints that a snapshot captured."""
         state = checkpoint_pb2.CheckpointState.FromString(segment.rows[place].state)
         digests = [one.digest for one in state.channels if one.name == "members"]
         try:
@@ -265,7 +265,7 @@ class _ThreadAudit:
         return sorted({*folded.checkpoints, *folded.writes, *gaps})
 
     def _checkpoint(self, place: Place) -> Item:
-        """Return the item of a checkpoint: the gravest of what was found of its segments."""
+        """Return the item of a checkpoint, with the worst finding about its segments."""
         found = self._found[place]
         notes = list(dict.fromkeys(note for one in found for note in one.notes))
         gap, stored = self._folded.gaps.get(place), self._folded.checkpoints.get(place)
@@ -285,7 +285,7 @@ class _ThreadAudit:
         )
 
     async def _bundle(self, pin: Record) -> Item:
-        """Look whether the bundle of a hand-off is there and holds what was handed off."""
+        """Check that the bundle of a hand-off exists and holds the checkpoint."""
         more = {"thread_id": self._folded.thread_id, "checkpoint_id": pin.place[1]}
         location = self._where(pin.says["segment"])
         self._shelf.reader.step("bundles")
@@ -301,7 +301,7 @@ class _ThreadAudit:
 
 
 async def bundle_problem(segment: Segment, handed_off: Place) -> str:
-    """Say what is wrong with a segment as the bundle of a hand-off; empty if nothing."""
+    """Return the problem of a segment as the bundle of a hand-off; empty if there is none."""
     message = segment.message
     place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
     if not message.HasField("handoff"):
@@ -325,7 +325,7 @@ async def bundle_problem(segment: Segment, handed_off: Place) -> str:
 
 
 def _row_problem(segment: Segment, record: Record) -> str:
-    """Say in what a segment contradicts the record of a checkpoint; empty if in nothing."""
+    """Return how a segment contradicts the record of a checkpoint; empty if it does not."""
     row = segment.rows.get(record.held_place)
     if row is None:
         return "its segment does not hold it"

@@ -1,7 +1,7 @@
-"""What an audit found: verdicts, in an order and a form that two auditors can compare.
+"""Verdicts of an audit, in an order and a form that two auditors can compare.
 
-Findings depend on what was asked and on the stored bytes, and on nothing else: not on who
-asked, when, or which aggregator answered. So do their bytes in JSON, and so does their hash.
+Findings depend only on the request and the stored bytes: not on the auditor, the time, or the
+aggregator that answered. The same holds for their bytes in JSON and for their hash.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ FINDINGS_VERSION = 2
 
 
 class Verdict(StrEnum):
-    """What is said of a stored thing; a later one is graver."""
+    """The verdict on a stored object; a later one is worse."""
 
     PASS = "PASS"  # noqa: S105 - no password
-    """It has the hash that leads to it, and makes sense."""
+    """It has the expected hash and is well-formed."""
     TRUSTED = "TRUSTED"
-    """It makes sense, and no hash leads to it: it is trusted on the word of the source."""
+    """It is well-formed, and no hash leads to it: only the source vouches for it."""
     GAP = "GAP"
-    """Its server recorded that it is not stored, or was lost, and why."""
+    """The server recorded that it is not stored or was lost, and why."""
     UNREADABLE = "UNREADABLE"
-    """The source gave no answer: nothing is known."""
+    """The source gave no answer."""
     MISSING = "MISSING"
-    """The source says that it does not have it."""
+    """The source does not have it."""
     FAIL = "FAIL"
-    """It has another hash, or contradicts what leads to it."""
+    """It has another hash, or contradicts the record that leads to it."""
 
 
 _GRAVITY = {verdict: place for place, verdict in enumerate(Verdict)}
@@ -39,34 +39,34 @@ FINE = (Verdict.PASS, Verdict.TRUSTED)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the gravest of verdicts; `PASS` of none."""
+    """Return the worst verdict; `PASS` if there is none."""
     return max(verdicts, key=_GRAVITY.__getitem__, default=Verdict.PASS)
 
 
 class Result(StrEnum):
-    """What an audit says as a whole."""
+    """The result of a whole audit."""
 
     PASS = "PASS"  # noqa: S105 - no password
-    """Everything has the hash that leads to it, from a hash that was given."""
+    """Everything has the expected hash, starting from a given one."""
     UNPINNED = "UNPINNED"
-    """Everything fits together, and no hash was given for where it begins."""
+    """Everything is consistent, and no hash was given for the root."""
     INCOMPLETE = "INCOMPLETE"
-    """Nothing is wrong with what was read, and not all could be read."""
+    """All that was read is intact, and something could not be read."""
     FAIL = "FAIL"
     """Something is wrong or missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlobFinding:
-    """What was found of a piece of stored bytes.
+    """The finding about a piece of stored bytes.
 
     Attributes:
-        role: What it is: "catalog", "manifest", "run", "segment", "bundle", "parts" (a list
+        role: Its role: "catalog", "manifest", "run", "segment", "bundle", "parts" (a list
             of them) or "part".
         blob_id: Blob or quilt.
         identifier: Patch of the quilt, or empty.
-        expected_sha256: What leads to it says so; empty if nothing does.
-        actual_sha256: Hash of the bytes that were there; empty if none were read.
+        expected_sha256: The hash that leads to it; empty if there is none.
+        actual_sha256: Hash of the bytes that were read; empty if there were none.
         size_bytes: Number of those bytes.
         verdict: The verdict.
         reason: Why it is not `PASS`, for people; else empty.
@@ -83,7 +83,7 @@ class BlobFinding:
 
 
 class ItemKind(StrEnum):
-    """What an item is about; items come in this order."""
+    """The kind of an item; items come in this order."""
 
     CATALOG = "catalog"
     BUNDLE = "bundle"
@@ -96,16 +96,16 @@ _PLACES = {kind: place for place, kind in enumerate(ItemKind)}
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing that was checked.
+    """A checked object.
 
     Attributes:
-        kind: What it is; "catalog" is a run, too.
+        kind: Its kind; "catalog" includes runs.
         thread_id: Its thread; empty for pieces of a catalog.
         checkpoint_ns: Its namespace.
-        checkpoint_id: Its checkpoint; empty for what is none.
+        checkpoint_id: Its checkpoint; empty if it is not one.
         verdict: The verdict.
         reason: Why the verdict is not `PASS`, for people; else empty.
-        notes: What else is to know, for people.
+        notes: Further remarks, for people.
         blobs: All stored pieces of it, in the order of reading.
     """
 
@@ -122,7 +122,7 @@ class Item:
     def of(
         cls, kind: ItemKind, blobs: Iterable[BlobFinding], reason: str = "", **more: Any
     ) -> Item:
-        """Return what is found of some pieces; a `reason` of its own makes it fail."""
+        """Return the item for some pieces; a `reason` makes it fail."""
         pieces = tuple(blobs)
         verdict = worst((Verdict.FAIL,) if reason else (one.verdict for one in pieces))
         said = reason or next((one.reason for one in pieces if one.verdict is verdict), "")
@@ -130,22 +130,22 @@ class Item:
 
     @property
     def place(self) -> tuple[int, str, str, str]:
-        """What items are ordered by."""
+        """The sort key of items."""
         return (_PLACES[self.kind], self.thread_id, self.checkpoint_ns, self.checkpoint_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTotal:
-    """What was found of a thread as a whole.
+    """The totals of a thread.
 
     Attributes:
         thread_id: The thread.
         incarnation: Its incarnation.
-        ended: It was deleted.
-        snapshot: It keeps a snapshot, or a member of one.
+        ended: Whether it was deleted.
+        snapshot: Whether it keeps a snapshot, or a member of one.
         facts: `agent_id`, `deleted_through`, `retention_s` and `unsearchable`.
-        records: Records of it that count.
-        segments: Segments that its checkpoints name.
+        records: Number of its records that count.
+        segments: Number of segments that its checkpoints name.
         checkpoints: Number of verdicts on its checkpoints.
     """
 
@@ -159,28 +159,28 @@ class ThreadTotal:
     checkpoints: dict[str, int]
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the report has it."""
+        """Return it in the form of the report."""
         found = asdict(self)
         return {**found.pop("facts"), **found}
 
 
 def counted(items: Iterable[Item]) -> dict[str, int]:
-    """Return how often each verdict was given that a checkpoint can have."""
+    """Return the number of checkpoints for each verdict."""
     counts = Counter(item.verdict for item in items if item.kind is ItemKind.CHECKPOINT)
     return {kind.lower(): counts[kind] for kind in Verdict if kind is not Verdict.TRUSTED}
 
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """All that an audit found.
+    """The findings of an audit.
 
     Attributes:
-        subject: What was asked: its `kind`, and what names it.
-        root: Where everything begins.
-        trust: What the root is trusted by, for people.
-        items: What was checked, in order.
+        subject: The request: its `kind` and name.
+        root: The root.
+        trust: Why the root is trusted, for people.
+        items: The checked objects, in order.
         threads: Totals by thread, in order.
-        facts: What else the root says, such as the number of a catalog.
+        facts: Further content of the root, such as the number of a catalog.
     """
 
     subject: dict[str, Any]
@@ -206,7 +206,7 @@ class Findings:
         return [item for item in self.items if item.verdict not in FINE]
 
     def as_json(self) -> dict[str, Any]:
-        """Return them as the report has them."""
+        """Return them in the form of the report."""
         blobs = {blob for item in self.items for blob in item.blobs}
         return {
             "format_version": FINDINGS_VERSION,
@@ -227,12 +227,12 @@ class Findings:
 
 
 def ordered(items: Iterable[Item]) -> tuple[Item, ...]:
-    """Return items in the order of a report; pieces of a catalog stay as they came."""
+    """Return items in the order of a report; pieces of a catalog keep their order."""
     return tuple(sorted(items, key=lambda item: item.place))
 
 
 def findings_digest(findings: object) -> str:
-    """Return the SHA-256 over JSON in UTF-8 with sorted keys and no white space."""
+    """Return the SHA-256 of JSON in UTF-8 with sorted keys and no white space."""
     text = json.dumps(
         findings, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
     )

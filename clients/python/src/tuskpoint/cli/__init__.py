@@ -1,10 +1,8 @@
 """The program `tuskpoint`: the service for a person at a terminal, and for shell scripts.
 
-One module per group of commands; each command asks the Python client and leaves how things look
-to `output`, how they are spelled as JSON to `shapes`, and how the program ends to `exits`. A
-command never writes to a stream by itself, never decides an exit code by the text of an error,
-and imports gRPC only when it calls: completion and help must come at once. LangGraph is never
-imported.
+`commands` has one module for each group of commands, `printing` decides how results look, and
+`exits` decides the exit code. gRPC is imported only by a command that calls, so that completion
+and help respond at once. The program must never import LangGraph.
 """
 
 from __future__ import annotations

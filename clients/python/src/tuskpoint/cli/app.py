@@ -7,7 +7,6 @@ from importlib import import_module
 
 from typer.main import get_command
 
-from . import audit_command
 from .program import PROGRAM
 
 GROUPS = (
@@ -21,12 +20,12 @@ GROUPS = (
     "handoffs",
     "server",
     "verifying",
+    "audit",
 )
-"""The modules with commands, in the order of help. Each adds its own when it is imported."""
+"""The modules of `commands`, in the order of help. Each adds its commands when it is imported."""
 
 for _group in GROUPS:
-    import_module(f".{_group}", __package__)
-audit_command.register(PROGRAM)
+    import_module(f".commands.{_group}", __package__)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

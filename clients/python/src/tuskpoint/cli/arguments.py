@@ -9,7 +9,7 @@ import typer
 from .completion import complete_checkpoint, complete_snapshot, complete_thread
 
 if TYPE_CHECKING:
-    from .._records import DurabilityName
+    from .._messages.records import DurabilityName
 
 TABLE_LIMIT = 50
 
@@ -24,7 +24,7 @@ Checkpoint = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="The checkpoint's ID, or how it begins.",
+        help="The checkpoint's ID, or its first characters.",
         autocompletion=complete_checkpoint,
     ),
 ]
@@ -32,7 +32,7 @@ CheckpointOrLatest = Annotated[
     str | None,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="The checkpoint's ID, or how it begins. Default: the latest.",
+        help="The checkpoint's ID, or its first characters. Default: the latest.",
         autocompletion=complete_checkpoint,
     ),
 ]
@@ -40,7 +40,7 @@ Snapshot = Annotated[
     str,
     typer.Argument(
         metavar="SNAPSHOT",
-        help="The snapshot's ID, or how it begins; `latest` is the newest.",
+        help="The snapshot's ID, or its first characters; `latest` is the newest.",
         autocompletion=complete_snapshot,
     ),
 ]
@@ -58,7 +58,7 @@ Limit = Annotated[
         "-n",
         min=1,
         metavar="N",
-        help=f"At most this many. Default: {TABLE_LIMIT} for people, all with --json.",
+        help=f"Print at most this many. Default: {TABLE_LIMIT}; all with --json.",
     ),
 ]
 Metadata = Annotated[
@@ -66,7 +66,7 @@ Metadata = Annotated[
     typer.Option(metavar="JSON", help="Only those whose metadata has all of this object."),
 ]
 Certified = Annotated[
-    bool, typer.Option("--certified", help="Wait until it is on the blob store, read back.")
+    bool, typer.Option("--certified", help="Wait until it is on the blob store and was read back.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NewThread = Annotated[

@@ -1,9 +1,9 @@
 """What the shell offers where a command wants a thread, a checkpoint or a snapshot.
 
-It asks the server that the command line names so far. A completion has no place to tell of an
-error, so that one which cannot be made offers nothing.
+It asks the server that the command line names up to there. A completion cannot show an
+error, so one that fails offers nothing.
 
-Agents choose the names, and shells take what is offered as if it had been typed: `x;reboot` would
+Agents choose the names, and shells treat what is offered as typed text: `x;reboot` would
 be two commands at the next Enter, and zsh evaluates the remarks beside the names too. So a name
 that a shell would not read as one plain word is not offered, and remarks are reduced to words.
 """
@@ -32,7 +32,7 @@ _NO_REMARK = re.compile(r"[^\w.,-]+")
 
 
 def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Offer threads that begin so."""
+    """Offer threads whose names have this beginning."""
 
     def found(client: Client) -> Iterator[Offer]:
         for one in islice(client.threads(), _LOOKED_AT):
@@ -43,7 +43,7 @@ def complete_thread(context: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def complete_checkpoint(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Offer checkpoints of the thread that begin so, latest first."""
+    """Offer checkpoints of the thread whose IDs have this beginning, latest first."""
     thread_id = context.params.get("thread_id")
     if not isinstance(thread_id, str):
         return []
@@ -58,7 +58,7 @@ def complete_checkpoint(context: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def complete_snapshot(context: typer.Context, incomplete: str) -> list[Offer]:
-    """Offer snapshots that begin so, newest first."""
+    """Offer snapshots whose IDs have this beginning, newest first."""
 
     def found(client: Client) -> Iterator[Offer]:
         for one in islice(client.list_snapshots(), _LOOKED_AT):

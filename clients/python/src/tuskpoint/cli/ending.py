@@ -1,4 +1,4 @@
-"""How a run ends: errors told in one line, pipes that were closed, Ctrl-C."""
+"""How a run ends: errors on one line, closed pipes, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import typer
 
 from ..errors import TuskPointError
 from .exits import HINTS, CommandError, Exit, exit_of
-from .output import Output
+from .printing.output import Output
+from .printing.words import plain
 from .session import Settings
-from .words import plain
 
 TRACEBACK_VARIABLE = "TUSKPOINT_TRACEBACK"
 _JSON = "--json"
@@ -46,7 +46,7 @@ def end(run: Callable[[Sequence[str]], Any], arguments: Sequence[str] | None) ->
 
 
 def _decoded(argument: str) -> str:
-    """Return an argument as the Unicode it is, also where the locale knows only ASCII.
+    """Return an argument as Unicode, also where the locale is ASCII.
 
     Raises:
         CommandError: It is not UTF-8.
@@ -58,12 +58,12 @@ def _decoded(argument: str) -> str:
 
 
 def _nothing(**_: str) -> None:
-    """Take the place of a method that a stream in a test need not have."""
+    """Replace a method that a stream in a test may lack."""
 
 
 @contextmanager
 def ending(settings: Settings) -> Iterator[None]:
-    """Turn what ends a command into an exit code, and tell it on stderr.
+    """Turn what ends a command into an exit code and a line on stderr.
 
     Raises:
         typer.Exit: With the code, if the block raised.
@@ -77,7 +77,7 @@ def ending(settings: Settings) -> Iterator[None]:
         raise typer.Exit(Exit.INTERRUPTED) from None
     except typer.Exit:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told and has a code
+    except Exception as error:  # noqa: BLE001 - every error gets a line and a code
         if _is_full(error):
             _forget_stdout()
         code = _tell(error, Output(is_json=settings.is_json, is_colored=not settings.no_color))
@@ -92,7 +92,7 @@ def _forget_stdout() -> None:
 
 
 def _is_full(error: Exception) -> bool:
-    """Tell whether stdout took no more; it has no name, as other files have."""
+    """Return whether writing to stdout failed. Such an error names no file."""
     return isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
 
 
@@ -113,7 +113,7 @@ def _tell(error: Exception, output: Output) -> Exit:
 
 
 def _shape(error: Exception) -> dict[str, Any]:
-    """Return an error as `--json` tells it."""
+    """Return an error as `--json` prints it."""
     told: dict[str, Any] = {
         "message": str(error),
         "hint": "",
@@ -152,7 +152,7 @@ def _shape(error: Exception) -> dict[str, Any]:
     else:
         code = Exit.DEFECT
         told.update(
-            message=f"a defect of this program: {type(error).__name__}: {error}",
+            message=f"a bug in this program: {type(error).__name__}: {error}",
             hint=f"run it with {TRACEBACK_VARIABLE}=1, and report what it prints",
         )
     return {"kind": code.name.lower(), "exit_code": int(code), **told}
@@ -162,5 +162,5 @@ def _help_hint(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
     see = f"see `{context.command_path if context else 'tuskpoint'} --help`"
     if type(error).__name__ == "NoSuchOption":  # typer has no public name for it
-        return f"{see}; a name that begins with a dash goes behind --"
+        return f"{see}; put -- before a name that begins with a dash"
     return see

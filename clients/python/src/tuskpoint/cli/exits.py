@@ -25,14 +25,13 @@ class Exit(IntEnum):
 
 MEANINGS: Mapping[Exit, str] = {
     Exit.OK: "it was done",
-    Exit.DEFECT: "a defect of the program or of the server: report it",
-    Exit.USAGE: "the command cannot be carried out as it was written, or a file cannot be used",
+    Exit.DEFECT: "a bug in the program or in the server: report it",
+    Exit.USAGE: "the command line is wrong, or a file cannot be used",
     Exit.NOT_FOUND: "the thread, checkpoint, snapshot or blob does not exist",
-    Exit.REFUSED: "refused as things stand: the name is taken, the thread has moved on, nothing "
-    "waits for an answer, a question was answered with no",
-    Exit.UNREACHABLE: "no answer from the server, or from the blob store behind it, or not in "
-    "time: try again later",
-    Exit.INTEGRITY: "stored bytes are gone or not what was recorded, or a verification failed",
+    Exit.REFUSED: "refused in the present state: the name is taken, the thread has changed, "
+    "nothing waits for an answer, or the answer to a question was no",
+    Exit.UNREACHABLE: "no answer in time from the server or its blob store: try again later",
+    Exit.INTEGRITY: "stored bytes are missing or not as recorded, or a verification failed",
     Exit.CREDENTIALS: "the server does not know the token, or the token does not allow the call",
     Exit.INTERRUPTED: "ended by Ctrl-C",
     Exit.CLOSED_PIPE: "the program that read the output has ended, as `head` does",
@@ -59,22 +58,22 @@ _BY_CLASS: tuple[tuple[type[errors.TuskPointError], Exit], ...] = (
 )
 
 HINTS: Mapping[str, str] = {
-    "THREAD_NOT_FOUND": "`tuskpoint threads` lists what there is",
-    "CHECKPOINT_NOT_FOUND": "`tuskpoint list THREAD` shows what there is",
-    "SNAPSHOT_NOT_FOUND": "`tuskpoint snapshot list` shows what there is",
+    "THREAD_NOT_FOUND": "`tuskpoint threads` lists the threads",
+    "CHECKPOINT_NOT_FOUND": "`tuskpoint list THREAD` lists its checkpoints",
+    "SNAPSHOT_NOT_FOUND": "`tuskpoint snapshot list` lists the snapshots",
     "THREAD_EXISTS": "name another thread with --as",
-    "HEAD_MOVED": "`tuskpoint history THREAD` shows what it did",
+    "HEAD_MOVED": "`tuskpoint history THREAD` shows what was saved since",
     "THREAD_DELETED": 'begin again with `tuskpoint save --parent ""`',
     "NOT_CERTIFIED": "`tuskpoint flush` certifies it",
-    "BACKLOG_FULL": "`tuskpoint status` tells what waits",
-    "BLOB_UNAVAILABLE": "`tuskpoint status` tells how the archive stands",
+    "BACKLOG_FULL": "`tuskpoint status` shows the backlog",
+    "BLOB_UNAVAILABLE": "`tuskpoint status` shows the state of the archive",
     "CREDENTIAL_INVALID": "give a token with --token-file FILE, or in TUSKPOINT_TOKEN",
 }
 """What to do at a command line about a reason, where the service's own message cannot know."""
 
 
 class CommandError(Exception):
-    """A command that cannot be carried out, for a reason that no call told.
+    """A command that failed for a reason that is not a call's error.
 
     Attributes:
         code: The exit code.

@@ -1,6 +1,6 @@
-"""Finding what a person means: IDs that are cut off, and the latest.
+"""Finding a checkpoint or snapshot by its ID, the beginning of its ID, or `latest`.
 
-A whole ID is looked up exactly. One that is cut off must be the beginning of exactly one.
+A whole ID is looked up exactly. A shorter one must be the beginning of exactly one ID.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from uuid import UUID
 
 from ..errors import NotFound
 from .exits import CommandError, Exit
-from .words import plain
+from .printing.words import plain
 
 if TYPE_CHECKING:
-    from .._records import CheckpointRecord, SourceName, ViewName
-    from .._snapshots import SnapshotRecord
+    from .._messages.records import CheckpointRecord, SourceName, ViewName
+    from .._messages.snapshots import SnapshotRecord
     from ..client import Client
 
 LATEST = "latest"
@@ -32,18 +32,18 @@ def load(
     view: ViewName = "entry",
     source: SourceName = "any",
 ) -> CheckpointRecord:
-    """Return the checkpoint that is meant.
+    """Return the checkpoint that an ID or its beginning names.
 
     Args:
         client: The client.
         thread_id: The thread.
-        given: An ID, or how it begins; `None` for the latest.
+        given: An ID, or its beginning; `None` for the latest.
         checkpoint_ns: The namespace.
         view: How much of it to load.
         source: Where to load it from.
 
     Raises:
-        CommandError: There is none, or more than one begins so.
+        CommandError: No ID begins with it, or several do.
     """
     try:
         return client.load(thread_id, given, checkpoint_ns=checkpoint_ns, view=view, source=source)
@@ -61,7 +61,7 @@ def load(
 def checkpoint_id(
     client: Client, thread_id: str, given: str | None, checkpoint_ns: str = ""
 ) -> str:
-    """Return the ID of the checkpoint that is meant; see `load`.
+    """Return the ID of the checkpoint that is named; see `load`.
 
     A whole ID is not looked up here: the call that it is for does so.
     """
@@ -71,14 +71,14 @@ def checkpoint_id(
 
 
 def snapshot(client: Client, given: str) -> SnapshotRecord:
-    """Return the snapshot that is meant.
+    """Return the snapshot that an ID or its beginning names.
 
     Args:
         client: The client.
-        given: An ID, or how it begins; "latest" for the newest.
+        given: An ID, or its beginning; "latest" for the newest.
 
     Raises:
-        CommandError: There is none, or more than one begins so.
+        CommandError: No ID begins with it, or several do.
     """
     try:
         return client.latest_snapshot() if given == LATEST else client.get_snapshot(given)
@@ -88,7 +88,7 @@ def snapshot(client: Client, given: str) -> SnapshotRecord:
         raise CommandError(
             Exit.NOT_FOUND,
             f"no snapshot '{plain(given)}'",
-            "`tuskpoint snapshot list` shows what there is",
+            "`tuskpoint snapshot list` lists the snapshots",
         )
     if len(found) > 1:
         raise _ambiguous(given, f"{len(found)} snapshots", [one.snapshot_id for one in found])
@@ -96,7 +96,7 @@ def snapshot(client: Client, given: str) -> SnapshotRecord:
 
 
 def _completed(client: Client, thread_id: str, given: str, checkpoint_ns: str) -> str:
-    """Return the one ID that begins so."""
+    """Return the one ID that has this beginning."""
     listing = client.list(thread_id, checkpoint_ns=checkpoint_ns, before=given + _GREATEST)
     found = [
         one.checkpoint_id
@@ -116,7 +116,7 @@ def _absent(thread_id: str, given: str, checkpoint_ns: str) -> CommandError:
     return CommandError(
         Exit.NOT_FOUND,
         f"thread '{plain(thread_id)}' has no checkpoint '{plain(given)}'{place}",
-        "`tuskpoint list THREAD` shows what there is",
+        "`tuskpoint list THREAD` lists its checkpoints",
     )
 
 
@@ -125,12 +125,12 @@ def _nothing(thread_id: str, checkpoint_ns: str) -> CommandError:
         return CommandError(
             Exit.NOT_FOUND,
             f"thread '{plain(thread_id)}' has no checkpoint in namespace '{plain(checkpoint_ns)}'",
-            "`tuskpoint list THREAD` shows what there is",
+            "`tuskpoint list THREAD` lists its checkpoints",
         )
     return CommandError(
         Exit.NOT_FOUND,
         f"no thread '{plain(thread_id)}', or it has no checkpoint",
-        "`tuskpoint threads` shows what there is",
+        "`tuskpoint threads` lists the threads",
     )
 
 
@@ -138,7 +138,9 @@ def _ambiguous(given: str, what: str, found: list[str]) -> CommandError:
     shown = ", ".join(found[:_NAMED])
     more = ", ..." if len(found) > _NAMED else ""
     return CommandError(
-        Exit.USAGE, f"{what} begin with '{plain(given)}' ({plain(shown)}{more})", "write more of it"
+        Exit.USAGE,
+        f"{what} begin with '{plain(given)}' ({plain(shown)}{more})",
+        "give more characters of it",
     )
 
 

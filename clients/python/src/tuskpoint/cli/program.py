@@ -1,8 +1,8 @@
-"""The program: the options that every command has, how commands are added, and how all ends.
+"""The program: the options of every command, how commands are added, and how the program ends.
 
-A command is a function whose first parameter is the `Session`; the others are what typer makes
-options and arguments of. `command` gives it the options of all commands besides: they may be
-written before the command's name or after it.
+A command is a function whose first parameter is the `Session`; the others become typer's
+options and arguments. `command` adds the options of all commands, which may stand before the
+command's name or after it.
 """
 
 from __future__ import annotations
@@ -60,25 +60,26 @@ def _common(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Certificates that the server's may be signed by, PEM. [TUSKPOINT_CA_FILE]",
+            help="Certificates that may sign the server's, PEM. [TUSKPOINT_CA_FILE]",
         ),
     ] = None,
     cert_file: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="A certificate of one's own, PEM. [TUSKPOINT_CERT_FILE]",
+            help="The client's own certificate, PEM. [TUSKPOINT_CERT_FILE]",
         ),
     ] = None,
     key_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Its key, PEM. [TUSKPOINT_KEY_FILE]")
+        str | None,
+        typer.Option(metavar="FILE", help="The key of that certificate, PEM. [TUSKPOINT_KEY_FILE]"),
     ] = None,
     tls: Annotated[
-        bool | None, typer.Option("--tls/--no-tls", help="Use TLS, or do not. [TUSKPOINT_TLS]")
+        bool | None, typer.Option("--tls/--no-tls", help="Use TLS or not. [TUSKPOINT_TLS]")
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="When a quick call gives up. [30]"),
+        typer.Option(metavar="SECONDS", help="Deadline of a quick call. [30]"),
     ] = None,
     is_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
     no_color: Annotated[
@@ -99,7 +100,7 @@ for _parameter in _COMMON.values():
 def command(
     name: str, *, panel: str | None = None, within: typer.Typer = PROGRAM
 ) -> Callable[[CommandT], CommandT]:
-    """Return what makes a function a command.
+    """Return a decorator that makes a function a command.
 
     Args:
         name: What people type.
@@ -143,9 +144,9 @@ def _version(is_asked: bool) -> None:
 
 
 def _begin(context: typer.Context, version: bool = False, **given: Any) -> None:
-    """Look at what AI agents saved, go back, hand it over, and see how the service is.
+    """Look at what AI agents saved, go back to it, hand it over, and check the service.
 
-    Every command takes --json. IDs may be cut off where they stay unambiguous.
+    Every command takes --json. An ID may be shortened to its first characters.
     """
     context.obj = Settings().over(given)
 

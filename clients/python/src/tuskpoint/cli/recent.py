@@ -8,8 +8,8 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .._records import CheckpointRecord
-    from .._reports import ThreadRecord
+    from .._messages.records import CheckpointRecord
+    from .._messages.reports import ThreadRecord
     from ..client import Client
 
 

@@ -1,4 +1,4 @@
-"""What a command is given: the settings, the output, and the client, connected at its first use."""
+"""What a command receives: settings, output, and the client, which connects at its first use."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from .exits import CommandError, Exit
-from .output import Output
-from .words import plain
+from .printing.output import Output
+from .printing.words import plain
 
 if TYPE_CHECKING:
     from ..client import Client
 
 STDIN = "-"
 _TIMEOUT_S = 30.0
-_ATTEMPTS = 3  # nobody at a terminal wants to wait half a minute for a server that is not there
+_ATTEMPTS = 3  # at a terminal, half a minute of attempts is too long
 _TOKEN, _TOKEN_FILE = "TUSKPOINT_TOKEN", "TUSKPOINT_TOKEN_FILE"
 
 
@@ -54,7 +54,7 @@ class Settings:
     no_color: bool = False
 
     def over(self, others: Mapping[str, Any]) -> Settings:
-        """Return these with what others say that was given."""
+        """Return these settings, replaced by others where those are given."""
         known = {one.name for one in fields(self)}
         given = {
             name: value
@@ -89,8 +89,8 @@ class Session:
         """
         # gRPC's own log would be a second line beside an error's, and no JSON.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from .._retry import RetryPolicy
-        from .._token import TokenFile
+        from .._transport.retry import RetryPolicy
+        from .._transport.settings.token import TokenFile
         from ..client import Client
 
         settings = self.settings
@@ -100,7 +100,7 @@ class Session:
                 Exit.USAGE, f"--timeout is a number of seconds above 0, not {timeout_s:g}"
             )
         if settings.token_file is not None:
-            TokenFile(settings.token_file, "--token-file")  # tells of what is wrong with it
+            TokenFile(settings.token_file, "--token-file")  # raises if the file is wrong
             # The client reads the file again when it changes if the environment names it.
             os.environ[_TOKEN_FILE] = settings.token_file
             os.environ.pop(_TOKEN, None)
@@ -118,7 +118,7 @@ class Session:
         return client
 
     def close(self) -> None:
-        """Let go of the connection, if there is one."""
+        """Close the connection, if there is one."""
         logging.getLogger("tuskpoint").removeHandler(self._warnings)
         if "client" in self.__dict__:
             self.client.close()
@@ -163,30 +163,30 @@ class Session:
             ) from error
 
     def confirm(self, question: str, *, is_agreed: bool) -> None:
-        """Ask a question that the command goes on after only if it is answered with yes.
+        """Ask a question; the command continues only if the answer is yes.
 
         Args:
             question: The question, without its question mark.
             is_agreed: Whether it was answered beforehand, by `--yes`.
 
         Raises:
-            CommandError: It was answered with anything else, or nobody is there to answer.
+            CommandError: The answer was another one, or stdin is not a terminal.
         """
         if is_agreed:
             return
         if not sys.stdin.isatty():
             raise CommandError(
-                Exit.USAGE, "nobody is there to be asked: stdin is not a terminal", "give --yes"
+                Exit.USAGE, "the question cannot be asked: stdin is not a terminal", "give --yes"
             )
         answer = self.ask(f"{plain(question)}? [y/N] ")
         if answer is None or answer.strip().lower() not in ("y", "yes"):
-            raise CommandError(Exit.REFUSED, "nothing was changed: it was not answered with yes")
+            raise CommandError(Exit.REFUSED, "nothing was changed: the answer was not yes")
 
     def ask(self, question: str) -> str | None:
-        """Ask for a line; `None` if there is none any more.
+        """Ask for a line; `None` at the end of the input.
 
-        The question goes to stderr, where it is seen also if the output is redirected, and an
-        answer that nobody typed there too.
+        The question goes to stderr, which is visible even if the output is redirected. So does the
+        echo of an answer that was piped in.
         """
         sys.stderr.write(question)
         sys.stderr.flush()

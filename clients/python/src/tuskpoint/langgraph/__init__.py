@@ -1,7 +1,7 @@
-"""LangGraph checkpointer: a thread's checkpoints and pending writes, kept by TuskPoint.
+"""LangGraph checkpointer: keeps a thread's checkpoints and pending writes in TuskPoint.
 
-It must never: decide what the service decides, keep state between calls, or hold on to
-objects of an agent after a method has returned.
+It must not make decisions of the service, keep state between calls, or keep objects of an agent
+after a method has returned.
 """
 
 from .portable import PortableSerializer

@@ -1,4 +1,4 @@
-"""From answers of the contract to what LangGraph expects."""
+"""Answers of the contract to LangGraph's types."""
 
 from __future__ import annotations
 
@@ -19,34 +19,17 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, value_pb2
-from ._channels import native
+from .portable.channels import native
 
 _SENDS_IN_CHANNEL_SINCE = 4
 
 _JSON_TYPE = "json"
-"""The type of values that may come from JavaScript; Python's default serializer writes none."""
+"""The type of values that JavaScript may write; Python's default serializer does not."""
 
 
 def decode_config(ref: checkpoint_pb2.CheckpointRef) -> RunnableConfig:
     """Return the config that names a checkpoint: three keys, no others."""
-    return {
-        "configurable": {
-            "thread_id": ref.thread_id,
-            "checkpoint_ns": ref.checkpoint_ns,
-            "checkpoint_id": ref.checkpoint_id,
-        }
-    }
-
-
-def parent_ref(message: checkpoint_pb2.Checkpoint) -> checkpoint_pb2.CheckpointRef | None:
-    """Return the parent of a checkpoint, which need not exist, or `None` at the root."""
-    if not message.parent_checkpoint_id:
-        return None
-    return checkpoint_pb2.CheckpointRef(
-        thread_id=message.ref.thread_id,
-        checkpoint_ns=message.ref.checkpoint_ns,
-        checkpoint_id=message.parent_checkpoint_id,
-    )
+    return _config(ref, ref.checkpoint_id)
 
 
 def parent_with_sends(message: checkpoint_pb2.Checkpoint) -> checkpoint_pb2.CheckpointRef | None:
@@ -55,9 +38,13 @@ def parent_with_sends(message: checkpoint_pb2.Checkpoint) -> checkpoint_pb2.Chec
     In layouts below 4 a checkpoint's sends are the parent's writes on the channel
     `__pregel_tasks`.
     """
-    if message.state.schema_version >= _SENDS_IN_CHANNEL_SINCE:
+    if message.state.schema_version >= _SENDS_IN_CHANNEL_SINCE or not message.parent_checkpoint_id:
         return None
-    return parent_ref(message)
+    return checkpoint_pb2.CheckpointRef(
+        thread_id=message.ref.thread_id,
+        checkpoint_ns=message.ref.checkpoint_ns,
+        checkpoint_id=message.parent_checkpoint_id,
+    )
 
 
 def decode_tuple(
@@ -65,23 +52,23 @@ def decode_tuple(
     serde: SerializerProtocol,
     sender: checkpoint_pb2.Checkpoint | None = None,
 ) -> CheckpointTuple:
-    """Return a checkpoint as LangGraph knows it.
+    """Return a checkpoint as LangGraph's tuple.
 
     Args:
         message: The checkpoint.
-        serde: What its values are rebuilt with.
+        serde: The serializer of its values.
         sender: The parent whose writes hold the pending sends, if `parent_with_sends`
             named one and it exists.
     """
-    parent = parent_ref(message)
+    ref, parent_id = message.ref, message.parent_checkpoint_id
     checkpoint = _decode_checkpoint(message, serde)
     if sender is not None:
         _take_over_sends(checkpoint, sender, serde)
     return CheckpointTuple(
-        config=decode_config(message.ref),
+        config=_config(ref, ref.checkpoint_id),
         checkpoint=checkpoint,
         metadata=_decode_metadata(message.metadata_json),
-        parent_config=decode_config(parent) if parent else None,
+        parent_config=_config(ref, parent_id) if parent_id else None,
         pending_writes=_decode_writes(message.writes, serde),
     )
 
@@ -101,32 +88,42 @@ def decode_history(
     return decoded
 
 
+def _config(ref: checkpoint_pb2.CheckpointRef, checkpoint_id: str) -> RunnableConfig:
+    """Return the config of a checkpoint in the thread and namespace of `ref`."""
+    return {
+        "configurable": {
+            "thread_id": ref.thread_id,
+            "checkpoint_ns": ref.checkpoint_ns,
+            "checkpoint_id": checkpoint_id,
+        }
+    }
+
+
 def _decode_checkpoint(message: checkpoint_pb2.Checkpoint, serde: SerializerProtocol) -> Checkpoint:
     state = message.state
+    values: dict[str, Any] = {}
+    versions: ChannelVersions = {}
+    for channel in state.channels:
+        name = channel.name
+        if channel.HasField("version"):
+            versions[name] = _decode_version(channel.version)
+        if channel.HasField("value"):
+            values[name] = _decode_value(channel.value, serde, name)
+    updated = list(state.updated_channels.names) if state.HasField("updated_channels") else None
     checkpoint: Checkpoint = {
         "v": state.schema_version,
         "id": message.ref.checkpoint_id,
         "ts": state.ts,
-        "channel_values": {
-            channel.name: _decode_value(channel.value, serde, channel.name)
-            for channel in state.channels
-            if channel.HasField("value")
-        },
-        "channel_versions": {
-            channel.name: _decode_version(channel.version)
-            for channel in state.channels
-            if channel.HasField("version")
-        },
+        "channel_values": values,
+        "channel_versions": versions,
         "versions_seen": {
             node: {name: _decode_version(version) for name, version in seen.channels.items()}
             for node, seen in state.versions_seen.items()
         },
-        "updated_channels": (
-            list(state.updated_channels.names) if state.HasField("updated_channels") else None
-        ),
+        "updated_channels": updated,
     }
     extras = {name: _decode_value(value, serde) for name, value in state.extras.items()}
-    return cast(Checkpoint, {**extras, **checkpoint})
+    return cast(Checkpoint, {**extras, **checkpoint}) if extras else checkpoint
 
 
 def _take_over_sends(
@@ -146,7 +143,8 @@ def _take_over_sends(
 
 
 def _decode_metadata(raw: bytes) -> CheckpointMetadata:
-    return cast(CheckpointMetadata, json.loads(raw) if raw else {})
+    # As text: of bytes, `json.loads` first guesses the encoding, which the contract fixes.
+    return cast(CheckpointMetadata, json.loads(raw.decode("utf-8", "surrogatepass")) if raw else {})
 
 
 def _decode_writes(
@@ -159,13 +157,13 @@ def _decode_writes(
 
 
 def _decode_value(value: value_pb2.Value, serde: SerializerProtocol, channel: str = "") -> Any:
-    decoded = serde.loads_typed((value.type, value.data))
-    return native(channel, decoded) if value.type == _JSON_TYPE else decoded
+    kind = value.type
+    decoded = serde.loads_typed((kind, value.data))
+    return native(channel, decoded) if kind == _JSON_TYPE else decoded
 
 
 def _decode_version(version: value_pb2.Version) -> str | int | float:
-    if version.HasField("text"):
-        return version.text
-    if version.HasField("integer"):
-        return version.integer
-    return version.number
+    # LangGraph's versions are texts, so that is checked first. A version without a kind is 0.0.
+    return version.text or cast(
+        str | int | float, getattr(version, version.WhichOneof("kind") or "number")
+    )

@@ -1,7 +1,7 @@
-"""From LangGraph's arguments to requests of the contract.
+"""LangGraph's arguments to requests of the contract. No I/O.
 
-Nothing here does I/O. Whatever has to be serialized is serialized before these functions
-return, because node code may go on to change the same objects.
+Values are serialized before these functions return, because node code may change the same objects
+afterwards.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 
+from .._messages.arguments import invalid_field
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2, value_pb2
-from ._search import VECTOR_KEY
 from ._summary import SUMMARY_KEY
+from ._vector import VECTOR_KEY
 
 MAX_WRITES = 4096
 """Writes in one request; the server's `ServerLimits.max_writes` is not lower."""
 
 MAX_BATCH = 1000
-"""Threads or runs in one request, after `PruneThreadsRequest` and `DeleteRunsRequest`."""
+"""Threads or runs in one request; see `PruneThreadsRequest` and `DeleteRunsRequest`."""
 
 _MAX_LIMIT = 2**32 - 1
 
@@ -53,16 +54,19 @@ _KNOWN_KEYS = frozenset(
 )
 """Keys of a checkpoint that the contract has fields for."""
 
+_SET: Mapping[str, Any] = {}
+"""An empty message in the arguments of a message that has it as a field."""
+
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 Item = TypeVar("Item")
 
 
 def thread_id_of(config: RunnableConfig) -> str:
-    """Return the thread a config names, as text.
+    """Return the thread of a config, as text.
 
     Raises:
-        ValueError: The config names none.
+        ValueError: The config has none.
     """
     thread_id = (config.get("configurable") or {}).get("thread_id")
     if thread_id is None:
@@ -70,38 +74,41 @@ def thread_id_of(config: RunnableConfig) -> str:
     return str(thread_id)
 
 
+def thread_text(thread_id: object) -> str:
+    """Return a thread ID as text; LangGraph's users may give another type.
+
+    Raises:
+        InvalidRequest: The ID is missing or empty.
+    """
+    if thread_id is None:
+        raise invalid_field("thread_id", "it names no thread")
+    return str(thread_id)
+
+
 def checkpoint_ref(config: RunnableConfig) -> checkpoint_pb2.CheckpointRef:
-    """Return the checkpoint a config names; without ID, the latest of its namespace."""
-    configurable = config.get("configurable") or {}
-    return checkpoint_pb2.CheckpointRef(
-        thread_id=thread_id_of(config),
-        checkpoint_ns=configurable.get("checkpoint_ns") or "",
-        checkpoint_id=str(configurable.get("checkpoint_id") or ""),
-    )
+    """Return the checkpoint of a config; without an ID, the latest of its namespace."""
+    return checkpoint_pb2.CheckpointRef(**_ref_fields(config))
 
 
-def encode_value(value: Any, serde: SerializerProtocol, target: value_pb2.Value, name: str) -> None:
-    """Serialize what a channel or a key holds into a message.
+def encode_value(value: Any, serde: SerializerProtocol, name: str) -> dict[str, Any]:
+    """Serialize a value; return the fields of `tuskpoint.v1.Value`.
 
-    Errors of the serializer pass through; a note says which channel it was.
+    Errors of the serializer pass through, with a note that names the channel.
     """
     try:
         kind, data = serde.dumps_typed(value)
     except Exception as error:
         error.add_note(f"TuskPoint: while serializing {name!r}")
         raise
-    target.type = kind
-    target.data = bytes(data)  # a serde may return a bytearray, which messages do not take
+    # A serializer may return a bytearray, which messages do not accept.
+    return {"type": kind, "data": bytes(data)}
 
 
-def encode_version(version: str | int | float, target: value_pb2.Version) -> None:
-    """Write a version into a message, keeping its type."""
+def version_field(version: str | int | float) -> str:
+    """Return the field of `tuskpoint.v1.Version` that keeps the type of a version."""
     if isinstance(version, str):
-        target.text = version
-    elif isinstance(version, int):
-        target.integer = version
-    else:
-        target.number = version
+        return "text"
+    return "integer" if isinstance(version, int) else "number"
 
 
 def encode_checkpoint(
@@ -115,27 +122,31 @@ def encode_checkpoint(
     """Write a checkpoint, in which unchanged channels refer to the parent's content.
 
     Only channels in `new_versions`, and values without a version, are serialized. A
-    checkpoint without parent has nothing to refer to and is complete.
+    checkpoint without a parent is complete.
     """
-    named = checkpoint_ref(config)
-    parent_id = named.checkpoint_id
+    named = _ref_fields(config)
+    parent_id = named["checkpoint_id"]
     values, versions = _with_pending_sends(checkpoint)
-    target.ref.thread_id = named.thread_id
-    target.ref.checkpoint_ns = named.checkpoint_ns
-    target.ref.checkpoint_id = checkpoint["id"]
+    ref = target.ref
+    ref.thread_id = named["thread_id"]
+    ref.checkpoint_ns = named["checkpoint_ns"]
+    ref.checkpoint_id = checkpoint["id"]
     target.parent_checkpoint_id = parent_id
     target.metadata_json = encode_metadata(config, metadata)
     state = target.state
     _encode_frame(state, checkpoint, serde)
     state.delta_channels.extend(delta_channels(metadata, values))
-    for name in [*versions, *(name for name in values if name not in versions)]:
-        channel = state.channels.add(name=name)
-        if name in versions:
-            encode_version(versions[name], channel.version)
-        if parent_id and name in versions and name not in new_versions:
-            channel.inherit.SetInParent()
+    # Creating a channel with all arguments costs half of setting its fields one by one.
+    add = state.channels.add
+    for name, version in versions.items():
+        kept = {version_field(version): version}
+        if parent_id and name not in new_versions:
+            add(name=name, version=kept, inherit=_SET)
         else:
-            _set_content(channel, values, serde)
+            add(name=name, version=kept, **_content(name, values, serde))
+    for name in values:
+        if name not in versions:
+            add(name=name, **_content(name, values, serde))
 
 
 def inline_channels(
@@ -146,19 +157,19 @@ def inline_channels(
 ) -> None:
     """Replace references to the parent by content, in place, for the named channels.
 
-    `None` stands for all of them.
+    `None` means all channels.
     """
     values, _ = _with_pending_sends(checkpoint)
     for channel in message.state.channels:
         if channel.HasField("inherit") and (names is None or channel.name in names):
-            _set_content(channel, values, serde)
+            channel.MergeFrom(value_pb2.Channel(**_content(channel.name, values, serde)))
 
 
 def encode_metadata(config: RunnableConfig, metadata: CheckpointMetadata) -> bytes:
-    """Return metadata as JSON, merged with what LangGraph takes over from the config.
+    """Return metadata as JSON, merged with the keys that LangGraph copies from the config.
 
     Raises:
-        TypeError: A value is no JSON.
+        TypeError: A value cannot be written as JSON.
         ValueError: A number is not finite.
     """
     merged: dict[str, Any] = dict(get_serializable_checkpoint_metadata(config, metadata))
@@ -184,25 +195,25 @@ def write_requests(
     serde: SerializerProtocol,
     durability: checkpoint_pb2.Durability,
 ) -> list[checkpoint_service_pb2.SaveWritesRequest]:
-    """Return the requests that save what a task wrote: none if it wrote nothing.
+    """Return the requests that save a task's writes; empty if it wrote nothing.
 
     Raises:
-        ValueError: The config names no thread or no checkpoint.
+        ValueError: The config has no thread or no checkpoint.
     """
-    ref = checkpoint_ref(config)
-    if not ref.checkpoint_id:
+    ref = _ref_fields(config)
+    if not ref["checkpoint_id"]:
         raise ValueError("writes belong to a checkpoint; the config names no checkpoint_id")
     requests = []
     for batch in _batches(list(enumerate(writes)), MAX_WRITES):
         request = checkpoint_service_pb2.SaveWritesRequest(ref=ref, durability=durability)
         for position, (channel, value) in batch:
-            write = request.writes.add(
+            request.writes.add(
                 task_id=task_id,
                 task_path=task_path,
                 idx=WRITES_IDX_MAP.get(channel, position),
                 channel=channel,
+                value=encode_value(value, serde, channel),
             )
-            encode_value(value, serde, write.value, channel)
         requests.append(request)
     return requests
 
@@ -242,11 +253,11 @@ def history_request(
 def prune_requests(
     thread_ids: Sequence[str], strategy: str, durability: checkpoint_pb2.Durability
 ) -> list[thread_service_pb2.PruneThreadsRequest]:
-    """Return the requests that prune threads: none if there are none.
+    """Return the requests that prune threads.
 
     Raises:
-        TypeError: One string stands where several are asked for.
-        ValueError: The strategy is not known.
+        TypeError: The argument is one string, not a sequence of them.
+        ValueError: The strategy is unknown.
     """
     if strategy not in _STRATEGIES:
         raise ValueError(f"strategy is one of {', '.join(_STRATEGIES)}, not {strategy!r}")
@@ -261,10 +272,10 @@ def prune_requests(
 def run_requests(
     run_ids: Sequence[str], durability: checkpoint_pb2.Durability
 ) -> list[thread_service_pb2.DeleteRunsRequest]:
-    """Return the requests that delete runs: none if there are none.
+    """Return the requests that delete runs.
 
     Raises:
-        TypeError: One string stands where several are asked for.
+        TypeError: The argument is one string, not a sequence of them.
     """
     return [
         thread_service_pb2.DeleteRunsRequest(run_ids=batch, durability=durability)
@@ -282,42 +293,53 @@ def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
+def _ref_fields(config: RunnableConfig) -> dict[str, str]:
+    """Return the fields of the `CheckpointRef` of a config."""
+    configurable = config.get("configurable") or {}
+    return {
+        "thread_id": thread_id_of(config),
+        "checkpoint_ns": configurable.get("checkpoint_ns") or "",
+        "checkpoint_id": str(configurable.get("checkpoint_id") or ""),
+    }
+
+
 def _encode_frame(
     state: checkpoint_pb2.CheckpointState, checkpoint: Checkpoint, serde: SerializerProtocol
 ) -> None:
     state.schema_version = checkpoint["v"]
     state.ts = checkpoint["ts"]
     for node, seen in checkpoint["versions_seen"].items():
-        entry = state.versions_seen[node]
+        channels = state.versions_seen[node].channels
         for name, version in seen.items():
-            encode_version(version, entry.channels[name])
+            setattr(channels[name], version_field(version), version)
     updated = checkpoint.get("updated_channels")
     if updated is not None:
         state.updated_channels.SetInParent()
         state.updated_channels.names.extend(updated)
     for name in checkpoint.keys() - _KNOWN_KEYS:
-        encode_value(checkpoint[name], serde, state.extras[name], name)  # type: ignore[literal-required]
+        extra = value_pb2.Value(**encode_value(checkpoint[name], serde, name))  # type: ignore[literal-required]
+        state.extras[name].CopyFrom(extra)
 
 
-def _with_pending_sends(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return values and versions, with sends of layouts below 4 where layout 4 has them."""
-    values: dict[str, Any] = dict(checkpoint["channel_values"])
-    versions: dict[str, Any] = dict(checkpoint["channel_versions"])
+def _with_pending_sends(
+    checkpoint: Checkpoint,
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return values and versions, with sends of older layouts in the place of layout 4."""
+    values: Mapping[str, Any] = checkpoint["channel_values"]
+    versions: Mapping[str, Any] = checkpoint["channel_versions"]
     sends = checkpoint.get("pending_sends")
     if sends and TASKS not in values:
-        values[TASKS] = sends
+        values = {**values, TASKS: sends}
         if versions:
-            versions[TASKS] = max(versions.values())
+            versions = {**versions, TASKS: max(versions.values())}
     return values, versions
 
 
-def _set_content(
-    channel: value_pb2.Channel, values: Mapping[str, Any], serde: SerializerProtocol
-) -> None:
-    if channel.name in values:
-        encode_value(values[channel.name], serde, channel.value, channel.name)
-    else:
-        channel.empty.SetInParent()
+def _content(name: str, values: Mapping[str, Any], serde: SerializerProtocol) -> dict[str, Any]:
+    """Return the field of `tuskpoint.v1.Channel` for the content of a channel."""
+    if name in values:
+        return {"value": encode_value(values[name], serde, name)}
+    return {"empty": _SET}
 
 
 def _json_bytes(value: Mapping[str, Any]) -> bytes:

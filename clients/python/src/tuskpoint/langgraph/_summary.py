@@ -82,7 +82,7 @@ def tasks_run(checkpoint: Checkpoint, new_versions: ChannelVersions) -> list[str
     the versions one above. Nodes started by a `Send` see no version, so they stay unnamed;
     that some ran shows in the channel of sends, which is new without having been written.
     """
-    newest = max(map(_ordinal, new_versions.values()), default=0)
+    newest = max(map(_ordinal, {*new_versions.values()}), default=0)
     if newest < 2:
         return []
     nodes = sorted(
@@ -149,6 +149,6 @@ def _enumerated(names: list[str]) -> str:
 def _ordinal(version: str | int | float) -> int:
     """Return the counter in a version, or -1 if it has another shape."""
     try:
-        return int(str(version).split(".")[0])
+        return int(str(version).partition(".")[0])
     except ValueError:
         return -1

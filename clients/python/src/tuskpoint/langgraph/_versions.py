@@ -10,17 +10,17 @@ _DIGITS = 16
 def next_version(current: str | int | float | None) -> str | int | float:
     """Return a version that sorts after `current`, of the same type.
 
-    A thread that began with numbers goes on with numbers, because versions of different
+    A thread that began with numbers keeps numbers, because versions of different
     types cannot be compared. Otherwise versions are text: a counter padded to 32 digits, a
-    dot, and random digits that tell branches of a fork apart.
+    dot, and random digits that distinguish the branches of a fork.
 
     Raises:
-        ValueError: `current` is text in a form whose successor cannot be told.
+        ValueError: `current` is text in a form without a successor.
     """
     if isinstance(current, int | float):
         return current + 1
     counter = 0 if current is None else int(current.split(".")[0])
-    # Nobody has an interest in guessing it, and the system's randomness costs a call each time.
+    # It needs no protection against guessing, and the system's randomness costs a system call.
     digits = random.randrange(10**_DIGITS)  # noqa: S311
     version = f"{counter + 1:032}.{digits:0{_DIGITS}}"
     if current is not None and version <= current:

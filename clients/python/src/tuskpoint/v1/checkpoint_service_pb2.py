@@ -22,52 +22,59 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from tuskpoint.v1 import checkpoint_pb2 as tuskpoint_dot_v1_dot_checkpoint__pb2
 from tuskpoint.v1 import errors_pb2 as tuskpoint_dot_v1_dot_errors__pb2
 from tuskpoint.v1 import value_pb2 as tuskpoint_dot_v1_dot_value__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%tuskpoint/v1/checkpoint_service.proto\x12\x0ctuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xe2\x02\n\x15SaveCheckpointRequest\x12\x38\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointR\ncheckpoint\x12\x32\n\x06writes\x18\x02 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12(\n\rexpected_head\x18\x04 \x01(\tH\x00R\x0c\x65xpectedHead\x88\x01\x01\x12\x19\n\x08\x61gent_id\x18\x05 \x01(\tR\x07\x61gentId\x12\x16\n\x06vector\x18\x06 \x03(\x02R\x06vector\x12#\n\nsearchable\x18\x07 \x01(\x08H\x01R\nsearchable\x88\x01\x01\x42\x10\n\x0e_expected_headB\r\n\x0b_searchable\"\x90\x02\n\x16SaveCheckpointResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12 \n\x0bincarnation\x18\x04 \x01(\x04R\x0bincarnation\x12&\n\x0f\x63\x61talog_blob_id\x18\x05 \x01(\tR\rcatalogBlobId\x12\x31\n\x08warnings\x18\x06 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings\"\xee\x01\n\x16SaveCheckpointsRequest\x12\x17\n\x07save_id\x18\x01 \x01(\x04R\x06saveId\x12\x45\n\ncheckpoint\x18\x02 \x01(\x0b\x32#.tuskpoint.v1.SaveCheckpointRequestH\x00R\ncheckpoint\x12\x39\n\x06writes\x18\x03 \x01(\x0b\x32\x1f.tuskpoint.v1.SaveWritesRequestH\x00R\x06writes\x12\x30\n\x05\x63hunk\x18\x04 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\xf1\x01\n\x17SaveCheckpointsResponse\x12\x17\n\x07save_id\x18\x01 \x01(\x04R\x06saveId\x12\x46\n\ncheckpoint\x18\x02 \x01(\x0b\x32$.tuskpoint.v1.SaveCheckpointResponseH\x00R\ncheckpoint\x12:\n\x06writes\x18\x03 \x01(\x0b\x32 .tuskpoint.v1.SaveWritesResponseH\x00R\x06writes\x12/\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x17.tuskpoint.v1.CallErrorH\x00R\x05\x65rrorB\x08\n\x06result\"\xb0\x01\n\x11SaveWritesRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x32\n\x06writes\x18\x02 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xd1\x01\n\x12SaveWritesResponse\x12\x38\n\ndurability\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12\x10\n\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n\x05\x65\x61rly\x18\x03 \x01(\x08R\x05\x65\x61rly\x12&\n\x0f\x63\x61talog_blob_id\x18\x04 \x01(\tR\rcatalogBlobId\x12\x31\n\x08warnings\x18\x05 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings\"\x9b\x01\n\x14GetCheckpointRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\x03 \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06source\"Q\n\x15GetCheckpointResponse\x12\x38\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointR\ncheckpoint\"\x9c\x01\n\x15LoadCheckpointRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\x03 \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06source\"\x8f\x01\n\x16LoadCheckpointResponse\x12:\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointH\x00R\ncheckpoint\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\xf3\x02\n\x16ListCheckpointsRequest\x12 \n\tthread_id\x18\x01 \x01(\tH\x00R\x08threadId\x88\x01\x01\x12(\n\rcheckpoint_ns\x18\x02 \x01(\tH\x01R\x0c\x63heckpointNs\x88\x01\x01\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x16\n\x06\x62\x65\x66ore\x18\x04 \x01(\tR\x06\x62\x65\x66ore\x12\x1f\n\x0b\x66ilter_json\x18\x05 \x01(\x0cR\nfilterJson\x12\x14\n\x05label\x18\x06 \x01(\tR\x05label\x12\x19\n\x05limit\x18\x07 \x01(\rH\x02R\x05limit\x88\x01\x01\x12&\n\x04view\x18\x08 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\t \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06sourceB\x0c\n\n_thread_idB\x10\n\x0e_checkpoint_nsB\x08\n\x06_limit\"\x90\x01\n\x17ListCheckpointsResponse\x12:\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointH\x00R\ncheckpoint\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"c\n\x16GetDeltaHistoryRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1a\n\x08\x63hannels\x18\x02 \x03(\tR\x08\x63hannels\"\x8e\x01\n\x13\x44\x65ltaChannelHistory\x12\x18\n\x07\x63hannel\x18\x01 \x01(\tR\x07\x63hannel\x12)\n\x04seed\x18\x02 \x01(\x0b\x32\x15.tuskpoint.v1.ChannelR\x04seed\x12\x32\n\x06writes\x18\x03 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\"\x93\x01\n\x17GetDeltaHistoryResponse\x12=\n\x07history\x18\x01 \x01(\x0b\x32!.tuskpoint.v1.DeltaChannelHistoryH\x00R\x07history\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\x90\x01\n\x0fSetLabelRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x14\n\x05label\x18\x02 \x01(\tR\x05label\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x8d\x01\n\x10SetLabelResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x10\n\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability2\xed\x05\n\x11\x43heckpointService\x12[\n\x0eSaveCheckpoint\x12#.tuskpoint.v1.SaveCheckpointRequest\x1a$.tuskpoint.v1.SaveCheckpointResponse\x12\x62\n\x0fSaveCheckpoints\x12$.tuskpoint.v1.SaveCheckpointsRequest\x1a%.tuskpoint.v1.SaveCheckpointsResponse(\x01\x30\x01\x12O\n\nSaveWrites\x12\x1f.tuskpoint.v1.SaveWritesRequest\x1a .tuskpoint.v1.SaveWritesResponse\x12X\n\rGetCheckpoint\x12\".tuskpoint.v1.GetCheckpointRequest\x1a#.tuskpoint.v1.GetCheckpointResponse\x12]\n\x0eLoadCheckpoint\x12#.tuskpoint.v1.LoadCheckpointRequest\x1a$.tuskpoint.v1.LoadCheckpointResponse0\x01\x12`\n\x0fListCheckpoints\x12$.tuskpoint.v1.ListCheckpointsRequest\x1a%.tuskpoint.v1.ListCheckpointsResponse0\x01\x12`\n\x0fGetDeltaHistory\x12$.tuskpoint.v1.GetDeltaHistoryRequest\x1a%.tuskpoint.v1.GetDeltaHistoryResponse0\x01\x12I\n\x08SetLabel\x12\x1d.tuskpoint.v1.SetLabelRequest\x1a\x1e.tuskpoint.v1.SetLabelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%tuskpoint/v1/checkpoint_service.proto\x12\x0ctuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xe2\x02\n\x15SaveCheckpointRequest\x12\x38\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointR\ncheckpoint\x12\x32\n\x06writes\x18\x02 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12(\n\rexpected_head\x18\x04 \x01(\tH\x00R\x0c\x65xpectedHead\x88\x01\x01\x12\x19\n\x08\x61gent_id\x18\x05 \x01(\tR\x07\x61gentId\x12\x16\n\x06vector\x18\x06 \x03(\x02R\x06vector\x12#\n\nsearchable\x18\x07 \x01(\x08H\x01R\nsearchable\x88\x01\x01\x42\x10\n\x0e_expected_headB\r\n\x0b_searchable\"\x90\x02\n\x16SaveCheckpointResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x38\n\ndurability\x18\x02 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12\x10\n\x03seq\x18\x03 \x01(\x04R\x03seq\x12 \n\x0bincarnation\x18\x04 \x01(\x04R\x0bincarnation\x12&\n\x0f\x63\x61talog_blob_id\x18\x05 \x01(\tR\rcatalogBlobId\x12\x31\n\x08warnings\x18\x06 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings\"i\n\x0f\x45xchangeRequest\x12)\n\x05hello\x18\x01 \x01(\x0b\x32\x13.tuskpoint.v1.HelloR\x05hello\x12+\n\x06\x66rames\x18\x02 \x03(\x0b\x32\x13.tuskpoint.v1.FrameR\x06\x66rames\";\n\x05Hello\x12\x18\n\x07session\x18\x01 \x01(\x0cR\x07session\x12\x18\n\x07\x61ttempt\x18\x02 \x01(\x04R\x07\x61ttempt\"\xd6\x02\n\x05\x46rame\x12\x0e\n\x02id\x18\x01 \x01(\x04R\x02id\x12\x33\n\x07timeout\x18\x02 \x01(\x0b\x32\x19.google.protobuf.DurationR\x07timeout\x12 \n\x0btraceparent\x18\x03 \x01(\tR\x0btraceparent\x12\x39\n\x04save\x18\x04 \x01(\x0b\x32#.tuskpoint.v1.SaveCheckpointRequestH\x00R\x04save\x12\x39\n\x06writes\x18\x05 \x01(\x0b\x32\x1f.tuskpoint.v1.SaveWritesRequestH\x00R\x06writes\x12\x36\n\x03get\x18\x06 \x01(\x0b\x32\".tuskpoint.v1.GetCheckpointRequestH\x00R\x03get\x12\x30\n\x05\x63hunk\x18\x07 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x06\n\x04\x63\x61ll\"^\n\x10\x45xchangeResponse\x12.\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x14.tuskpoint.v1.AnswerR\x07\x61nswers\x12\x1a\n\x08\x64raining\x18\x02 \x01(\x08R\x08\x64raining\"\x9c\x02\n\x06\x41nswer\x12\x0e\n\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n\x04last\x18\x02 \x01(\x08R\x04last\x12<\n\x05saved\x18\x03 \x01(\x0b\x32$.tuskpoint.v1.SaveCheckpointResponseH\x00R\x05saved\x12<\n\x07written\x18\x04 \x01(\x0b\x32 .tuskpoint.v1.SaveWritesResponseH\x00R\x07written\x12\x37\n\x03got\x18\x05 \x01(\x0b\x32#.tuskpoint.v1.GetCheckpointResponseH\x00R\x03got\x12/\n\x05\x65rror\x18\x06 \x01(\x0b\x32\x17.tuskpoint.v1.CallErrorH\x00R\x05\x65rrorB\x08\n\x06result\"\xb0\x01\n\x11SaveWritesRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x32\n\x06writes\x18\x02 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\xd1\x01\n\x12SaveWritesResponse\x12\x38\n\ndurability\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\x12\x10\n\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n\x05\x65\x61rly\x18\x03 \x01(\x08R\x05\x65\x61rly\x12&\n\x0f\x63\x61talog_blob_id\x18\x04 \x01(\tR\rcatalogBlobId\x12\x31\n\x08warnings\x18\x05 \x03(\x0b\x32\x15.tuskpoint.v1.WarningR\x08warnings\"\x9b\x01\n\x14GetCheckpointRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\x03 \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06source\"Q\n\x15GetCheckpointResponse\x12\x38\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointR\ncheckpoint\"\x9c\x01\n\x15LoadCheckpointRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12&\n\x04view\x18\x02 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\x03 \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06source\"\x8f\x01\n\x16LoadCheckpointResponse\x12:\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointH\x00R\ncheckpoint\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\xf3\x02\n\x16ListCheckpointsRequest\x12 \n\tthread_id\x18\x01 \x01(\tH\x00R\x08threadId\x88\x01\x01\x12(\n\rcheckpoint_ns\x18\x02 \x01(\tH\x01R\x0c\x63heckpointNs\x88\x01\x01\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x16\n\x06\x62\x65\x66ore\x18\x04 \x01(\tR\x06\x62\x65\x66ore\x12\x1f\n\x0b\x66ilter_json\x18\x05 \x01(\x0cR\nfilterJson\x12\x14\n\x05label\x18\x06 \x01(\tR\x05label\x12\x19\n\x05limit\x18\x07 \x01(\rH\x02R\x05limit\x88\x01\x01\x12&\n\x04view\x18\x08 \x01(\x0e\x32\x12.tuskpoint.v1.ViewR\x04view\x12,\n\x06source\x18\t \x01(\x0e\x32\x14.tuskpoint.v1.SourceR\x06sourceB\x0c\n\n_thread_idB\x10\n\x0e_checkpoint_nsB\x08\n\x06_limit\"\x90\x01\n\x17ListCheckpointsResponse\x12:\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x18.tuskpoint.v1.CheckpointH\x00R\ncheckpoint\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"c\n\x16GetDeltaHistoryRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x1a\n\x08\x63hannels\x18\x02 \x03(\tR\x08\x63hannels\"\x8e\x01\n\x13\x44\x65ltaChannelHistory\x12\x18\n\x07\x63hannel\x18\x01 \x01(\tR\x07\x63hannel\x12)\n\x04seed\x18\x02 \x01(\x0b\x32\x15.tuskpoint.v1.ChannelR\x04seed\x12\x32\n\x06writes\x18\x03 \x03(\x0b\x32\x1a.tuskpoint.v1.PendingWriteR\x06writes\"\x93\x01\n\x17GetDeltaHistoryResponse\x12=\n\x07history\x18\x01 \x01(\x0b\x32!.tuskpoint.v1.DeltaChannelHistoryH\x00R\x07history\x12\x30\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x18.tuskpoint.v1.ValueChunkH\x00R\x05\x63hunkB\x07\n\x05\x66rame\"\x90\x01\n\x0fSetLabelRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x14\n\x05label\x18\x02 \x01(\tR\x05label\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability\"\x8d\x01\n\x10SetLabelResponse\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x10\n\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x38\n\ndurability\x18\x03 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability2\xd8\x05\n\x11\x43heckpointService\x12[\n\x0eSaveCheckpoint\x12#.tuskpoint.v1.SaveCheckpointRequest\x1a$.tuskpoint.v1.SaveCheckpointResponse\x12M\n\x08\x45xchange\x12\x1d.tuskpoint.v1.ExchangeRequest\x1a\x1e.tuskpoint.v1.ExchangeResponse(\x01\x30\x01\x12O\n\nSaveWrites\x12\x1f.tuskpoint.v1.SaveWritesRequest\x1a .tuskpoint.v1.SaveWritesResponse\x12X\n\rGetCheckpoint\x12\".tuskpoint.v1.GetCheckpointRequest\x1a#.tuskpoint.v1.GetCheckpointResponse\x12]\n\x0eLoadCheckpoint\x12#.tuskpoint.v1.LoadCheckpointRequest\x1a$.tuskpoint.v1.LoadCheckpointResponse0\x01\x12`\n\x0fListCheckpoints\x12$.tuskpoint.v1.ListCheckpointsRequest\x1a%.tuskpoint.v1.ListCheckpointsResponse0\x01\x12`\n\x0fGetDeltaHistory\x12$.tuskpoint.v1.GetDeltaHistoryRequest\x1a%.tuskpoint.v1.GetDeltaHistoryResponse0\x01\x12I\n\x08SetLabel\x12\x1d.tuskpoint.v1.SetLabelRequest\x1a\x1e.tuskpoint.v1.SetLabelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tuskpoint.v1.checkpoint_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SAVECHECKPOINTREQUEST']._serialized_start=140
-  _globals['_SAVECHECKPOINTREQUEST']._serialized_end=494
-  _globals['_SAVECHECKPOINTRESPONSE']._serialized_start=497
-  _globals['_SAVECHECKPOINTRESPONSE']._serialized_end=769
-  _globals['_SAVECHECKPOINTSREQUEST']._serialized_start=772
-  _globals['_SAVECHECKPOINTSREQUEST']._serialized_end=1010
-  _globals['_SAVECHECKPOINTSRESPONSE']._serialized_start=1013
-  _globals['_SAVECHECKPOINTSRESPONSE']._serialized_end=1254
-  _globals['_SAVEWRITESREQUEST']._serialized_start=1257
-  _globals['_SAVEWRITESREQUEST']._serialized_end=1433
-  _globals['_SAVEWRITESRESPONSE']._serialized_start=1436
-  _globals['_SAVEWRITESRESPONSE']._serialized_end=1645
-  _globals['_GETCHECKPOINTREQUEST']._serialized_start=1648
-  _globals['_GETCHECKPOINTREQUEST']._serialized_end=1803
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=1805
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=1886
-  _globals['_LOADCHECKPOINTREQUEST']._serialized_start=1889
-  _globals['_LOADCHECKPOINTREQUEST']._serialized_end=2045
-  _globals['_LOADCHECKPOINTRESPONSE']._serialized_start=2048
-  _globals['_LOADCHECKPOINTRESPONSE']._serialized_end=2191
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=2194
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=2565
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=2568
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=2712
-  _globals['_GETDELTAHISTORYREQUEST']._serialized_start=2714
-  _globals['_GETDELTAHISTORYREQUEST']._serialized_end=2813
-  _globals['_DELTACHANNELHISTORY']._serialized_start=2816
-  _globals['_DELTACHANNELHISTORY']._serialized_end=2958
-  _globals['_GETDELTAHISTORYRESPONSE']._serialized_start=2961
-  _globals['_GETDELTAHISTORYRESPONSE']._serialized_end=3108
-  _globals['_SETLABELREQUEST']._serialized_start=3111
-  _globals['_SETLABELREQUEST']._serialized_end=3255
-  _globals['_SETLABELRESPONSE']._serialized_start=3258
-  _globals['_SETLABELRESPONSE']._serialized_end=3399
-  _globals['_CHECKPOINTSERVICE']._serialized_start=3402
-  _globals['_CHECKPOINTSERVICE']._serialized_end=4151
+  _globals['_SAVECHECKPOINTREQUEST']._serialized_start=172
+  _globals['_SAVECHECKPOINTREQUEST']._serialized_end=526
+  _globals['_SAVECHECKPOINTRESPONSE']._serialized_start=529
+  _globals['_SAVECHECKPOINTRESPONSE']._serialized_end=801
+  _globals['_EXCHANGEREQUEST']._serialized_start=803
+  _globals['_EXCHANGEREQUEST']._serialized_end=908
+  _globals['_HELLO']._serialized_start=910
+  _globals['_HELLO']._serialized_end=969
+  _globals['_FRAME']._serialized_start=972
+  _globals['_FRAME']._serialized_end=1314
+  _globals['_EXCHANGERESPONSE']._serialized_start=1316
+  _globals['_EXCHANGERESPONSE']._serialized_end=1410
+  _globals['_ANSWER']._serialized_start=1413
+  _globals['_ANSWER']._serialized_end=1697
+  _globals['_SAVEWRITESREQUEST']._serialized_start=1700
+  _globals['_SAVEWRITESREQUEST']._serialized_end=1876
+  _globals['_SAVEWRITESRESPONSE']._serialized_start=1879
+  _globals['_SAVEWRITESRESPONSE']._serialized_end=2088
+  _globals['_GETCHECKPOINTREQUEST']._serialized_start=2091
+  _globals['_GETCHECKPOINTREQUEST']._serialized_end=2246
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=2248
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=2329
+  _globals['_LOADCHECKPOINTREQUEST']._serialized_start=2332
+  _globals['_LOADCHECKPOINTREQUEST']._serialized_end=2488
+  _globals['_LOADCHECKPOINTRESPONSE']._serialized_start=2491
+  _globals['_LOADCHECKPOINTRESPONSE']._serialized_end=2634
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=2637
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=3008
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=3011
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=3155
+  _globals['_GETDELTAHISTORYREQUEST']._serialized_start=3157
+  _globals['_GETDELTAHISTORYREQUEST']._serialized_end=3256
+  _globals['_DELTACHANNELHISTORY']._serialized_start=3259
+  _globals['_DELTACHANNELHISTORY']._serialized_end=3401
+  _globals['_GETDELTAHISTORYRESPONSE']._serialized_start=3404
+  _globals['_GETDELTAHISTORYRESPONSE']._serialized_end=3551
+  _globals['_SETLABELREQUEST']._serialized_start=3554
+  _globals['_SETLABELREQUEST']._serialized_end=3698
+  _globals['_SETLABELRESPONSE']._serialized_start=3701
+  _globals['_SETLABELRESPONSE']._serialized_end=3842
+  _globals['_CHECKPOINTSERVICE']._serialized_start=3845
+  _globals['_CHECKPOINTSERVICE']._serialized_end=4573
 # @@protoc_insertion_point(module_scope)

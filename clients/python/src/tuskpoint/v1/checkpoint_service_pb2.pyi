@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import duration_pb2 as _duration_pb2
 from tuskpoint.v1 import checkpoint_pb2 as _checkpoint_pb2
 from tuskpoint.v1 import errors_pb2 as _errors_pb2
 from tuskpoint.v1 import value_pb2 as _value_pb2
@@ -43,29 +46,63 @@ class SaveCheckpointResponse(_message.Message):
     warnings: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Warning]
     def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., seq: _Optional[int] = ..., incarnation: _Optional[int] = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ...) -> None: ...
 
-class SaveCheckpointsRequest(_message.Message):
-    __slots__ = ("save_id", "checkpoint", "writes", "chunk")
-    SAVE_ID_FIELD_NUMBER: _ClassVar[int]
-    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
-    WRITES_FIELD_NUMBER: _ClassVar[int]
-    CHUNK_FIELD_NUMBER: _ClassVar[int]
-    save_id: int
-    checkpoint: SaveCheckpointRequest
-    writes: SaveWritesRequest
-    chunk: _value_pb2.ValueChunk
-    def __init__(self, save_id: _Optional[int] = ..., checkpoint: _Optional[_Union[SaveCheckpointRequest, _Mapping]] = ..., writes: _Optional[_Union[SaveWritesRequest, _Mapping]] = ..., chunk: _Optional[_Union[_value_pb2.ValueChunk, _Mapping]] = ...) -> None: ...
+class ExchangeRequest(_message.Message):
+    __slots__ = ("hello", "frames")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    frames: _containers.RepeatedCompositeFieldContainer[Frame]
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., frames: _Optional[_Iterable[_Union[Frame, _Mapping]]] = ...) -> None: ...
 
-class SaveCheckpointsResponse(_message.Message):
-    __slots__ = ("save_id", "checkpoint", "writes", "error")
-    SAVE_ID_FIELD_NUMBER: _ClassVar[int]
-    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+class Hello(_message.Message):
+    __slots__ = ("session", "attempt")
+    SESSION_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    session: bytes
+    attempt: int
+    def __init__(self, session: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class Frame(_message.Message):
+    __slots__ = ("id", "timeout", "traceparent", "save", "writes", "get", "chunk")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_FIELD_NUMBER: _ClassVar[int]
+    TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    SAVE_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
+    GET_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    timeout: _duration_pb2.Duration
+    traceparent: str
+    save: SaveCheckpointRequest
+    writes: SaveWritesRequest
+    get: GetCheckpointRequest
+    chunk: _value_pb2.ValueChunk
+    def __init__(self, id: _Optional[int] = ..., timeout: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ..., save: _Optional[_Union[SaveCheckpointRequest, _Mapping]] = ..., writes: _Optional[_Union[SaveWritesRequest, _Mapping]] = ..., get: _Optional[_Union[GetCheckpointRequest, _Mapping]] = ..., chunk: _Optional[_Union[_value_pb2.ValueChunk, _Mapping]] = ...) -> None: ...
+
+class ExchangeResponse(_message.Message):
+    __slots__ = ("answers", "draining")
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    answers: _containers.RepeatedCompositeFieldContainer[Answer]
+    draining: bool
+    def __init__(self, answers: _Optional[_Iterable[_Union[Answer, _Mapping]]] = ..., draining: bool = ...) -> None: ...
+
+class Answer(_message.Message):
+    __slots__ = ("id", "last", "saved", "written", "got", "error")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    SAVED_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    GOT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
-    save_id: int
-    checkpoint: SaveCheckpointResponse
-    writes: SaveWritesResponse
+    id: int
+    last: bool
+    saved: SaveCheckpointResponse
+    written: SaveWritesResponse
+    got: GetCheckpointResponse
     error: _errors_pb2.CallError
-    def __init__(self, save_id: _Optional[int] = ..., checkpoint: _Optional[_Union[SaveCheckpointResponse, _Mapping]] = ..., writes: _Optional[_Union[SaveWritesResponse, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.CallError, _Mapping]] = ...) -> None: ...
+    def __init__(self, id: _Optional[int] = ..., last: bool = ..., saved: _Optional[_Union[SaveCheckpointResponse, _Mapping]] = ..., written: _Optional[_Union[SaveWritesResponse, _Mapping]] = ..., got: _Optional[_Union[GetCheckpointResponse, _Mapping]] = ..., error: _Optional[_Union[_errors_pb2.CallError, _Mapping]] = ...) -> None: ...
 
 class SaveWritesRequest(_message.Message):
     __slots__ = ("ref", "writes", "durability")

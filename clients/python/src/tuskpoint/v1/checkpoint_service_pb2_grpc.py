@@ -49,10 +49,10 @@ class CheckpointServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointResponse.FromString,
                 _registered_method=True)
-        self.SaveCheckpoints = channel.stream_stream(
-                '/tuskpoint.v1.CheckpointService/SaveCheckpoints',
-                request_serializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointsRequest.SerializeToString,
-                response_deserializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointsResponse.FromString,
+        self.Exchange = channel.stream_stream(
+                '/tuskpoint.v1.CheckpointService/Exchange',
+                request_serializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.ExchangeRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.ExchangeResponse.FromString,
                 _registered_method=True)
         self.SaveWrites = channel.unary_unary(
                 '/tuskpoint.v1.CheckpointService/SaveWrites',
@@ -117,17 +117,60 @@ class CheckpointServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def SaveCheckpoints(self, request_iterator, context):
-        """Saves many checkpoints and writes on one stream, with values of any size.
+    def Exchange(self, request_iterator, context):
+        """Carries the saves, writes and loads of many callers in batches on one
+        stream.
 
-        Each save is a `checkpoint` or `writes` frame followed by the chunks of its
-        large values. Saves are applied in the order in which their last frame
-        arrives; answers carry the `save_id` and come as each durability is
-        reached, so a save that asks for `CERTIFIED` is answered twice. A save
-        that is refused is answered with `error` and does not end the stream; a
-        stream that breaks the protocol ends with `INVALID_ARGUMENT` /
-        `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED` or `INVALID_FIELD`, and nothing of
-        the unfinished save is stored.
+        Each message carries any number of frames. A frame is a call: `save` means
+        what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
+        `GetCheckpoint` means, with the same scope and the same errors. A value too
+        large for its message follows its save in `chunk` frames.
+
+        Order: saves and writes take effect in the order of their frames; a save
+        with chunks has its place where its last chunk is. Two streams have no order
+        between them. Answers come as they are ready, in any order. A `get` sees
+        every save that was answered before the frame was sent; it may overtake a
+        save that is not answered yet. A save that asks for `CERTIFIED` is answered
+        when it is journaled and again, with `last`, when it is certified.
+
+        Errors of a frame are answered in `Answer.error` and leave the stream and
+        the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
+        nothing was stored. After the commit began the save finishes; the deadline
+        ends only the wait for the answer.
+
+        Flow: the server reads no further while 256 frames, or frames of 32 MiB,
+        have no answer (a frame that was answered `JOURNALED` counts no more) or
+        while the client does not read the answers; HTTP/2 then holds the client
+        back. A client that keeps at most two messages without an answer, and puts
+        everything that waits into the next, gets large batches under load and no
+        delay without it. No message may exceed `ServerLimits.max_message_bytes`;
+        those of the server stay below 4 MiB.
+
+        Breaks: a save that has no answer when the stream breaks may or may not be
+        stored. The client opens another stream with the same `Hello.session` and a
+        greater `Hello.attempt`, and sends the frames without an answer again in
+        their order, before any other. A save with an ID is an upsert, so a frame
+        that had been stored is answered with what is stored. A save without an ID
+        is sent again only with the ID in its `JOURNALED` answer, or if it has no
+        answer and the stream ended with `DRAINING`. The server ends the older
+        stream, and finishes its commits, before it handles the first frame of the
+        newer one: late bytes of a dead connection overtake nothing. That holds
+        within one server.
+
+        Errors that end the stream, nothing of the unfinished save being stored:
+        `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
+        frame without a call, an ID that does not rise, a chunk that no save waits
+        for or that is too large, another frame where a chunk has to follow, or a
+        `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
+        `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
+        `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
+        `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
+        a save;
+        `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
+        the stream has expired or was revoked, after committed saves were answered;
+        `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
+        a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+        `ExchangeResponse.draining` says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,10 +250,10 @@ def add_CheckpointServiceServicer_to_server(servicer, server):
                     request_deserializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointResponse.SerializeToString,
             ),
-            'SaveCheckpoints': grpc.stream_stream_rpc_method_handler(
-                    servicer.SaveCheckpoints,
-                    request_deserializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointsRequest.FromString,
-                    response_serializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointsResponse.SerializeToString,
+            'Exchange': grpc.stream_stream_rpc_method_handler(
+                    servicer.Exchange,
+                    request_deserializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.ExchangeRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_checkpoint__service__pb2.ExchangeResponse.SerializeToString,
             ),
             'SaveWrites': grpc.unary_unary_rpc_method_handler(
                     servicer.SaveWrites,
@@ -291,7 +334,7 @@ class CheckpointService(object):
             _registered_method=True)
 
     @staticmethod
-    def SaveCheckpoints(request_iterator,
+    def Exchange(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -304,9 +347,9 @@ class CheckpointService(object):
         return grpc.experimental.stream_stream(
             request_iterator,
             target,
-            '/tuskpoint.v1.CheckpointService/SaveCheckpoints',
-            tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointsRequest.SerializeToString,
-            tuskpoint_dot_v1_dot_checkpoint__service__pb2.SaveCheckpointsResponse.FromString,
+            '/tuskpoint.v1.CheckpointService/Exchange',
+            tuskpoint_dot_v1_dot_checkpoint__service__pb2.ExchangeRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_checkpoint__service__pb2.ExchangeResponse.FromString,
             options,
             channel_credentials,
             insecure,

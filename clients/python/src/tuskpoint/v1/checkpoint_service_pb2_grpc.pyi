@@ -57,17 +57,60 @@ class CheckpointServiceStub:
     `DIGEST_MISMATCH`, `VERSION_TYPE_CHANGED`, `METADATA_NOT_JSON`;
     `RESOURCE_EXHAUSTED` / `BACKLOG_FULL` with `RetryInfo`.
     """
-    SaveCheckpoints: _grpc.StreamStreamMultiCallable[_checkpoint_service_pb2.SaveCheckpointsRequest, _checkpoint_service_pb2.SaveCheckpointsResponse]
-    """Saves many checkpoints and writes on one stream, with values of any size.
+    Exchange: _grpc.StreamStreamMultiCallable[_checkpoint_service_pb2.ExchangeRequest, _checkpoint_service_pb2.ExchangeResponse]
+    """Carries the saves, writes and loads of many callers in batches on one
+    stream.
 
-    Each save is a `checkpoint` or `writes` frame followed by the chunks of its
-    large values. Saves are applied in the order in which their last frame
-    arrives; answers carry the `save_id` and come as each durability is
-    reached, so a save that asks for `CERTIFIED` is answered twice. A save
-    that is refused is answered with `error` and does not end the stream; a
-    stream that breaks the protocol ends with `INVALID_ARGUMENT` /
-    `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED` or `INVALID_FIELD`, and nothing of
-    the unfinished save is stored.
+    Each message carries any number of frames. A frame is a call: `save` means
+    what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
+    `GetCheckpoint` means, with the same scope and the same errors. A value too
+    large for its message follows its save in `chunk` frames.
+
+    Order: saves and writes take effect in the order of their frames; a save
+    with chunks has its place where its last chunk is. Two streams have no order
+    between them. Answers come as they are ready, in any order. A `get` sees
+    every save that was answered before the frame was sent; it may overtake a
+    save that is not answered yet. A save that asks for `CERTIFIED` is answered
+    when it is journaled and again, with `last`, when it is certified.
+
+    Errors of a frame are answered in `Answer.error` and leave the stream and
+    the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
+    nothing was stored. After the commit began the save finishes; the deadline
+    ends only the wait for the answer.
+
+    Flow: the server reads no further while 256 frames, or frames of 32 MiB,
+    have no answer (a frame that was answered `JOURNALED` counts no more) or
+    while the client does not read the answers; HTTP/2 then holds the client
+    back. A client that keeps at most two messages without an answer, and puts
+    everything that waits into the next, gets large batches under load and no
+    delay without it. No message may exceed `ServerLimits.max_message_bytes`;
+    those of the server stay below 4 MiB.
+
+    Breaks: a save that has no answer when the stream breaks may or may not be
+    stored. The client opens another stream with the same `Hello.session` and a
+    greater `Hello.attempt`, and sends the frames without an answer again in
+    their order, before any other. A save with an ID is an upsert, so a frame
+    that had been stored is answered with what is stored. A save without an ID
+    is sent again only with the ID in its `JOURNALED` answer, or if it has no
+    answer and the stream ended with `DRAINING`. The server ends the older
+    stream, and finishes its commits, before it handles the first frame of the
+    newer one: late bytes of a dead connection overtake nothing. That holds
+    within one server.
+
+    Errors that end the stream, nothing of the unfinished save being stored:
+    `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
+    frame without a call, an ID that does not rise, a chunk that no save waits
+    for or that is too large, another frame where a chunk has to follow, or a
+    `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
+    `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
+    `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
+    `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
+    a save;
+    `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
+    the stream has expired or was revoked, after committed saves were answered;
+    `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
+    a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+    `ExchangeResponse.draining` says.
     """
     SaveWrites: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SaveWritesRequest, _checkpoint_service_pb2.SaveWritesResponse]
     """Saves pending writes of a checkpoint that need not exist yet.
@@ -141,17 +184,60 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     `DIGEST_MISMATCH`, `VERSION_TYPE_CHANGED`, `METADATA_NOT_JSON`;
     `RESOURCE_EXHAUSTED` / `BACKLOG_FULL` with `RetryInfo`.
     """
-    SaveCheckpoints: _aio.StreamStreamMultiCallable[_checkpoint_service_pb2.SaveCheckpointsRequest, _checkpoint_service_pb2.SaveCheckpointsResponse]  # type: ignore[assignment]
-    """Saves many checkpoints and writes on one stream, with values of any size.
+    Exchange: _aio.StreamStreamMultiCallable[_checkpoint_service_pb2.ExchangeRequest, _checkpoint_service_pb2.ExchangeResponse]  # type: ignore[assignment]
+    """Carries the saves, writes and loads of many callers in batches on one
+    stream.
 
-    Each save is a `checkpoint` or `writes` frame followed by the chunks of its
-    large values. Saves are applied in the order in which their last frame
-    arrives; answers carry the `save_id` and come as each durability is
-    reached, so a save that asks for `CERTIFIED` is answered twice. A save
-    that is refused is answered with `error` and does not end the stream; a
-    stream that breaks the protocol ends with `INVALID_ARGUMENT` /
-    `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED` or `INVALID_FIELD`, and nothing of
-    the unfinished save is stored.
+    Each message carries any number of frames. A frame is a call: `save` means
+    what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
+    `GetCheckpoint` means, with the same scope and the same errors. A value too
+    large for its message follows its save in `chunk` frames.
+
+    Order: saves and writes take effect in the order of their frames; a save
+    with chunks has its place where its last chunk is. Two streams have no order
+    between them. Answers come as they are ready, in any order. A `get` sees
+    every save that was answered before the frame was sent; it may overtake a
+    save that is not answered yet. A save that asks for `CERTIFIED` is answered
+    when it is journaled and again, with `last`, when it is certified.
+
+    Errors of a frame are answered in `Answer.error` and leave the stream and
+    the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
+    nothing was stored. After the commit began the save finishes; the deadline
+    ends only the wait for the answer.
+
+    Flow: the server reads no further while 256 frames, or frames of 32 MiB,
+    have no answer (a frame that was answered `JOURNALED` counts no more) or
+    while the client does not read the answers; HTTP/2 then holds the client
+    back. A client that keeps at most two messages without an answer, and puts
+    everything that waits into the next, gets large batches under load and no
+    delay without it. No message may exceed `ServerLimits.max_message_bytes`;
+    those of the server stay below 4 MiB.
+
+    Breaks: a save that has no answer when the stream breaks may or may not be
+    stored. The client opens another stream with the same `Hello.session` and a
+    greater `Hello.attempt`, and sends the frames without an answer again in
+    their order, before any other. A save with an ID is an upsert, so a frame
+    that had been stored is answered with what is stored. A save without an ID
+    is sent again only with the ID in its `JOURNALED` answer, or if it has no
+    answer and the stream ended with `DRAINING`. The server ends the older
+    stream, and finishes its commits, before it handles the first frame of the
+    newer one: late bytes of a dead connection overtake nothing. That holds
+    within one server.
+
+    Errors that end the stream, nothing of the unfinished save being stored:
+    `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
+    frame without a call, an ID that does not rise, a chunk that no save waits
+    for or that is too large, another frame where a chunk has to follow, or a
+    `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
+    `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
+    `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
+    `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
+    a save;
+    `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
+    the stream has expired or was revoked, after committed saves were answered;
+    `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
+    a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+    `ExchangeResponse.draining` says.
     """
     SaveWrites: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SaveWritesRequest, _checkpoint_service_pb2.SaveWritesResponse]  # type: ignore[assignment]
     """Saves pending writes of a checkpoint that need not exist yet.
@@ -230,21 +316,64 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def SaveCheckpoints(
+    def Exchange(
         self,
-        request_iterator: _MaybeAsyncIterator[_checkpoint_service_pb2.SaveCheckpointsRequest],
+        request_iterator: _MaybeAsyncIterator[_checkpoint_service_pb2.ExchangeRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_checkpoint_service_pb2.SaveCheckpointsResponse], _abc.AsyncIterator[_checkpoint_service_pb2.SaveCheckpointsResponse]]:
-        """Saves many checkpoints and writes on one stream, with values of any size.
+    ) -> _typing.Union[_abc.Iterator[_checkpoint_service_pb2.ExchangeResponse], _abc.AsyncIterator[_checkpoint_service_pb2.ExchangeResponse]]:
+        """Carries the saves, writes and loads of many callers in batches on one
+        stream.
 
-        Each save is a `checkpoint` or `writes` frame followed by the chunks of its
-        large values. Saves are applied in the order in which their last frame
-        arrives; answers carry the `save_id` and come as each durability is
-        reached, so a save that asks for `CERTIFIED` is answered twice. A save
-        that is refused is answered with `error` and does not end the stream; a
-        stream that breaks the protocol ends with `INVALID_ARGUMENT` /
-        `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED` or `INVALID_FIELD`, and nothing of
-        the unfinished save is stored.
+        Each message carries any number of frames. A frame is a call: `save` means
+        what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
+        `GetCheckpoint` means, with the same scope and the same errors. A value too
+        large for its message follows its save in `chunk` frames.
+
+        Order: saves and writes take effect in the order of their frames; a save
+        with chunks has its place where its last chunk is. Two streams have no order
+        between them. Answers come as they are ready, in any order. A `get` sees
+        every save that was answered before the frame was sent; it may overtake a
+        save that is not answered yet. A save that asks for `CERTIFIED` is answered
+        when it is journaled and again, with `last`, when it is certified.
+
+        Errors of a frame are answered in `Answer.error` and leave the stream and
+        the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
+        nothing was stored. After the commit began the save finishes; the deadline
+        ends only the wait for the answer.
+
+        Flow: the server reads no further while 256 frames, or frames of 32 MiB,
+        have no answer (a frame that was answered `JOURNALED` counts no more) or
+        while the client does not read the answers; HTTP/2 then holds the client
+        back. A client that keeps at most two messages without an answer, and puts
+        everything that waits into the next, gets large batches under load and no
+        delay without it. No message may exceed `ServerLimits.max_message_bytes`;
+        those of the server stay below 4 MiB.
+
+        Breaks: a save that has no answer when the stream breaks may or may not be
+        stored. The client opens another stream with the same `Hello.session` and a
+        greater `Hello.attempt`, and sends the frames without an answer again in
+        their order, before any other. A save with an ID is an upsert, so a frame
+        that had been stored is answered with what is stored. A save without an ID
+        is sent again only with the ID in its `JOURNALED` answer, or if it has no
+        answer and the stream ended with `DRAINING`. The server ends the older
+        stream, and finishes its commits, before it handles the first frame of the
+        newer one: late bytes of a dead connection overtake nothing. That holds
+        within one server.
+
+        Errors that end the stream, nothing of the unfinished save being stored:
+        `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
+        frame without a call, an ID that does not rise, a chunk that no save waits
+        for or that is too large, another frame where a chunk has to follow, or a
+        `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
+        `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
+        `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
+        `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
+        a save;
+        `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
+        the stream has expired or was revoked, after committed saves were answered;
+        `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
+        a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+        `ExchangeResponse.draining` says.
         """
 
     @_abc_1.abstractmethod

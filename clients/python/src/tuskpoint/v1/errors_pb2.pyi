@@ -49,6 +49,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_BLOB_REJECTED: _ClassVar[ErrorReason]
     ERROR_REASON_DESCRIPTOR_MISMATCH: _ClassVar[ErrorReason]
     ERROR_REASON_SEARCH_UNAVAILABLE: _ClassVar[ErrorReason]
+    ERROR_REASON_SESSION_RESUMED: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -93,6 +94,7 @@ ERROR_REASON_CERTIFICATION_FAILED: ErrorReason
 ERROR_REASON_BLOB_REJECTED: ErrorReason
 ERROR_REASON_DESCRIPTOR_MISMATCH: ErrorReason
 ERROR_REASON_SEARCH_UNAVAILABLE: ErrorReason
+ERROR_REASON_SESSION_RESUMED: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

@@ -51,7 +51,7 @@ class Assembled(NamedTuple):
 
     members: list[Member]
     leaves: list[Member]  # those of them that may be stored before the others: runs
-    told: Recorder
+    recorder: Recorder
 
 
 async def assemble(
@@ -112,12 +112,12 @@ async def _assemble(
                 add(part)
             add(segment.named(locate))
     chores, known = work.chores, work.taken.catalog
-    told = record(work, generation, locate)
-    told.records += chores.records
+    recorder = record(work, generation, locate)
+    recorder.records += chores.records
     follows = known is not None and known.catalog.generation == generation
     number = 1 + known.catalog.number if known is not None and follows else 1
     put = Put(generation, number, store_run)
-    new = store_records(told.records, put)
+    new = store_records(recorder.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
     live, rewritten = await relocated(live, chores.moved, _fetch, put)
     advanced = await advance(live, new, _fetch, put)
@@ -135,7 +135,7 @@ async def _assemble(
         )
     )
     place = add(Member(blob_digest(catalog), catalog, Kind.CATALOG))
-    plan = told.plan
+    plan = recorder.plan
     plan.begun_us, plan.catalog = work.begun_us, place.sha256
     plan.previous = previous.sha256 if previous is not None else b""
     plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
@@ -143,22 +143,22 @@ async def _assemble(
     plan.dropped += [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
     plan.dropped += [plan.previous] if plan.previous else []
     plan.moved += chores.moved.values()
-    return Assembled(list(members.values()), leaves, told)
+    return Assembled(list(members.values()), leaves, recorder)
 
 
 def record(work: Work, generation: int, locate: Locate) -> Recorder:
     """Return the records of a flush whose segments have their hashes, and what they change."""
-    told = Recorder(work.taken.used, generation, locate)
+    recorder = Recorder(work.taken.used, generation, locate)
     for segment in work.built:
-        told.add(segment)
-    told.plan.filled += work.taken.filled
-    told.plan.named = sorted(told.named)
-    return told
+        recorder.add(segment)
+    recorder.plan.filled += work.taken.filled
+    recorder.plan.named = sorted(recorder.named)
+    return recorder
 
 
 @dataclass(slots=True)
 class Recorder:
-    """Tells of segments what records say of them and what certification changes."""
+    """Records segments, and what certification changes about them."""
 
     _used: Collection[tuple[bytes, int]]  # segments and threads that are recorded to need them
     _generation: int
@@ -169,7 +169,7 @@ class Recorder:
     postponed: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, segment: BuiltSegment) -> None:
-        """Tell of a range, or of a checkpoint that stands alone."""
+        """Record a range, or a checkpoint that stands alone."""
         dirty, thread = segment.dirty, segment.dirty.thread
         stored = [one for one in dirty.places if not one.problem]
         self._changes(dirty)
@@ -190,7 +190,7 @@ class Recorder:
         self.plan.threads.append(PlannedThread(*known, dirty.size_bytes, ended, len(stored)))
 
     def _changes(self, dirty: DirtyRange) -> None:
-        """Tell what a range says of the thread itself, and of its bundles."""
+        """Record what a range says of the thread itself, and of its bundles."""
         thread = dirty.thread
         for gone in dirty.removed:
             where = (thread.thread_id, gone.incarnation, self._generation, gone.seq)
@@ -234,7 +234,7 @@ class Recorder:
         self.records.append(facts.WritesRecord(*where, *one.place, segment, held_ns))
 
     def _segment(self, segment: BuiltSegment) -> None:
-        """Tell of a segment that is stored with this flush, of its parts and what it names."""
+        """Record a segment that is stored with this flush, its parts and the members it names."""
         dirty, thread = segment.dirty, segment.dirty.thread
         where = thread.at(self._generation, dirty.through)
         location = self._locate(segment.sha256, len(segment.data))
@@ -257,7 +257,7 @@ class Recorder:
                 self._needed(dirty, holder)
 
     def _copies(self, dirty: DirtyRange, stored: Iterable[DirtyPlace]) -> None:
-        """Tell of the segments that hold copies, and of what these name."""
+        """Record the segments that hold copies, and the members that they name."""
         holding = list(dict.fromkeys(sha256 for one in stored for sha256 in one.elsewhere))
         needed: dict[bytes, None] = {}
         for sha256 in holding:
@@ -269,7 +269,7 @@ class Recorder:
                 self._needed(dirty, dirty.holders[sha256])
 
     def _needed(self, dirty: DirtyRange, holder: StoredMember, needs: Sequence[bytes] = ()) -> None:
-        """Tell of an earlier segment that the thread needs, unless it is of its own log."""
+        """Record an earlier segment that the thread needs, unless it is of its own log."""
         thread, sha256 = dirty.thread, holder.location.sha256
         self.named.add(sha256)
         self.plan.uses.append((sha256, thread.number))
@@ -296,7 +296,7 @@ class Recorder:
                 self.records.append(facts.MemberRecord(*where, place, Kind.PART))
 
     def _failed(self, dirty: DirtyRange, bad: DirtyPlace) -> None:
-        """Tell of a checkpoint that is not stored."""
+        """Record a checkpoint that is not stored."""
         if dirty.hole is not None and bad.last_seq <= dirty.hole.seq:
             self.postponed.append((dirty.hole.number, bad.problem))
             return
@@ -306,7 +306,7 @@ class Recorder:
         self.plan.holes.append(hole)
 
     def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:
-        """Tell that a checkpoint lies beside its range, and is no hole any more."""
+        """Record that a checkpoint lies beside its range, and is no hole any more."""
         held = encode_held(dirty.through, (segment,))
         self.plan.holds.append((dirty.thread.number, *place, held))
         if dirty.hole is not None:

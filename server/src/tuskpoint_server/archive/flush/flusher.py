@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import NamedTuple
 
-from ...domain.errors import Reason, Refusal
+from ...domain.errors import Reason, Refusal, checkpoint_missing
 from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.pacing import Backoff, pause
 from ...journal.archiving import holes, status
@@ -75,11 +75,11 @@ class Backlog:
         """Seconds since the oldest change that no flush has read."""
         return 0.0 if self.since is None else now - self.since
 
-    def changed(self, stored_bytes: int, now: float) -> None:
-        """Note a change."""
-        self.size_bytes += stored_bytes
-        self._fresh_bytes += stored_bytes
-        self._fresh_changes += 1
+    def added(self, changes: int, added_bytes: int, now: float) -> None:
+        """Note changes and the bytes of their new content."""
+        self.size_bytes += added_bytes
+        self._fresh_bytes += added_bytes
+        self._fresh_changes += changes
         if self.since is None:
             self.since = now
 
@@ -113,7 +113,7 @@ class Backlog:
 class TenantFlusher:
     """Flushes a tenant by age, size, count, or because someone waits.
 
-    Whoever holds `turn` keeps flushes from beginning. `_on_damage` is called with the tenant if
+    No flush begins while `turn` is held. `_on_damage` is called with the tenant if
     stored bytes that a flush needs cannot be read.
     """
 
@@ -166,10 +166,10 @@ class TenantFlusher:
         if counted.threads and self.backlog.since is None:
             self.backlog.since = self.now
 
-    def changed(self, stored_bytes: int) -> None:
-        """Note a change."""
+    def added(self, changes: int, added_bytes: int) -> None:
+        """Note changes and the bytes of their new content."""
         before = self.backlog.due_at()
-        self.backlog.changed(stored_bytes, self.now)
+        self.backlog.added(changes, added_bytes, self.now)
         if self.backlog.due_at() != before:
             self._wake.set()
 
@@ -188,7 +188,7 @@ class TenantFlusher:
             )
         )
         if found is None:
-            raise _missing(key)
+            raise checkpoint_missing(*astuple(key))
         wanted, certified_seq = found
         if certified_seq >= seq and known is not None:
             if problem := _hole_reason(wanted, unstored):
@@ -266,8 +266,8 @@ class TenantFlusher:
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
         self.trouble = Trouble(_text(error), self._clock_us())
-        told = reason.name if reason else type(error).__name__
-        self._instruments.retries.add(1, {"reason": told})
+        name = reason.name if reason else type(error).__name__
+        self._instruments.retries.add(1, {"reason": name})
         if reason is Reason.BLOB_HASH_MISMATCH:
             self._instruments.mismatches.add(1)
         if reason in DAMAGE:
@@ -325,7 +325,7 @@ def _answer(waiter: _Waiter, standing: _Standing) -> None:
         return
     wanted = waiter.wanted
     if wanted in standing.gone and waiter.key is not None:
-        waiter.answer.set_exception(_missing(waiter.key))
+        waiter.answer.set_exception(checkpoint_missing(*astuple(waiter.key)))
         return
     marks, through = waiter.marks, standing.watermarks
     if any(through.get(thread, seq) < seq for thread, seq in marks.items()):
@@ -353,10 +353,6 @@ def _hole_reason(wanted: Wanted, unstored: Iterable[Hole]) -> str:
         if hole.thread == wanted.thread and is_in:
             return hole.reason
     return ""
-
-
-def _missing(key: CheckpointKey) -> Refusal:
-    return Refusal(Reason.CHECKPOINT_MISSING, **asdict(key))
 
 
 def _holes_text(unstored: list[Hole]) -> str:

@@ -117,10 +117,10 @@ class Flush:
             self._work = await self._begin()
         work = self._work
         if not any(segment.data for segment in work.built):
-            told = await asyncio.to_thread(record, work, 0, self._blobs.predict)
-            if not told.records:
+            recorder = await asyncio.to_thread(record, work, 0, self._blobs.predict)
+            if not recorder.records:
                 self._work = None  # a commit that failed may have moved watermarks: read them again
-                flushed = await self._move(told, work.taken)
+                flushed = await self._move(recorder, work.taken)
                 self._end(work)
                 return self._settled(flushed)
         count = sum(len(one.places) for one in work.taken.ranges)
@@ -202,17 +202,17 @@ class Flush:
                 _log.error("evicted values cannot be read: %s", refusal.message)
         return found
 
-    async def _move(self, told: Recorder, taken: Collected) -> Flushed:
+    async def _move(self, recorder: Recorder, taken: Collected) -> Flushed:
         """Move watermarks over ranges with nothing to store, and note what failed again."""
 
         def move(batch: Batch) -> None:
-            certify.move(batch, self._tenant, told.plan.threads)
-            holes.postpone(batch.connection, told.postponed, batch.now_us)
+            certify.move(batch, self._tenant, recorder.plan.threads)
+            holes.postpone(batch.connection, recorder.postponed, batch.now_us)
             holes.forget(batch.connection, taken.filled)
 
-        if told.plan.threads or told.postponed or taken.filled:
+        if recorder.plan.threads or recorder.postponed or taken.filled:
             await self._database.transact(move)
-        return Flushed(size_bytes=told.plan.size_bytes, complete=taken.complete)
+        return Flushed(size_bytes=recorder.plan.size_bytes, complete=taken.complete)
 
     async def _pack(self, work: Work) -> Pack | None:
         """Spool the pack that certifies, after what does not fit it; `None`: all is rejected."""
@@ -224,19 +224,19 @@ class Flush:
             await self._store_segments(work)
             self._split = False
             assembled = await self._assemble(work)
-            if not assembled.told.records:
+            if not assembled.recorder.records:
                 return None
             if not self._fits(assembled.members):
                 for group in grouped(assembled.leaves, self._limits):
                     work.located.update(await self._runner.store(self._tenant, group))
                 assembled = await self._assemble(work)
-        if postponed := assembled.told.postponed:
+        if postponed := assembled.recorder.postponed:
             await self._database.transact(
                 lambda batch: holes.postpone(batch.connection, postponed, batch.now_us)
             )
         for member in assembled.leaves:
             self._keep_run(member)
-        return await self._runner.begin(self._tenant, assembled.members, assembled.told.plan)
+        return await self._runner.begin(self._tenant, assembled.members, assembled.recorder.plan)
 
     async def _assemble(self, work: Work) -> Assembled:
         of = (self._tenant, self._database.journal_id, self._database.generation)

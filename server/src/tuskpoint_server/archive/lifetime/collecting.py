@@ -1,4 +1,4 @@
-"""What a blob directory need not hold: for whoever asks, while the server is stopped."""
+"""Blobs that a directory need not hold, found while the server is stopped."""
 
 from __future__ import annotations
 

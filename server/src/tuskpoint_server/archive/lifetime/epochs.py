@@ -1,4 +1,4 @@
-"""When stored blobs expire, as far as answers of the store tell.
+"""When stored blobs expire, as far as answers of the store say.
 
 A store that lets blobs expire counts time in epochs of one length. It says the epoch in some
 answers and never when an epoch began, so the clock keeps bounds: epoch 0 would have begun after
@@ -33,7 +33,8 @@ class EpochClock:
 
     Times are microseconds since the Unix epoch. An epoch has no length if stored blobs never
     expire; a put asks for `epochs` of them, at least 1. `on_new_epoch` is called in the thread of
-    whoever saw it; `fallen` are the last two epochs of a fall, which only a new network explains.
+    every reader that saw it; `fallen` are the last two epochs of a fall, which
+    only a new network explains.
     """
 
     def __init__(self, epoch_s: float | None, epochs: int = 1) -> None:

@@ -1,6 +1,6 @@
 """Keeping what is needed in the blob store: looks at what is due, from time to time.
 
-Every blob that may expire within the margin is taken up, and every one of which no end is known.
+It renews every blob that may expire within the margin, and every one whose end is unknown.
 One that was stored in the epoch that was last seen gains nothing, unless the next epoch has begun
 unseen: of those, one is tried at a time. What fails is said (log, metrics, status) and tried
 again; if half the margin is left, or the blob is gone, what it holds is stored elsewhere.
@@ -174,7 +174,7 @@ class Lifetime:
     async def _follow_epochs(self) -> None:
         """Bring the journal's times of expiry up to what the clock has learnt since.
 
-        After a fall of the epoch every blob is taken up: the network that had them is another one.
+        After a fall of the epoch every blob is renewed: the network that had them is another one.
         """
         if self._epochs.fallen is not None:
             before, now = self._epochs.fallen

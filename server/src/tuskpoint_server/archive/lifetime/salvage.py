@@ -58,7 +58,7 @@ class Surveyed:
 
     @property
     def is_member(self) -> bool:
-        """Whether the blob is a member: whoever has its ID may know no more than that."""
+        """Whether the blob is a member: a holder of its ID may know no more than that."""
         return any(not one.location.identifier for one in self.alive)
 
     @property
@@ -95,7 +95,7 @@ async def survey(
 ) -> Survey:
     """Return what is needed of some blobs; a cache may stand before the store.
 
-    Reads all records of the tenant, so that nothing is let go that recovery would ask for.
+    Reads all records of the tenant, so that nothing is dropped that recovery would read.
     """
     found, known = await database.query(
         lambda connection: (

@@ -89,7 +89,7 @@ class DirectoryStore:
         self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
         shards = self._shards()
-        # Read after that: whoever made one of them had written the layout before.
+        # Read after that: the process that made one of them had written the layout before.
         self._check_layout(used=bool(shards))
         self._synced_shards = set(shards)
         sync(root)
@@ -116,8 +116,8 @@ class DirectoryStore:
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
         soon = asyncio.get_running_loop().call_soon_threadsafe
-        told = progress and (lambda count: soon(progress, count))
-        [[data]] = await self._each(partial(self._read, told=told), [[location]])
+        report = progress and (lambda count: soon(progress, count))
+        [[data]] = await self._each(partial(self._read, report=report), [[location]])
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
@@ -143,7 +143,7 @@ class DirectoryStore:
         return Receipt(locations)
 
     async def blobs(self) -> AsyncIterator[StoredFile]:
-        """Return every blob of the directory, whoever stored it."""
+        """Return every blob of the directory, from every writer."""
         [shards] = await self._each(lambda _: self._shards(), [None])
         for shard in shards:
             [found] = await self._each(lambda name: list(self._shard(name)), [shard])
@@ -151,7 +151,7 @@ class DirectoryStore:
                 yield file
 
     async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
-        """Remove a blob for good with all of its members; tell whether it was there and old.
+        """Remove a blob for good with all of its members; return whether it was there and old.
 
         Nothing is removed but by this call. What was put lately may be another server's, which
         has not recorded it yet.
@@ -248,11 +248,11 @@ class DirectoryStore:
                     yield StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime))
 
     def _read(
-        self, locations: Sequence[BlobLocation], told: Callable[[int], object] | None = None
+        self, locations: Sequence[BlobLocation], report: Callable[[int], object] | None = None
     ) -> list[bytes]:
         """Return the bytes at locations in one blob, in order, each after checking its hash.
 
-        They are read in the order of the file. `told` is called in this thread with the number
+        They are read in the order of the file. `report` is called in this thread with the number
         of bytes that were read of the one that is being read.
         """
         blob_id = locations[0].blob_id
@@ -264,7 +264,7 @@ class DirectoryStore:
             found = [b""] * len(locations)
             spans = [(_span(blob, rows, one), number) for number, one in enumerate(locations)]
             for span, number in sorted(spans):
-                data = _read_span(blob.file, *span, told)
+                data = _read_span(blob.file, *span, report)
                 try:
                     found[number] = verified(data, locations[number])
                 except Refusal:
@@ -362,16 +362,18 @@ def _span(blob: _Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
     return span
 
 
-def _read_span(file: FileIO, offset: int, size: int, told: Callable[[int], object] | None) -> bytes:
+def _read_span(
+    file: FileIO, offset: int, size: int, report: Callable[[int], object] | None
+) -> bytes:
     """Return the bytes of a span, fewer if the file ends before it."""
     chunks: list[bytes] = []
     arrived = 0
-    longest = MIB if told else size
+    longest = MIB if report else size
     while arrived < size and (
         chunk := os.pread(file.fileno(), min(longest, size - arrived), offset + arrived)
     ):
         chunks.append(chunk)
         arrived += len(chunk)
-        if told:
-            told(arrived)
+        if report:
+            report(arrived)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)

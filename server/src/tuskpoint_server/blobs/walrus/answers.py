@@ -129,8 +129,8 @@ def _blob_id(holder: object) -> str:
 
 
 def _outcome(phase: str, message: str) -> str:
-    told = (phase.lower(), message.lower())
-    found = (outcome for text in told for word, outcome in _OUTCOMES if word in text)
+    texts = (phase.lower(), message.lower())
+    found = (outcome for text in texts for word, outcome in _OUTCOMES if word in text)
     return next(found, "UNKNOWN")
 
 

@@ -101,7 +101,9 @@ class _Question:
     route: Sequence[str]
     blob_id: str = ""
     patient: bool = True  # goes on after each endpoint was asked once
-    progress: Progress | None = None  # told of the bytes that have arrived, anew each time
+    progress: Progress | None = (
+        None  # called with the bytes that have arrived, from 0 at each attempt
+    )
     body: bytes | None = None  # of a put
     content_type: str = ""
     max_size: int = 0

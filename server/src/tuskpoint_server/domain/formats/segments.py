@@ -20,7 +20,7 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 from ..errors import malformed
 from ..limits import LIMITS, MIB
 from ..model import NO_LINEAGE, BlobLocation, Lineage, Version
-from ..state import decode_version, encode_version
+from ..state import decode_version, fill_version
 from ..values import DIGEST_BYTES, Encoding, pack_frame
 from .stored_json import FORMAT_VERSION, STORED_NAMES
 
@@ -77,7 +77,7 @@ def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
         if channel.seed is not None:
             version, stored.seed.digest, stored.seed.size_bytes = channel.seed
             if version is not None:
-                stored.seed.version.CopyFrom(encode_version(version))
+                fill_version(stored.seed.version, version)
         for path, task, idx, digest, kind, size in channel.writes:
             stored.writes.add(
                 task_path=path, task_id=task, idx=idx, digest=digest, type=kind, size_bytes=size

@@ -171,13 +171,13 @@ def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterato
 
 
 def _are_alike(before: dict[str, Json], after: dict[str, Json]) -> bool:
-    """Tell whether both are objects of the agent, or extensions of the same type."""
+    """Return whether both are objects of the agent, or extensions of the same type."""
     escapes = escapes_of(before) | escapes_of(after)
     return escapes <= _WALKED_ESCAPES and before.get("$type") == after.get("$type")
 
 
 def _same(before: Json, after: Json) -> bool:
-    """Tell whether two views are equal as JSON, where `1`, `1.0` and `true` differ."""
+    """Return whether two views are equal as JSON, where `1`, `1.0` and `true` differ."""
     if type(before) is not type(after):
         return False
     if isinstance(before, list) and isinstance(after, list):

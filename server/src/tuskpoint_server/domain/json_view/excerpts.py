@@ -181,8 +181,8 @@ def _new(data: bytes, before: bytes, depth: int) -> bytes:
     if kind not in (ARRAY, STRING) or not data.startswith(before[earlier.at :], walker.at):
         return data
     end = walker.at + len(before) - earlier.at
-    if kind == ARRAY:
-        return _sized(_ARRAY, number - had, data[end:])
+    if kind == ARRAY:  # `before` may announce more items than it has
+        return _sized(_ARRAY, number - had, data[end:]) if number >= had else data
     # A word that went on is new as a whole.
     went_on = data[max(data.rfind(b" ", walker.at, end), walker.at) :]
     return _sized(_STRING, len(went_on), went_on)

@@ -50,7 +50,7 @@ EXTENSION: Final = "extension"
 _UNUSED: Final = "unused"
 
 _Head = tuple[str, Any, struct.Struct | None]
-"""Kind, then the value or size if the first byte tells it, else the form of what tells it."""
+"""Kind, then the value or size if the first byte says it, else the form of the bytes with it."""
 
 
 def _sized(kind: str, forms: str) -> list[_Head]:

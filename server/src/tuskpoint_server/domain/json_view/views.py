@@ -60,7 +60,7 @@ def _walk_json(data: bytes, bounds: Bounds) -> Json:
 
 
 def _exceeds(data: bytes, items: int) -> bool:
-    """Tell whether a text has more items than these, before objects are made of them."""
+    """Return whether a text has more items than these, before objects are made of them."""
     # Commas may stand in strings. Looking for these costs less than parsing does.
     return data.count(b",") >= items and _STRING.sub(b"", data).count(b",") >= items
 

@@ -90,13 +90,13 @@ _RECORD = _upsert_blob()
 
 def record_blobs(batch: Batch, tenant: str, made: Sequence[StoredBlob], expiry: Expiry) -> None:
     """Record what puts made; of a blob that is known the later end wins."""
-    told = ("blob_id", "object_id", "size_bytes", "billed_bytes", "cost", "epoch", "end_epoch")
+    columns = ("blob_id", "object_id", "size_bytes", "billed_bytes", "cost", "epoch", "end_epoch")
     rows = [
         {
             "tenant": tenant,
             "stored_us": batch.now_us,
             "expire_us": expiry(blob),
-            **{name: getattr(blob, name) for name in told},
+            **{name: getattr(blob, name) for name in columns},
         }
         for blob in made
     ]

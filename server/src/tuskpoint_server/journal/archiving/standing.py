@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, select, tuple_
 
-from ...domain.formats import records as told
+from ...domain.formats import records as formats
 from ...domain.model import Entry
 from ...domain.state import decode_channels
 from ...domain.threads import row_digests
@@ -174,9 +174,9 @@ _PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_t
 
 def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
-) -> tuple[list[told.Record], str]:
+) -> tuple[list[formats.Record], str]:
     """Return the records of the next threads by name, and the last name; empty: no more."""
-    found: list[told.Record] = []
+    found: list[formats.Record] = []
     name = ""
     lost = holes.lost(connection, tenant)
     unstored: dict[int, list[Hole]] = {}
@@ -205,25 +205,25 @@ class _Records:
     _ranges: Sequence[StoredMember]
     _named: dict[bytes, None] = field(default_factory=dict)
 
-    def all(self) -> list[told.Record]:
+    def all(self) -> list[formats.Record]:
         """Return them."""
         thread = self._thread
         if thread.deleted:
             if self._of(_ENDING):
                 return []  # the next flush records the end
-            return [told.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
-        found: list[told.Record] = []
+            return [formats.EndRecord(*self._at(thread.certified_seq), thread.deleted_through)]
+        found: list[formats.Record] = []
         if thread.deleted_through and thread.incarnation > 0:
             # Earlier incarnations left which IDs were deleted with them.
             ended = (thread.thread_id, thread.incarnation - 1, self._generation, 0)
-            found.append(told.EndRecord(*ended, thread.deleted_through))
+            found.append(formats.EndRecord(*ended, thread.deleted_through))
         unstored = self._unstored
-        found += [told.GapRecord(*self._at(one.seq), one.reason, *one.place) for one in unstored]
+        found += [formats.GapRecord(*self._at(one.seq), one.reason, *one.place) for one in unstored]
         found += self._stored({one.place for one in unstored})
         for pin in map(Pin._make, self._of(_PINS)):
             if pin.seq <= thread.certified_seq:
                 self._named[pin.sha256] = None
-                found.append(told.PinRecord(*self._at(pin.seq), *pin[:3]))
+                found.append(formats.PinRecord(*self._at(pin.seq), *pin[:3]))
         if 0 < thread.settings_seq <= thread.certified_seq:
             found.append(thread.setting(self._generation))
         return found + self._members()
@@ -235,7 +235,7 @@ class _Records:
     def _at(self, seq: int) -> tuple[str, int, int, int]:
         return self._thread.at(self._generation, seq)
 
-    def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[told.Record]:
+    def _stored(self, unstored: set[tuple[str, str]]) -> Iterable[formats.Record]:
         certified = self._thread.certified_seq
         written: dict[tuple[str, str], list[int]] = {}
         for checkpoint_ns, checkpoint_id, seq in self._of(_ALL_WRITES):
@@ -258,7 +258,9 @@ class _Records:
         own = holder is not None and holder.is_of(thread.number, thread.incarnation)
         return None if own else checkpoint_ns
 
-    def _writes(self, place: tuple[str, str], held: Held, seqs: list[int]) -> Iterable[told.Record]:
+    def _writes(
+        self, place: tuple[str, str], held: Held, seqs: list[int]
+    ) -> Iterable[formats.Record]:
         newest: dict[bytes, int] = {}
         for seq in seqs:
             if seq <= held.seq:
@@ -267,12 +269,12 @@ class _Records:
                 newest[segment] = max(seq, newest.get(segment, 0))
         for segment, seq in newest.items():
             held_ns = self._held_ns(segment, place[0])
-            yield told.WritesRecord(*self._at(seq), *place, segment, held_ns)
+            yield formats.WritesRecord(*self._at(seq), *place, segment, held_ns)
 
     def _range(self, seq: int) -> bytes | None:
         return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
 
-    def _members(self) -> list[told.Record]:
+    def _members(self) -> list[formats.Record]:
         """Say where everything lies that is named, with what that names, and the parts.
 
         All segments of the thread's own log count: flushes to come may name them, and rely on it
@@ -288,13 +290,13 @@ class _Records:
                 found[sha256] = holder
                 waiting += (*holder.needed, *holder.part_hashes)
         where = self._at(self._thread.certified_seq)
-        lost: list[told.Record] = [
-            told.GapRecord(*where, self._lost[sha256], segment=sha256)
+        lost: list[formats.Record] = [
+            formats.GapRecord(*where, self._lost[sha256], segment=sha256)
             for sha256 in found
             if sha256 in self._lost
         ]
         for one in found.values():
             ends = (one.first_seq or 0, one.last_seq or 0) if one.is_of(*own) else (0, 0)
             needs = tuple(other for other in (*one.needed, *one.part_hashes) if other in found)
-            lost.append(told.MemberRecord(*where, one.location, one.kind, needs, *ends))
+            lost.append(formats.MemberRecord(*where, one.location, one.kind, needs, *ends))
         return lost

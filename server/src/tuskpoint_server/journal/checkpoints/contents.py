@@ -89,6 +89,8 @@ def _stored(
 def _value(one: _Stored, keyframes: dict[bytes, bytes]) -> Value:
     if one.data is None:
         return EVICTED
+    if one.encoding == Encoding.PLAIN and len(one.data) == one.size:
+        return Value(one.type, one.data)
     if one.encoding != Encoding.PATCH:
         return Value(one.type, keyframes.get(one.digest) or _unpacked(one, None))
     keyframe = keyframes.get(one.keyframe or b"")

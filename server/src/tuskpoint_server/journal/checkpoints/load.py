@@ -27,7 +27,7 @@ from ...domain.model import (
     Write,
     write_order,
 )
-from ...domain.state import matches, state_of
+from ...domain.state import Stored, matches, state_of
 from ..database.logs import StoredWrite
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users, same_checkpoint
@@ -92,20 +92,44 @@ def load(
     Raises:
         TooLargeError: It has more than `max_bytes` of content, of which nothing was read.
     """
-    of = {"of_tenant": tenant, "of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns}
-    if key.checkpoint_id:
-        found = _BY_KEY.run(connection, **of, of_id=key.checkpoint_id).fetchone()
-    else:
-        found = _LATEST.run(connection, **of).fetchone()
-    if found is None:
+    row = _row(connection, tenant, key)
+    if row is None:
         return None
-    row = Row(*found)
     if view is View.ENTRY:
         return Checkpoint(_entries(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
     if max_bytes is not None and _size(row, message) > max_bytes:
         raise TooLargeError
     return _whole(connection, tenant, [row], [message])[0]
+
+
+def load_stored(
+    connection: Connection, tenant: str, key: CheckpointKey, max_bytes: int
+) -> Stored | None:
+    """Return a checkpoint as it is stored; `None` if `load` has to be called.
+
+    That is, if there is none, if it has more than `max_bytes` of content, or if values were
+    evicted. An empty `checkpoint_id` means the latest.
+    """
+    row = _row(connection, tenant, key)
+    if row is None:
+        return None
+    message = CheckpointState.FromString(row.state)
+    if _size(row, message) > max_bytes:
+        return None
+    (stored,) = _stored(connection, tenant, [row], [message], _written(connection, [row]))
+    held = [*stored.values.values(), *(one.value for one in stored.writes)]
+    return None if any(value is EVICTED for value in held) else stored
+
+
+def _row(connection: Connection, tenant: str, key: CheckpointKey) -> Row | None:
+    """Return the row of a checkpoint, with what a whole one needs."""
+    of = {"of_tenant": tenant, "of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns}
+    if key.checkpoint_id:
+        found = _BY_KEY.run(connection, **of, of_id=key.checkpoint_id).fetchone()
+    else:
+        found = _LATEST.run(connection, **of).fetchone()
+    return None if found is None else Row(*found)
 
 
 def read_page(
@@ -227,28 +251,52 @@ def _whole(
     connection: Connection, tenant: str, rows: Sequence[Row], messages: Sequence[CheckpointState]
 ) -> list[Checkpoint]:
     """Return checkpoints; `messages`: their states. Lacking values, they name what holds them."""
-    written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
-    having = [row for row in rows if row.written_bytes is not None]
-    for place, columns in _of_rows(connection, _WRITES, having):
-        written[place].append(StoredWrite(*columns))
-    entries = _entries(connection, tenant, rows, written)
-    digests: dict[int, list[bytes]] = defaultdict(list)
-    for row, message in zip(rows, messages, strict=True):
-        digests[row.family] += [one.digest for one in message.channels if one.digest]
-    values = {family: contents.read(connection, family, some) for family, some in digests.items()}
+    written = _written(connection, rows)
     found: list[Checkpoint] = []
-    for row, entry, message in zip(rows, entries, messages, strict=True):
-        state, own = state_of(message, values[row.family]), written[row.place]
+    for row, stored in zip(rows, _stored(connection, tenant, rows, messages, written), strict=True):
+        state = state_of(stored.state, stored.values)
         evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
-        seqs = [one.seq for one in own if one.data is None]
+        seqs = [one.seq for one in written[row.place] if one.data is None]
         places: list[BlobLocation] = []
         if evicted:
             places += located.of_values(connection, tenant, row.family, evicted)
         if seqs:
             places += located.of_writes(connection, tenant, row.thread, row.held, seqs)
-        pending = tuple(sorted(map(_write, own), key=write_order))
-        found.append(Checkpoint(entry, state, pending, tuple(dict.fromkeys(places))))
+        sources = tuple(dict.fromkeys(places))
+        found.append(Checkpoint(stored.entry, state, stored.writes, sources))
     return found
+
+
+def _stored(
+    connection: Connection,
+    tenant: str,
+    rows: Sequence[Row],
+    messages: Sequence[CheckpointState],
+    written: _PlacedWrites,
+) -> list[Stored]:
+    """Return checkpoints of these rows, states and writes with the values that are here."""
+    entries = _entries(connection, tenant, rows, written)
+    digests: dict[int, list[bytes]] = defaultdict(list)
+    for row, message in zip(rows, messages, strict=True):
+        digests[row.family] += [one.digest for one in message.channels if one.digest]
+    values = {family: contents.read(connection, family, some) for family, some in digests.items()}
+    return [
+        Stored(entry, message, values[row.family], _pending(written[row.place]))
+        for row, entry, message in zip(rows, entries, messages, strict=True)
+    ]
+
+
+def _written(connection: Connection, rows: Sequence[Row]) -> _PlacedWrites:
+    """Return the writes of checkpoints."""
+    written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
+    having = [row for row in rows if row.written_bytes is not None]
+    for place, columns in _of_rows(connection, _WRITES, having):
+        written[place].append(StoredWrite(*columns))
+    return written
+
+
+def _pending(written: Sequence[StoredWrite]) -> tuple[Write, ...]:
+    return tuple(sorted(map(_write, written), key=write_order))
 
 
 def _of_rows(

@@ -193,7 +193,7 @@ def by_hash(
 def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, BlobLocation]:
     """Return where stored bytes lie, by hash, whatever tenant stored them.
 
-    Equal hashes mean equal bytes; whoever asks has the hash from what it may read.
+    Equal hashes mean equal bytes; the caller has the hash from content that it may read.
     """
     found: dict[bytes, BlobLocation] = {}
     for (tenant,) in _TENANTS.run(connection).fetchall():

@@ -7,10 +7,17 @@ refused leaves no trace.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...domain.errors import Reason, Refusal, checkpoint_not_found, values_missing
+from ...domain.errors import (
+    Reason,
+    Refusal,
+    checkpoint_missing,
+    checkpoint_not_found,
+    values_missing,
+)
 from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
 from ...domain.lineage import mint_checkpoint_id
@@ -110,30 +117,31 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
 
 
 def save_writes(
-    batch: Batch, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite]
+    batch: Batch, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], *, early: bool
 ) -> Saved:
     """Insert pending writes; see `store.Checkpoints.save_writes`."""
     log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
     row, place = log.row, (key.checkpoint_ns, key.checkpoint_id)
     known = batch.checkpoint(log, place)
-    early = known is None
+    if known is None and not early:
+        raise checkpoint_missing(*astuple(key))
     # Writes may overtake the save that begins the next incarnation. If it never comes, they
     # expire unseen.
-    if early and place[1] <= row.deleted_through:
+    if known is None and place[1] <= row.deleted_through:
         raise row.refuse_deleted()
     pending = _merged(batch, log, place, known, writes)
     if not pending.new:
         seq = max(known.seq if known else 0, pending.last_seq)
-        return Saved(key, seq, row.incarnation, early=early)
+        return Saved(key, seq, row.incarnation, early=known is None)
     seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size)
-    _store_writes(batch, log, place, pending, seq, early=early)
+    _store_writes(batch, log, place, pending, seq, early=known is None)
     if known is None:
         log.early = True
     else:
         known.pending = pending.stored
         if place == ("", row.head_id):
             log.set_head(row.head_id, pending.stored)
-    return Saved(key, seq, row.incarnation, pending.size, early=early)
+    return Saved(key, seq, row.incarnation, pending.size, early=known is None)
 
 
 def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Saved:

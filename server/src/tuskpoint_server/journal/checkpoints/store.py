@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from ...domain.model import (
     Checkpoint,
@@ -17,15 +17,18 @@ from ...domain.model import (
     View,
     Write,
 )
+from ...domain.state import Stored
 from ...domain.threads import Thread, ThreadDetail
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
+from ..database.overlay import Batch
 from . import delta_history, load, save, threads
 from .drafts import checkpoint_change, prepare_writes, written_bytes
 from .load import ListPosition, Page
 from .threads import ThreadQuery
 
-_T = TypeVar("_T")
+_Thread = tuple[str, str]  # tenant and name
+_Change = Callable[[Batch], Saved]
 
 LARGE_BYTES = 64 * 1024
 """Content from which on a draft is prepared, or a checkpoint read, in a thread."""
@@ -34,9 +37,10 @@ LARGE_BYTES = 64 * 1024
 class Checkpoints:
     """Checkpoints of a journal.
 
-    All calls are coroutines and safe to use at the same time. A mutation returns after its
-    commit is fsynced; cancelling the caller does not undo it. `JOURNAL_UNAVAILABLE` can come
-    from every call.
+    A mutation is a plain call that enqueues a change; its future is resolved once the change is
+    fsynced. Changes of a thread take effect in the order of the calls. Cancelling the future
+    withdraws the change if the writer has not begun with it; otherwise the change goes on.
+    `JOURNAL_UNAVAILABLE` can come from every call.
 
     Attributes:
         keyframes: What the next values of channels are stored as patches on.
@@ -44,9 +48,10 @@ class Checkpoints:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._lines: WeakValueDictionary[_Thread, asyncio.Lock] = WeakValueDictionary()
         self.keyframes = Keyframes()
 
-    async def save_checkpoint(self, tenant: str, draft: CheckpointDraft) -> Saved:
+    def save_checkpoint(self, tenant: str, draft: CheckpointDraft) -> asyncio.Future[Saved]:
         """Insert or replace a checkpoint.
 
         Raises:
@@ -56,34 +61,81 @@ class Checkpoints:
         # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
         entropy = 0 if draft.key.checkpoint_id else self._database.random_bits()
         carried = sum(len(getattr(one.content, "data", b"")) for one in draft.channels)
-        change = await _prepared(
-            partial(checkpoint_change, tenant, draft, self.keyframes, entropy),
-            carried + sum(len(write.value.data) for write in draft.writes),
-        )
-        return await self._database.change(
-            lambda batch: save.save_checkpoint(batch, change), change.size_bytes
-        )
+        carried += sum(len(write.value.data) for write in draft.writes)
 
-    async def save_writes(self, tenant: str, key: CheckpointKey, writes: Sequence[Write]) -> Saved:
+        def prepare() -> tuple[_Change, int]:
+            change = checkpoint_change(tenant, draft, self.keyframes, entropy)
+            return lambda batch: save.save_checkpoint(batch, change), change.size_bytes
+
+        return self._submit((tenant, draft.key.thread_id), prepare, carried)
+
+    def save_writes(
+        self, tenant: str, key: CheckpointKey, writes: Sequence[Write], *, early: bool = True
+    ) -> asyncio.Future[Saved]:
         """Insert pending writes: the first wins at `idx` 0 and above, the last below.
 
-        Raises:
-            Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`.
-        """
-        carried = sum(len(write.value.data) for write in writes)
-        prepared = await _prepared(partial(prepare_writes, writes), carried)
-        return await self._database.change(
-            lambda batch: save.save_writes(batch, tenant, key, prepared),
-            written_bytes(prepared),
-        )
+        `early`: their checkpoint need not exist yet.
 
-    async def set_label(self, tenant: str, key: CheckpointKey, label: str) -> Saved:
+        Raises:
+            Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`, `CHECKPOINT_MISSING`.
+        """
+
+        def prepare() -> tuple[_Change, int]:
+            prepared = prepare_writes(writes)
+
+            def change(batch: Batch) -> Saved:
+                return save.save_writes(batch, tenant, key, prepared, early=early)
+
+            return change, written_bytes(prepared)
+
+        carried = sum(len(write.value.data) for write in writes)
+        return self._submit((tenant, key.thread_id), prepare, carried)
+
+    def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[Saved]:
         """Set or clear a label; an empty `checkpoint_id` means the latest.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND`.
         """
-        return await self._database.change(lambda batch: save.set_label(batch, tenant, key, label))
+
+        def prepare() -> tuple[_Change, int]:
+            return lambda batch: save.set_label(batch, tenant, key, label), len(label)
+
+        return self._submit((tenant, key.thread_id), prepare, 0)
+
+    def _submit(
+        self, thread: _Thread, prepare: Callable[[], tuple[_Change, int]], size_bytes: int
+    ) -> asyncio.Future[Saved]:
+        """Prepare a change of this much content and enqueue it, behind others of its thread."""
+        line = self._lines.get(thread)
+        if line is None and size_bytes < LARGE_BYTES:
+            return self._database.change(*prepare())
+        if line is None:
+            line = self._lines[thread] = asyncio.Lock()
+        return asyncio.create_task(self._later(line, prepare))
+
+    async def _later(self, line: asyncio.Lock, prepare: Callable[[], tuple[_Change, int]]) -> Saved:
+        async with line:  # who came first has it first
+            change = await asyncio.to_thread(prepare)
+            answer = self._database.change(*change)
+        del line, change
+        return await answer
+
+    def glance(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[Stored | None]:
+        """Return checkpoints as they are stored at one moment; `None` where `load` is to be called.
+
+        See `load.load_stored`. Nothing is raised: `load` says what is wrong with which of them.
+        """
+        if not keys:
+            return []
+        try:
+            return self._database.glance(
+                lambda connection: [
+                    load.load_stored(connection, tenant, key, LARGE_BYTES) for key in keys
+                ]
+            )
+        except Exception:  # noqa: BLE001 - `load` raises it for those that are concerned
+            return [None] * len(keys)
 
     async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
         """Return a checkpoint, or `None`; see `load.load`."""
@@ -130,7 +182,3 @@ class Checkpoints:
         return await self._database.query(
             lambda connection: threads.list_threads(connection, tenant, query, after, limit)
         )
-
-
-async def _prepared(prepare: Callable[[], _T], size_bytes: int) -> _T:
-    return await asyncio.to_thread(prepare) if size_bytes >= LARGE_BYTES else prepare()

@@ -20,7 +20,7 @@ CALLER = ""
 """Embedder of vectors that callers sent."""
 
 _EMBEDDER = "search_embedder"
-"""Name of the fact that tells dimension and name of the embedder, a space between them."""
+"""Name of the fact that holds dimension and name of the embedder, a space between them."""
 
 _ANY_SIZE = Statement(
     select(func.length(vectors.c.vector)).where(vectors.c.tenant == bindparam("of_tenant")).limit(1)

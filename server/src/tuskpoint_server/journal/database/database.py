@@ -10,17 +10,18 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, insert, inspect, select
+from sqlalchemy import Connection, Engine, create_mock_engine, insert, inspect, select
 
 from ...domain.pacing import pause
 from . import sqlite
 from .overlay import Batch
 from .schema import journal_info, metadata
 from .statements import Statement
-from .writer import Writer, raise_unavailable, unavailable
+from .writer import Committed, Writer, raise_unavailable, unavailable
 
 __all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database", "Waiter", "Waiters"]
 
@@ -97,6 +98,8 @@ class Database:
 
     Attributes:
         waiters: Who waits for changes of threads.
+        added: Called in the event loop after each commit, for each tenant of which something
+            changed, with the number of changes and the bytes of their new content.
         noted: Called in the writer's thread before each commit, with the digests of the values
             that it stored, by family.
         journal_id: Identity of this journal; a recovered one has another.
@@ -118,8 +121,9 @@ class Database:
         self.journal_id = facts[_JOURNAL_ID]
         self.generation = int(facts[_GENERATION])
         self.waiters = Waiters()
+        self.added: list[Callable[[str, int, int], None]] = []
         self.noted: list[Callable[[dict[int, set[bytes]]], None]] = []
-        self._writer = Writer(engine, path, clock_us, self.waiters.wake, self.noted)
+        self._writer = Writer(engine, path, clock_us, self._committed, self.noted)
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="journal-reader")
         self._reader = threading.local()
         self._connections: list[Connection] = []
@@ -198,6 +202,12 @@ class Database:
         """Return the bytes of the pages that are in use."""
         return await self.query(sqlite.used_bytes)
 
+    def _committed(self, committed: Committed) -> None:
+        self.waiters.wake(committed.threads)
+        for tenant, added in committed.added.items():
+            for callback in self.added:
+                callback(tenant, *added)
+
     def _read(self, work: Callable[[Connection], T]) -> T:
         try:
             connection: Connection | None = getattr(self._reader, "connection", None)
@@ -211,6 +221,19 @@ class Database:
             raise
 
 
+@cache
+def _definitions() -> tuple[str, ...]:
+    """Return the statements that make the tables; compiling them takes longer than running them."""
+    statements: list[str] = []
+
+    def note(statement: Any, *_: object, **__: object) -> None:
+        statements.append(str(statement.compile(dialect=mock.dialect)))
+
+    mock = create_mock_engine("sqlite://", note)
+    metadata.create_all(mock, checkfirst=False)
+    return tuple(statements)
+
+
 def _prepare(engine: Engine, generation: int) -> dict[str, str]:
     """Make the tables if there are none; return what the journal says of itself."""
     with engine.connect() as connection:
@@ -218,7 +241,8 @@ def _prepare(engine: Engine, generation: int) -> dict[str, str]:
         with sqlite.transaction(connection, writes=True):
             tables = inspect(connection).get_table_names()
             if not tables:
-                metadata.create_all(connection)
+                for definition in _definitions():
+                    sqlite.driver_of(connection).execute(definition)
                 facts = {_JOURNAL_ID: uuid.uuid4().hex, _LAYOUT: LAYOUT, _GENERATION: generation}
                 rows = [{"name": name, "value": str(value)} for name, value in facts.items()]
                 connection.execute(insert(journal_info), rows)

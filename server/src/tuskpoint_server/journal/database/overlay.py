@@ -106,6 +106,7 @@ class Batch:
     Attributes:
         now_us: Time of the batch, microseconds since the epoch.
         changed: Tenant and name of threads with changes; watchers of these are woken.
+        added: Tenant to the number of its changes and the bytes of their new content.
         noted: Family to digests of values that the batch stored or refers to.
         logs: What is known of threads, to be forgotten where rows are changed beside the batch.
     """
@@ -114,6 +115,7 @@ class Batch:
         self.connection = connection
         self.now_us = now_us
         self.changed: set[tuple[str, str]] = set()
+        self.added: dict[str, tuple[int, int]] = {}
         self.noted: dict[int, set[bytes]] = {}
         self.logs = logs
         self._numbers = numbers
@@ -199,6 +201,8 @@ class Batch:
         )
         self.store(log)
         self.changed.add((row.tenant, row.thread_id))
+        count, added_bytes = self.added.get(row.tenant, (0, 0))
+        self.added[row.tenant] = (count + 1, added_bytes + size_bytes)
         return row.seq
 
     def greatest(self, log: Log, checkpoint_ns: str) -> str:

@@ -34,11 +34,12 @@ _LISTED = "__[POSTCOMPILE_listed]"
 class Statement:
     """One statement with named parameters."""
 
-    __slots__ = ("_defaults", "_expression", "_names", "_text")
+    __slots__ = ("_defaults", "_expression", "_listing", "_names", "_text")
 
     def __init__(self, expression: ClauseElement) -> None:
         self._expression = expression
         self._text = ""
+        self._listing: dict[int, str] = {}  # its text by the number of items
         self._names: tuple[str, ...] = ()
         self._defaults: dict[str, object] = {}
 
@@ -65,11 +66,12 @@ class Statement:
         for some in in_lists(dict.fromkeys(items)):
             count = min(1 << (len(some) - 1).bit_length(), IN_LIST)
             filled = some + some[-1:] * (count - len(some))
-            marks = ", ".join("?" * count)
+            listing = self._listing.get(count)
+            if listing is None:
+                marks = ", ".join("?" * count)
+                listing = self._listing[count] = text.replace(_LISTED, marks)
             cursor = connection.connection.cursor()
-            cursor.execute(
-                text.replace(_LISTED, marks), [*known[:place], *filled, *known[place + 1 :]]
-            )
+            cursor.execute(listing, [*known[:place], *filled, *known[place + 1 :]])
             yield from cursor.fetchall()
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:

@@ -10,11 +10,11 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine
 
@@ -44,8 +44,27 @@ class Change:
     error: BaseException | None = None
 
 
+class Committed(NamedTuple):
+    """What a commit did."""
+
+    threads: Set[tuple[str, str]] = frozenset()  # tenant and name of those that changed
+    # tenant to the number of its changes and the bytes of their new content
+    added: Mapping[str, tuple[int, int]] = {}
+
+
 class _Broken(Exception):
     """A statement of the batch failed, though the storage works: a change alone is to blame."""
+
+
+def _answer(change: Change) -> None:
+    """Resolve the future of a change, unless its caller went away."""
+    if change.answer.done():
+        return
+    if change.error is None:
+        change.answer.set_result(change.value)
+    else:
+        change.answer.set_exception(change.error)
+        change.answer.exception()  # so that asyncio logs nothing if the caller drops the future
 
 
 def unavailable(problem: str) -> Refusal:
@@ -64,7 +83,7 @@ class Writer:
     """Owns the write transaction of a database.
 
     Args:
-        committed: Called in the event loop after each commit with the threads that changed.
+        committed: Called in the event loop after each commit, before its changes are answered.
         noted: Called as `Database.noted` says.
     """
 
@@ -73,7 +92,7 @@ class Writer:
         engine: Engine,
         path: Path,
         clock_us: Callable[[], int],
-        committed: Callable[[Set[tuple[str, str]]], None],
+        committed: Callable[[Committed], None],
         noted: Sequence[Callable[[dict[int, set[bytes]]], None]],
     ) -> None:
         self._engine = engine
@@ -88,6 +107,7 @@ class Writer:
         self._queue: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
         self._carried: Change | None = None
         self._closing = False
+        self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
         self._thread.start()
 
@@ -97,7 +117,8 @@ class Writer:
         """Enqueue a change; the future is resolved once it is fsynced.
 
         Its error is `JOURNAL_UNAVAILABLE`, or what `work` raised: nothing is stored then.
-        Cancelling the future does not take the change back.
+        Cancelling the future withdraws a change that the writer has not begun with. After that
+        the change goes on, and only its outcome is dropped.
 
         Args:
             work: Runs in the writer's thread; must not begin, commit or roll back. It raises
@@ -106,13 +127,13 @@ class Writer:
             alone: It reads or writes rows beside the batch's own methods, so what the batch did
                 before is written out first, and it has a savepoint of its own.
         """
-        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        # The caller may go away; an error counts as seen.
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answer: asyncio.Future[T] = self._loop.create_future()
+        change = Change(work, answer, size_bytes, alone)
         if self._closing:
-            answer.set_exception(unavailable("it is closed"))
+            change.error = unavailable("it is closed")
+            _answer(change)
         else:
-            self._enqueue(Change(work, answer, size_bytes, alone))
+            self._enqueue(change)
         return answer
 
     def _enqueue(self, change: Change) -> None:
@@ -130,37 +151,37 @@ class Writer:
         while not ended:
             batch, ended = self._take()
             if batch:
-                changed = self._commit(batch)
-                for loop in {change.answer.get_loop() for change in batch}:
-                    own = [change for change in batch if change.answer.get_loop() is loop]
-                    with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-                        loop.call_soon_threadsafe(self._resolve, own, changed)
+                committed = self._commit(batch)
+                with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
+                    self._loop.call_soon_threadsafe(self._resolve, batch, committed)
                 self._bound_log()
         self._disconnect()
 
     def _take(self) -> tuple[list[Change], bool]:
-        """Wait for a change; return it with all others that wait, and whether it is the end."""
-        first = self._carried or self._queue.get()
-        self._carried = None
-        if first is None:
-            return [], True
-        batch, size = [first], first.size_bytes
-        while len(batch) < MAX_BATCH_CHANGES:
-            try:
-                more = self._queue.get_nowait()
-            except queue.Empty:
-                break
-            if more is None:
-                return batch, True
-            size += more.size_bytes
-            if size > MAX_BATCH_BYTES:
-                self._carried = more
-                break
-            batch.append(more)
-        return batch, False
+        """Wait for a change; return it with all others that wait, and whether it is the end.
 
-    def _commit(self, changes: Sequence[Change]) -> Set[tuple[str, str]]:
-        """Run changes and commit them; return the threads that changed."""
+        Changes that were withdrawn are left out.
+        """
+        batch: list[Change] = []
+        size, change = 0, self._carried or self._queue.get()
+        self._carried = None
+        while change is not None:
+            if not change.answer.cancelled():
+                size += change.size_bytes
+                if batch and size > MAX_BATCH_BYTES:
+                    self._carried = change
+                    return batch, False
+                batch.append(change)
+            if len(batch) == MAX_BATCH_CHANGES:
+                return batch, False
+            try:
+                change = self._queue.get_nowait()
+            except queue.Empty:
+                return batch, False
+        return batch, True
+
+    def _commit(self, changes: Sequence[Change]) -> Committed:
+        """Run changes and commit them."""
         try:
             try:
                 return self._run(changes, one_by_one=False)
@@ -172,9 +193,9 @@ class Writer:
             refusal.__cause__ = error
             for change in changes:
                 change.error = refusal
-            return frozenset()
+            return Committed()
 
-    def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Set[tuple[str, str]]:
+    def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Committed:
         """Run changes in a transaction; `_Broken` if one of them is to blame for its failure."""
         connection = self._connect()
         failpoint("journal.before_begin")
@@ -204,7 +225,7 @@ class Writer:
         sqlite.commit(connection)
         failpoint("journal.after_commit")
         self._logs.trim()
-        return batch.changed
+        return Committed(batch.changed, batch.added)
 
     def _decide(self, batch: Batch, change: Change, *, alone: bool) -> None:
         """Run a change; if alone, inside a savepoint, so that what it raises undoes it alone."""
@@ -215,7 +236,7 @@ class Writer:
                 change.error = refusal
             return
         batch.write_out()
-        driver = sqlite.driver_of(batch.connection)
+        driver, added = sqlite.driver_of(batch.connection), dict(batch.added)
         driver.execute("SAVEPOINT change")
         try:
             change.value = change.work(batch)
@@ -225,23 +246,19 @@ class Writer:
                 raise
             driver.execute("ROLLBACK TO change")
             batch.discard()
+            batch.added = added
             self._logs.clear()
             problem = sqlite.storage_problem(error)
             change.error = error if problem is None else unavailable(problem)
             change.error.__cause__ = None if problem is None else error
         driver.execute("RELEASE change")
 
-    def _resolve(self, changes: Sequence[Change], changed: Set[tuple[str, str]]) -> None:
-        """In the event loop: wake watchers, then the callers."""
-        if changed:
-            self._committed(changed)
+    def _resolve(self, changes: Sequence[Change], committed: Committed) -> None:
+        """In the event loop: say what was committed, then answer the callers."""
+        if committed.threads:
+            self._committed(committed)
         for change in changes:
-            if change.answer.done():
-                continue
-            if change.error is not None:
-                change.answer.set_exception(change.error)
-            else:
-                change.answer.set_result(change.value)
+            _answer(change)
 
     def _bound_log(self) -> None:
         """Begin the database's log anew once it is long; if that fails, once it has doubled."""

@@ -54,10 +54,11 @@ class Lineage:
     """Where checkpoints come from, and making new ones of others.
 
     All calls are coroutines and safe to use at the same time. A mutation returns after its
-    commit is fsynced; cancelling the caller does not undo it. With a `request_id` a retry
-    gets the first answer, and `REQUEST_ID_REUSED` refuses another request with the same ID.
-    `ValuesEvicted` says of any that takes `supplied` that it needs values that are not here: it
-    is to be made again with these. `JOURNAL_UNAVAILABLE` can come from every call.
+    commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
+    With a `request_id` a retry gets the first answer, and `REQUEST_ID_REUSED` refuses another
+    request with the same ID. `ValuesEvicted` says of any that takes `supplied` that it needs
+    values that are not here: it is to be made again with these. `JOURNAL_UNAVAILABLE` can come
+    from every call.
     """
 
     def __init__(self, database: Database) -> None:

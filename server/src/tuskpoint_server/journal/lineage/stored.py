@@ -58,7 +58,9 @@ class Stored:
     # Of a copy: the segments that hold it already, that of its state first. It may lack data
     # then. Without any it has to be stored, and is whole.
     segments: tuple[bytes, ...] = ()
-    values: list[SegmentValue] = field(default_factory=list)  # that come along, without patches
+    values: list[SegmentValue] = field(
+        default_factory=list
+    )  # that the segment carries, without patches
 
     @property
     def new_bytes(self) -> int:
@@ -109,8 +111,8 @@ def of_stored(one: Stored) -> SegmentCheckpoint:
     """Return a checkpoint as a bundle has it, without its writes and values."""
     known = one.known
     named = (*one.place, 0, known.parent_id, known.state, known.metadata, known.created_us)
-    told = (known.label, known.summary, one.delta_base or b"", one.lineage)
-    return SegmentCheckpoint(*named, *told)
+    kept = (known.label, known.summary, one.delta_base or b"", one.lineage)
+    return SegmentCheckpoint(*named, *kept)
 
 
 _of = checkpoints.c
@@ -216,7 +218,7 @@ def fill(
 ) -> Saved:
     """Insert all checkpoints of a thread that began; they come into being now.
 
-    Its family has the values that do not come along. `lineage` is of the one at `place`.
+    Its family has the values that the segment does not carry. `lineage` is of the one at `place`.
     """
     for one in new:
         one.lineage = lineage if one.place == place else NO_LINEAGE

@@ -160,7 +160,7 @@ class Pass:
     noted: set[bytes] = field(default_factory=set)
 
     def spares(self, batch: Batch, value: ValueRow) -> bool:
-        """Tell whether a commit, or the open batch, refers to a value; spare its keyframe then."""
+        """Return whether a commit or the open batch refers to a value; spare its keyframe then."""
         spared = value.digest in self.noted or value.digest in batch.noted.get(self.family, ())
         if spared:
             self.keep_keyframe(value)

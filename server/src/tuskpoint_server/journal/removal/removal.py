@@ -119,8 +119,8 @@ class Removal:
     """Removes checkpoints and threads, and what nothing needs any more.
 
     All calls are coroutines and safe to use at the same time. A mutation returns after its
-    commit is fsynced; cancelling the caller does not undo it. `JOURNAL_UNAVAILABLE` can come
-    from every call.
+    commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
+    `JOURNAL_UNAVAILABLE` can come from every call.
     """
 
     def __init__(self, database: Database) -> None:

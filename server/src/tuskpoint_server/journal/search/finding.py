@@ -1,6 +1,6 @@
 """The search index in a journal being read: candidates become checkpoints that live now.
 
-Whoever proposes candidates, the text, vectors or MemWal, proposes them nearest first. They
+The text, vectors and MemWal propose candidates nearest first. They
 are looked up page by page until there are enough results; if hardly any passes the filters,
 it is asked which do. However few they are, they are found, and an answer is of one moment.
 """

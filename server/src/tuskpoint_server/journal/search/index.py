@@ -279,7 +279,7 @@ def _store(
 
 
 def _advance(batch: Batch, advance: following.Advance) -> bool:
-    """Move the watermark of a thread; tell whether search may still find its checkpoints."""
+    """Move the watermark of a thread; return whether search may still find its checkpoints."""
     log = batch.find(advance.tenant, advance.thread_id)
     if log is None or log.row.indexed_seq != advance.before:
         return False

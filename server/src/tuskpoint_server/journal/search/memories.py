@@ -164,7 +164,7 @@ class MemoryRows:
 
 
 def _take(batch: Batch, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
-    """Begin to send the oldest; tell whether any was looked at, and return what was taken."""
+    """Begin to send the oldest; return whether any was looked at, and the documents to send."""
     connection, waiting = batch.connection, MemoryState.WAITING
     found: list[Memory] = []
     if unsure_first:

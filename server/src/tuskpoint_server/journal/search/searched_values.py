@@ -112,7 +112,7 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
 
 
 def _channels(connection: Connection, one: Read) -> tuple[list[_Channel], bool]:
-    """Return the channels to be read of a checkpoint; tell whether there are more."""
+    """Return the channels to be read of a checkpoint, and whether there are more."""
     known = _stored(one.before) if one.before is not None else {}
     stored = _stored(one.state)
     found = []

@@ -19,7 +19,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the model, so told that another model has another name; not empty."""
+        """Name of the model; another model has another name. Not empty."""
 
     @property
     def batch(self) -> int:

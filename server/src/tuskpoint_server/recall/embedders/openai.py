@@ -123,7 +123,7 @@ class OpenAIEmbedder:
         return bytes(body)
 
     def _error(self, problem: str, after_s: float | None = None) -> EmbedderError:
-        # The address is not told: what goes wrong is also told to whoever searches.
+        # The address is left out: the caller who searches sees this message too.
         return EmbedderError(f"{self.name} {problem}", after_s)
 
 

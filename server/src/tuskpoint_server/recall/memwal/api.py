@@ -116,12 +116,12 @@ class Recollection(NamedTuple):
 
 @dataclass(slots=True)
 class Health:
-    """Outcome of the last call of one kind; told in the log when it changes."""
+    """Outcome of the last call of one kind; logged when it changes."""
 
     _clock_us: Callable[[], int]
     _works: str
     _waits: str
-    _denied: str = ""  # that credentials are not accepted; empty if others tell that
+    _denied: str = ""  # that credentials are not accepted; empty if other fields say that
     healthy: bool = False
     last_error: str = ""  # for people; empty since a success, or if there is nothing to do
     last_error_us: int = 0  # 0: there was none

@@ -89,7 +89,7 @@ class Delivery:
             return await work()
         except Refusal as refusal:
             _log.warning("deliveries to MemWal wait: %s", refusal.message)
-        except Exception:  # noqa: BLE001 - a defect must not end the task; it is told and retried
+        except Exception:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
             _log.exception("a delivery to MemWal failed")
             self._health.failed(RelayerError(Trouble.UNAVAILABLE, DEFECT))
         self._probing = True

@@ -34,9 +34,9 @@ class MemWal:
     """Recalls from MemWal and delivers to it, each in a task with a client of its own.
 
     Recalls run one after another, and no search waits for a relayer that is away: while MemWal
-    fails, searches are told so at once. It is asked after pauses that grow, and when nobody else
+    fails, searches fail at once. It is asked after pauses that grow, and when nobody else
     did for a while: what counts as healthy was proven by a recall. Where it cannot be used (the
-    SDK is not installed, a setting is malformed), that is told in the log once, and every recall
+    SDK is not installed, a setting is malformed), the log says so once, and every recall
     fails. `tallies` are counted now and then.
     """
 
@@ -84,7 +84,7 @@ class MemWal:
         self._tasks = {asyncio.create_task(work) for work in (self._check(), self._tally())}
 
     async def stop(self) -> None:
-        """End. Recalls are given up; what is not delivered is taken up at the next start."""
+        """End. Recalls are abandoned; the next start delivers the rest."""
         if self._delivery is None:
             return
         self._problem = RelayerError(Trouble.UNAVAILABLE, "the server is stopping")
@@ -104,7 +104,7 @@ class MemWal:
         """Return memories that are near to a query; raise `RelayerError` if there will be none."""
         self._admit()
         gone = asyncio.Event()
-        # It runs to its end, even if whoever asked goes: what it shows counts.
+        # It runs to its end even if its caller is gone: its outcome counts.
         call = asyncio.create_task(
             self._call(self._settings.namespace_of(tenant), query, limit, gone),
             name="memwal-recall",
@@ -146,8 +146,8 @@ class MemWal:
             raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
         wait_s = self._budget.take_recall(COST_RECALL)
         if wait_s:
-            told = "the rate limit leaves no recall"
-            raise RelayerError(Trouble.LIMITED, told, retry_after_s=wait_s)
+            limited = "the rate limit leaves no recall"
+            raise RelayerError(Trouble.LIMITED, limited, retry_after_s=wait_s)
 
     async def _call(
         self, namespace: str, query: str, limit: int, gone: asyncio.Event | None = None

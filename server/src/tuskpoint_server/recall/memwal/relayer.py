@@ -32,7 +32,7 @@ from .api import (
 
 _T = TypeVar("_T")
 
-# told the operation and the outcome of each call: "ok", or the kind of trouble
+# called with the operation and the outcome of each call: "ok", or the kind of trouble
 Count = Callable[[str, str], None]
 # a hundred memories of this server, escaped, are a sixth of that; others' may be longer
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
@@ -114,7 +114,7 @@ def open_relayer(settings: MemWalSettings, count: Count = lambda *_: None) -> Re
         wire = Wire()
     except (ImportError, ValueError, OSError) as error:
         raise UnusableError(
-            f"the environment's proxies or certificates are unusable: {told(str(error))}"
+            f"the environment's proxies or certificates are unusable: {printable(str(error))}"
         ) from None
     # The SDK takes no client; it uses the one that it finds here, and would make its own.
     client._client = wire
@@ -236,7 +236,7 @@ def _job_id(value: object) -> str:
 def _job(item: Any) -> Job:
     states = {"done": JobState.DONE, "failed": JobState.FAILED, "not_found": JobState.UNKNOWN}
     blob_id = item.blob_id if isinstance(item.blob_id, str) else ""
-    error = told(item.error) if isinstance(item.error, str) else ""
+    error = printable(item.error) if isinstance(item.error, str) else ""
     return Job(_job_id(item.job_id), states.get(item.status, JobState.RUNNING), blob_id, error)
 
 
@@ -285,7 +285,7 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
         if isinstance(status, int):
             return _refused(error, status)
         # It is about versions or about what the SDK does before it asks.
-        return RelayerError(Trouble.UNAVAILABLE, told(str(error)))
+        return RelayerError(Trouble.UNAVAILABLE, printable(str(error)))
     problem = f"the answer is not what a relayer says ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
         try:
@@ -293,8 +293,10 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
         except RuntimeError:  # not all of them know
             host = "the relayer"
         if isinstance(error, _UNREACHED):
-            return RelayerError(Trouble.UNAVAILABLE, f"no connection to {host}: {told(str(error))}")
-        problem = f"the connection to {host} broke: {told(str(error))}"
+            return RelayerError(
+                Trouble.UNAVAILABLE, f"no connection to {host}: {printable(str(error))}"
+            )
+        problem = f"the connection to {host} broke: {printable(str(error))}"
     return RelayerError(Trouble.UNAVAILABLE, problem, unsure=asked)
 
 
@@ -310,7 +312,7 @@ def _refused(error: Exception, status: int) -> RelayerError:
         fields = {}
     fields = fields if isinstance(fields, dict) else {}
     said = fields.get("error")
-    said = told(said) if isinstance(said, str) else ""
+    said = printable(said) if isinstance(said, str) else ""
     # The keys of the account were not checked, so nothing else was done.
     unchecked = getattr(error, "auth_error", None) == "AUTH_UPSTREAM_UNAVAILABLE"
     after_s = retry_after_s(getattr(error, "retry_after", None))
@@ -329,7 +331,7 @@ _SECRET = re.compile(r"suiprivkey1\w*|[A-Za-z0-9+/=_-]{60,}")
 _CREDENTIALS = re.compile(r"//[^/\s@]*@")
 
 
-def told(text: str) -> str:
+def printable(text: str) -> str:
     """Return what a stranger says as one short line; keys, long runs of letters, are hidden."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
     line = _CREDENTIALS.sub("//", _SECRET.sub("(hidden)", line))

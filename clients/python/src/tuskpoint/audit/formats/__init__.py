@@ -1,1 +1,1 @@
-"""What stored bytes mean, written from docs/storage.md alone. Pure: no file, no network."""
+"""The stored formats, written from docs/storage.md alone. Pure: no file, no network."""

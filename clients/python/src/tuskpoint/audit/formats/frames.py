@@ -1,4 +1,4 @@
-"""Bounds on what is unpacked and parsed: what comes from a blob store may come from anybody."""
+"""Bounds on what is unpacked and parsed: anybody may have written to a blob store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
-_SHORTEST_FRAME = 9  # a frame of nothing; what is shorter may be read past its end
+_SHORTEST_FRAME = 9  # size of an empty frame; zstd may read past the end of shorter input
 _SHORTEST_FIELD = 2
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
@@ -25,10 +25,10 @@ _Shape = Mapping[int, Any]
 
 
 def declared_size(frame: bytes | memoryview) -> int:
-    """Return how many bytes a zstd frame says that it holds.
+    """Return the content size that a zstd frame declares.
 
     Raises:
-        Malformed: It is no frame, or says nothing.
+        Malformed: It is not a frame, or declares none.
     """
     try:
         size = (
@@ -42,15 +42,16 @@ def declared_size(frame: bytes | memoryview) -> int:
 
 
 def unpack(frame: bytes | memoryview, max_bytes: int, prefix: bytes | None = None) -> bytes:
-    """Return what a zstd frame holds, with which nothing may follow.
+    """Return the content of a zstd frame. Nothing may follow the frame.
 
     Args:
         frame: The frame.
-        max_bytes: Bound on what it holds; checked before anything is unpacked.
+        max_bytes: Bound on its content, checked before it is unpacked.
         prefix: The keyframe of a patch.
 
     Raises:
-        Malformed: It is no frame, damaged, holds more, or more or less than it declares.
+        Malformed: It is not a frame, is damaged, exceeds the bound, or differs from its declared
+            size.
     """
     size = declared_size(frame)
     if size > max_bytes:
@@ -72,7 +73,7 @@ def first_frame(data: bytes) -> memoryview:
     """Return the first of the frames in some bytes.
 
     Raises:
-        Malformed: They do not begin with a whole one.
+        Malformed: They do not begin with a whole frame.
     """
     try:
         if len(data) >= _SHORTEST_FRAME:
@@ -83,7 +84,7 @@ def first_frame(data: bytes) -> memoryview:
 
 
 def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
-    """Count the fields of a serialized message, those of nested ones too, before it is parsed.
+    """Count the fields of a serialized message, including nested ones, before it is parsed.
 
     Args:
         plain: The message.
@@ -91,7 +92,7 @@ def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
         most: Bound on their number.
 
     Raises:
-        Malformed: There are more, or it is no message.
+        Malformed: There are more, or the bytes are not a message.
     """
     if len(plain) <= _SHORTEST_FIELD * most:
         return

@@ -17,7 +17,7 @@ _MOST_MEMBERS = 1_000_000
 
 
 class PackRow(NamedTuple):
-    """A member of a pack file: its hash, and where its bytes lie; `name` says its kind."""
+    """A member of a pack file: its hash and the position of its bytes; `name` holds its kind."""
 
     sha256: bytes
     offset: int
@@ -34,7 +34,7 @@ def read_pack_index(file: BufferedReader) -> list[PackRow]:
     """Return the index of a pack file; its members lie within the file.
 
     Raises:
-        Malformed: It is no pack file, or its index does not fit it.
+        Malformed: It is not a pack file, or its index does not fit.
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)

@@ -1,4 +1,4 @@
-"""Records, and what those of a thread come to. See docs/storage.md."""
+"""Records, and the state of a thread that they fold to. See docs/storage.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Place = tuple[str, str]
 """Namespace and ID of a checkpoint."""
 
 About = tuple[str, ...]
-"""What a record is about, within an incarnation of a thread."""
+"""The subject of a record, within an incarnation of a thread."""
 
 _Shape = Mapping[str, Callable[[Fields, str], Any]]
 
@@ -46,7 +46,7 @@ _SHAPES: Mapping[str, tuple[_Shape, _Shape]] = {
         {"needs": Fields.sha256s, "first_seq": Fields.count, "last_seq": Fields.count},
     ),
 }
-"""Fields that each kind must have, and that it may have."""
+"""Required and optional fields of each kind."""
 
 _OF_PLACES = ("checkpoint", "writes", "gap")
 _HELD = ("segment", "parts", "part")
@@ -60,10 +60,10 @@ class Record:
         kind: Its kind.
         thread_id: Its thread.
         incarnation: Incarnation of the thread.
-        rank: Generation and `seq`: of two about the same thing the greater counts.
-        about: What it is about.
-        says: The further fields of its kind, those that it has.
-        location: Of a `member`: where it lies.
+        rank: Generation and `seq`: of two with the same subject the greater counts.
+        about: Its subject.
+        says: The further fields of its kind that it has.
+        location: Of a `member`: its location.
     """
 
     kind: str
@@ -81,12 +81,12 @@ class Record:
 
     @property
     def held_place(self) -> Place:
-        """Namespace and ID that its checkpoint has in the segment that it names."""
+        """Namespace and ID of its checkpoint in the segment that it names."""
         return (self.says.get("held_ns", self.says["checkpoint_ns"]), self.says["checkpoint_id"])
 
     @property
     def position(self) -> tuple[str, ...]:
-        """Where it stands in a run."""
+        """Its position in a run."""
         if self.kind == "end":
             return (self.thread_id, "", "", "")
         if self.kind in ("checkpoint", "writes", "removal") or self.about[0] == "gap of":
@@ -98,7 +98,7 @@ def read_record(fields: Fields) -> Record:
     """Return the record in a JSON object.
 
     Raises:
-        Malformed: It is none.
+        Malformed: The object is not a record.
     """
     kind = fields.text("kind")
     shape = _SHAPES.get(kind)
@@ -139,18 +139,18 @@ def _about(kind: str, says: Mapping[str, Any]) -> About:
 
 @dataclass(slots=True)
 class Folded:
-    """What the records of a thread come to.
+    """The state of a thread, folded from its records.
 
     Attributes:
         thread_id: The thread.
         records: Number of the records that count.
-        incarnation: Its newest incarnation of which something is stored, or which ended.
-        ended: That was deleted.
-        facts: Agent, settings, and through which checkpoint earlier incarnations were deleted.
+        incarnation: Its newest incarnation that is stored or ended.
+        ended: Whether that one was deleted.
+        facts: Agent, settings, and the last checkpoint of deleted incarnations.
         checkpoints: The stored checkpoints.
-        writes: Which segments hold pending writes of a checkpoint.
-        gaps: What cannot be read: by the place of a checkpoint, or the hash of a segment.
-        members: Where bytes lie that the thread needs, by their hash.
+        writes: The segments that hold pending writes of a checkpoint.
+        gaps: What cannot be read, by the place of a checkpoint or the hash of a segment.
+        members: Locations of bytes that the thread needs, by their hash.
         pins: Bundles of hand-offs.
     """
 
@@ -167,7 +167,7 @@ class Folded:
 
 
 def fold(thread_id: str, records: Iterable[Record]) -> Folded:
-    """Return what the records of a thread come to.
+    """Fold the records of a thread.
 
     Args:
         thread_id: The thread.
@@ -206,7 +206,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> Folded:
 
 
 def _counts(record: Record, newest: Mapping[About, Record]) -> bool:
-    """Tell whether a record says something that no removal takes away."""
+    """Return whether a record outlives every removal."""
     if record.kind == "removal" or record.says.get("reason") == "":
         return False
     if record.kind not in _OF_PLACES or "checkpoint_id" not in record.says:

@@ -26,12 +26,12 @@ class Part:
     """A run that a catalog or a branch names, or a page that a run names.
 
     Attributes:
-        location: Where a run lies; of a page only hash and size count.
+        location: Location of a run; of a page only hash and size count.
         first: Position of its first record.
         last: Position of its last record.
         records: Number of its records.
-        plain_bytes: Of a run: bytes of its records with their line ends.
-        height: Of a run: 0 if it has pages.
+        plain_bytes: For a run: bytes of its records with their line ends.
+        height: For a run: 0 if it has pages.
     """
 
     location: Location
@@ -42,13 +42,13 @@ class Part:
     height: int = 0
 
     def may_hold(self, threads: frozenset[str]) -> bool:
-        """Tell whether it can have records of one of some threads; of no threads: of any."""
+        """Return whether it can have records of one of the threads; without threads, of any."""
         return not threads or any(self.first[0] <= one <= self.last[0] for one in threads)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """A catalog: its live runs, the oldest first, and what it says besides."""
+    """A catalog: its live runs, oldest first, and its other fields."""
 
     tenant: str
     journal_id: str
@@ -63,7 +63,7 @@ def read_catalog(data: bytes, holder: str) -> Catalog:
     """Return a catalog.
 
     Raises:
-        Malformed: It is none.
+        Malformed: The bytes are not a catalog.
     """
     fields = Fields.document(data, "catalog", holder)
     levels = [[_run(run) for run in level.children("runs")] for level in fields.children("levels")]
@@ -100,15 +100,15 @@ def _run(fields: Fields) -> Part:
 def read_run(
     data: bytes, ref: Part, threads: frozenset[str]
 ) -> tuple[tuple[Part, ...], list[tuple[str, str]]]:
-    """Return what a run holds: the runs that it names, or thread and line of its records.
+    """Return the content of a run: the runs that it names, or thread and line of its records.
 
     Args:
         data: The stored bytes.
-        ref: What names the run.
+        ref: The reference to the run.
         threads: Only records of these threads; empty: all.
 
     Raises:
-        Malformed: It makes no sense, or is not what names it says.
+        Malformed: It is malformed, or contradicts the reference.
     """
     index = first_frame(data)
     fields = Fields.document(unpack(index, MAX_UNPACKED), "run", ref.location.blob_id)

@@ -35,16 +35,16 @@ _Value = segment_pb2.SegmentValue | segment_pb2.SegmentWrite
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment that makes sense.
+    """A well-formed segment.
 
     Attributes:
-        message: What is stored.
+        message: The stored message.
         rows: Its checkpoints.
         writes: Its pending writes by their checkpoint.
-        values: Its values by digest, those of writes too.
+        values: Its values by digest, including those of writes.
         needs: Digests of the values that each of its checkpoints needs.
-        members: Where the other segments lie that hold values which are needed, and the
-            beginnings of their digests.
+        members: Locations of the other segments with values that it needs, and the prefixes of
+            their digests.
     """
 
     message: segment_pb2.ThreadSegment
@@ -56,10 +56,10 @@ class Segment:
 
 
 def content_size(data: bytes) -> int:
-    """Return the bytes that a stored segment declares to hold.
+    """Return the unpacked size that a stored segment declares.
 
     Raises:
-        Malformed: It is no segment.
+        Malformed: It is not a segment.
     """
     return declared_size(_content(data))
 
@@ -71,12 +71,12 @@ def read_segment(
 
     Args:
         data: The stored bytes.
-        holder: Blob that they lie in.
-        max_bytes: Bound on what they unpack to.
+        holder: Blob that holds them.
+        max_bytes: Bound on their unpacked size.
         max_fields: Bound on the fields of the message.
 
     Raises:
-        Malformed: It is none, or makes no sense.
+        Malformed: The bytes are not a well-formed segment.
     """
     plain = unpack(_content(data), max_bytes)
     check_fields(plain, segment_pb2.ThreadSegment.DESCRIPTOR, max_fields)
@@ -104,7 +104,7 @@ def read_segment(
 
 
 def _content(data: bytes) -> memoryview:
-    """Return what follows the header."""
+    """Return the bytes after the header."""
     if len(data) < _HEAD.size:
         raise Malformed("it is too short for a segment")
     magic, size = _HEAD.unpack_from(data)
@@ -132,7 +132,7 @@ def _refuse(problems: Iterable[tuple[object, str]]) -> None:
 def _message_problems(
     message: segment_pb2.ThreadSegment, rows: int, values: int
 ) -> Iterator[tuple[object, str]]:
-    """Yield what may be wrong with the message, and whether it is."""
+    """Yield each possible problem of the message, and whether it has it."""
     yield not message.thread_id, "it lacks its thread"
     yield message.first_seq > message.last_seq, "its range ends before it begins"
     counts = [message.incarnation, message.generation, message.last_seq]
@@ -185,7 +185,7 @@ def _member(message: segment_pb2.SegmentMember, holder: str) -> tuple[Location, 
 
 
 def _needs(row: segment_pb2.SegmentCheckpoint) -> Iterator[bytes]:
-    """Yield the digests of the values that a checkpoint needs, after checking what says so."""
+    """Check a checkpoint's state; yield the digests of the values that it needs."""
     if len(row.state) > _MAX_STATE:
         raise Malformed(f"a state takes {len(row.state)} bytes")
     try:
@@ -225,11 +225,11 @@ def _needs(row: segment_pb2.SegmentCheckpoint) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Values:
-    """What is found of the values of a segment.
+    """The findings about the values of a segment.
 
     Attributes:
-        problems: Digest -> what is wrong with the value.
-        lying_in: Digest -> hashes of the members that it is read from, or was to be.
+        problems: Digest -> problem of the value.
+        lying_in: Digest -> hashes of the members that hold it, or should.
     """
 
     problems: dict[bytes, str] = field(default_factory=dict)
@@ -239,12 +239,11 @@ class Values:
 def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Values:
     """Unpack every value that a segment holds or needs, and compare it with its digest.
 
-    One value, and the keyframe that it is a patch on, are in memory at a time.
+    Only one value and its keyframe are in memory at a time.
 
     Args:
         segment: The segment.
-        members: The members that it names, by the hash that it names them by; `None`: it
-            cannot be read.
+        members: The members that it names, by hash; `None` for one that cannot be read.
     """
     found = Values()
     held: list[tuple[bytes, bytes, _Value]] = []
@@ -269,7 +268,7 @@ def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Val
         _plain(value, keyframe if based_on else None, found, digest)
     for digest in found.problems.keys() & found.lying_in.keys():
         if any(members.get(one) is None for one in found.lying_in[digest]):
-            del found.problems[digest]  # what is found of the member says more
+            del found.problems[digest]  # the finding about the member says more
     return found
 
 
@@ -280,7 +279,7 @@ def _find(
     found: Values,
     asking: bytes,
 ) -> _Value | None:
-    """Return a value of a segment or of its members; note in which of these it lies."""
+    """Return a value of a segment or of its members; note the members that hold it."""
     if (own := segment.values.get(digest)) is not None:
         return own
     for location, prefixes in segment.members:
@@ -296,7 +295,7 @@ def _find(
 
 
 def _plain(value: _Value, keyframe: bytes | None, found: Values, digest: bytes) -> bytes | None:
-    """Return the bytes of a value; `None` if they are not what the digest says."""
+    """Return the bytes of a value; `None` if they do not have its digest."""
     try:
         data = unpacked(value, keyframe)
     except Malformed as error:
@@ -314,7 +313,7 @@ def unpacked(value: _Value, keyframe: bytes | None = None) -> bytes:
     """Return the bytes of a value.
 
     Raises:
-        Malformed: They are not as it says.
+        Malformed: They contradict its fields.
     """
     if value.encoding == _PLAIN:
         return value.data

@@ -1,4 +1,4 @@
-"""Stored JSON, read field by field, and where stored bytes lie. See docs/storage.md."""
+"""Stored JSON, read field by field, and the location of stored bytes. See docs/storage.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 FORMAT_VERSION = 2
 MAX_COUNT = (1 << 63) - 1
-"""No reader takes a greater number: JSON has no bound, and what counts with it does."""
+"""Bound on a count: JSON has none, and other readers do."""
 
 MOST_PARTS = 4096
 
@@ -18,17 +18,17 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Malformed(Exception):
-    """Stored bytes that are not what they should be; the text says why, for people."""
+    """Stored bytes are malformed; the text says why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where stored bytes lie, and what they are trusted by.
+    """The location of stored bytes, and their expected hash.
 
     Attributes:
         blob_id: The blob or quilt.
         identifier: Patch of the quilt; empty if the blob is stored alone.
-        sha256: SHA-256 of the exact bytes in lowercase hex; empty if it is not known.
+        sha256: SHA-256 of the bytes in lowercase hex; empty if it is not known.
         size_bytes: Number of bytes; `None` if it is not known.
     """
 
@@ -39,18 +39,18 @@ class Location:
 
 
 def is_sha256(text: object) -> bool:
-    """Tell whether something is a SHA-256 in lowercase hex."""
+    """Return whether a value is a SHA-256 in lowercase hex."""
     return isinstance(text, str) and _SHA256.fullmatch(text) is not None
 
 
 class Fields:
-    """Typed access to a JSON object that was stored.
+    """Typed access to a stored JSON object.
 
     Every method raises `Malformed` if a field is missing or of another type.
 
     Args:
         content: The object.
-        holder: Blob that it lies in: where a location names no blob, it means this one.
+        holder: Blob that holds it; a location without a blob means this one.
     """
 
     __slots__ = ("_content", "_holder")
@@ -63,11 +63,11 @@ class Fields:
 
     @classmethod
     def parse(cls, data: bytes | str, holder: str) -> Fields:
-        """Return the object in JSON that is UTF-8 and has no key twice."""
+        """Return the object in JSON text, which is UTF-8 and has no duplicate keys."""
         try:
             text = data if isinstance(data, str) else data.decode()
             content = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-            if "\\u" in text:  # half a surrogate pair is no text
+            if "\\u" in text:  # half a surrogate pair is not text
                 json.dumps(content, ensure_ascii=False).encode()
         except (ValueError, RecursionError):
             raise Malformed("it is not JSON in UTF-8, or has a key twice") from None
@@ -85,7 +85,7 @@ class Fields:
         return fields
 
     def has(self, key: str) -> bool:
-        """Tell whether a field is there and not null."""
+        """Return whether a field exists and is not null."""
         return self._content.get(key) is not None
 
     def text(self, key: str) -> str:
@@ -106,7 +106,7 @@ class Fields:
         return found
 
     def flag(self, key: str) -> bool:
-        """Return true or false."""
+        """Return a boolean."""
         return self._typed(key, bool)
 
     def sha256(self, key: str) -> str:
@@ -155,7 +155,7 @@ class Fields:
 
 
 def is_json_object(data: bytes) -> bool:
-    """Tell whether bytes are a JSON object, as agents write their metadata."""
+    """Return whether bytes are a JSON object, as metadata must be."""
     try:
         return isinstance(json.loads(data.decode(), parse_constant=_no_constant), dict)
     except (ValueError, RecursionError):
@@ -179,15 +179,15 @@ def _no_constant(name: str) -> object:
 def read_part_list(
     data: bytes, holder: str, max_bytes: int
 ) -> tuple[str, tuple[Location, ...]] | None:
-    """Return the SHA-256 of what parts make and where they lie; `None` if data lists no parts.
+    """Return the SHA-256 of joined parts and their locations; `None` if data lists no parts.
 
     Args:
         data: The stored bytes.
-        holder: Blob that they lie in.
-        max_bytes: Bound on what the parts make together.
+        holder: Blob that holds them.
+        max_bytes: Bound on the size of the joined parts.
 
     Raises:
-        Malformed: It is a list that makes no sense.
+        Malformed: The list is malformed.
     """
     if not data.startswith(b"{") or b'"kind":"parts"' not in data[:64]:
         return None

@@ -1,0 +1,101 @@
+"""`AsyncClient`: the service for agents without LangGraph, for asyncio."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from .._messages.saving import Memory
+from .._transport.settings.options import Options
+from .._transport.settings.token import FilePath
+from .admin import AsyncAdmin
+from .calls import AsyncCalls
+from .checkpoints import AsyncCheckpoints
+from .handoffs import AsyncHandoffs
+from .history import AsyncHistory
+from .interrupts import AsyncInterrupts
+from .lineage import AsyncLineage
+from .search import AsyncSearch
+from .snapshots import AsyncSnapshots
+from .threads import AsyncThreads
+
+
+class AsyncClient(
+    AsyncCheckpoints,
+    AsyncThreads,
+    AsyncInterrupts,
+    AsyncLineage,
+    AsyncHistory,
+    AsyncSearch,
+    AsyncHandoffs,
+    AsyncSnapshots,
+    AsyncAdmin,
+):
+    """Saves and loads the state of agents.
+
+    One client may be shared by all tasks, and by any number of event loops and their threads.
+    Failed calls are retried where that is safe, and every call has a deadline. Errors are those
+    of `tuskpoint.errors`.
+
+    Args:
+        target: `host:port` of the server. Default: the environment variable `TUSKPOINT_TARGET`,
+            else `127.0.0.1:7390`.
+        timeout_s: Seconds after which a quick call gives up, its retries included. Calls that
+            wait for the blob store or read streams have longer ones.
+        token: The bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the
+            file that `TUSKPOINT_TOKEN_FILE` names, read again when it changes.
+        ca_file: Trusted CA certificates, PEM. Default: `TUSKPOINT_CA_FILE`, else those that this
+            machine trusts.
+        cert_file: The client's certificate, PEM, for a server that requires one. Default:
+            `TUSKPOINT_CERT_FILE`.
+        key_file: The private key of that certificate, PEM. Default: `TUSKPOINT_KEY_FILE`.
+        tls: Whether to use TLS. Default: `TUSKPOINT_TLS` ("1" or "0"); else it is used if there
+            is a certificate, or if there is a token and the server is not on this machine.
+
+    Raises:
+        InvalidRequest: The target or the token is malformed, `timeout_s` is not above 0, or a
+            file cannot be used.
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        token: str | None = None,
+        ca_file: FilePath | None = None,
+        cert_file: FilePath | None = None,
+        key_file: FilePath | None = None,
+        tls: bool | None = None,
+    ) -> None:
+        options = Options.of(
+            target,
+            timeout_s=timeout_s,
+            token=token,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            tls=tls,
+        )
+        self._calls = AsyncCalls(options)
+        self._memory = Memory()
+
+    @property
+    def target(self) -> str:
+        """The address of the server, normalized."""
+        return self._calls.options.target
+
+    async def aclose(self) -> None:
+        """Close the connection. Later calls raise; closing again does nothing."""
+        await self._calls.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()

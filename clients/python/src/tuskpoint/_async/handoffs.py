@@ -1,0 +1,77 @@
+"""Handing checkpoints off and adopting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+from .._messages import handoff as handoffs
+from .._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
+from .._messages.records import DurabilityName
+from .base import AsyncPart
+
+
+class AsyncHandoffs(AsyncPart):
+    """Handing checkpoints off and adopting them."""
+
+    async def handoff(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        to_agent: str = "",
+        checkpoint_ns: str = "",
+    ) -> Descriptor:
+        """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
+
+        An agent with the descriptor and the same blob store can adopt it. The call is idempotent: a
+        retry gets the first answer.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint. Default: the latest.
+            to_agent: Name of the receiving agent.
+            checkpoint_ns: The namespace.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+            Unavailable: The blob store is not available.
+        """
+        request = handoffs.handing_off(thread_id, checkpoint_id, checkpoint_ns, to_agent)
+        answer = await self._calls.create_handoff(request)
+        return handoffs.read_descriptor(answer.descriptor)
+
+    async def adopt(
+        self,
+        descriptor: DescriptorLike,
+        new_thread_id: str = "",
+        *,
+        on_progress: Callable[[AdoptProgress], object] | None = None,
+        durability: DurabilityName = "certified",
+    ) -> Adoption:
+        """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
+
+        The blob is fetched from the blob store itself. The call is idempotent: a retry gets the
+        first answer.
+
+        Args:
+            descriptor: What `handoff` returned, or its mapping, JSON text or message.
+            new_thread_id: Name of the new thread. Default: the server generates one.
+            on_progress: Called with each stage. An exception that it raises ends the wait, not the
+                adoption.
+            durability: "certified", or "journaled" not to wait until the new checkpoint has a
+                blob of its own.
+
+        Raises:
+            InvalidDescriptor: The descriptor is malformed.
+            DescriptorMismatch: The blob holds another checkpoint than the descriptor names.
+            HashMismatch: The blob does not have the hash. Nothing was written.
+            NotFound: The blob store has no such blob.
+            AlreadyExists: The new thread has checkpoints.
+        """
+        adopting = handoffs.Adopting(on_progress)
+        request = handoffs.adopting(descriptor, new_thread_id, durability)
+        async with aclosing(self._calls.adopt_handoff(request)) as frames:
+            async for frame in frames:
+                adopting.add(frame)
+        return adopting.end()

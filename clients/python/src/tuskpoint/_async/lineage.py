@@ -1,0 +1,146 @@
+"""Forks, rollbacks, ancestry, differences and verification."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+from .._messages import lineage as lineages
+from .._messages.lineage import CheckpointVerdict, Diff, Fork, Rollback, ThreadLineage, Verification
+from .._messages.records import DurabilityName
+from ..v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
+from .base import AsyncPart
+
+
+class AsyncLineage(AsyncPart):
+    """Forks, rollbacks, ancestry, differences and verification."""
+
+    async def fork(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        new_thread_id: str = "",
+        checkpoint_ns: str = "",
+        durability: DurabilityName = "journaled",
+    ) -> Fork:
+        """Create a thread that starts with a checkpoint of another thread.
+
+        The fork keeps the checkpoint's ID, pending writes and label, and what its subgraphs and
+        delta channels need. The call is
+        idempotent: a retry gets the first answer.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint. Default: the latest.
+            new_thread_id: Name of the new thread. Default: the server generates one.
+            checkpoint_ns: The namespace.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+            AlreadyExists: The new thread has checkpoints.
+        """
+        request = lineages.forking(
+            thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
+        )
+        answer = await self._calls.fork_thread(request)
+        return lineages.fork_of(answer)
+
+    async def rollback(
+        self,
+        thread_id: str,
+        checkpoint_id: str,
+        *,
+        expected_head: str | None = None,
+        checkpoint_ns: str = "",
+        durability: DurabilityName = "journaled",
+    ) -> Rollback:
+        """Append a checkpoint that has the state of an earlier one. Nothing is removed.
+
+        It has no pending writes, so tasks run again and interrupts raise again. The call is
+        idempotent: a retry gets the first answer.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint to go back to.
+            expected_head: The ID that the latest must have; otherwise nothing is appended.
+            checkpoint_ns: The namespace.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+            Conflict: The latest is not `expected_head`.
+        """
+        request = lineages.rolling_back(
+            thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
+        )
+        answer = await self._calls.rollback_thread(request)
+        self._memory.forget(thread_id)
+        return lineages.rollback_of(answer)
+
+    async def lineage(self, thread_id: str) -> ThreadLineage:
+        """Return the ancestors and the descendants of a thread.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        answer = await self._calls.get_lineage(GetLineageRequest(thread_id=thread_id))
+        return lineages.lineage_tree(answer)
+
+    async def diff(
+        self,
+        thread_id: str,
+        from_checkpoint_id: str,
+        to_checkpoint_id: str | None = None,
+        *,
+        to_thread_id: str | None = None,
+        checkpoint_ns: str = "",
+        max_changes: int = 0,
+    ) -> Diff:
+        """Compare the states of two checkpoints, in the JSON view.
+
+        Args:
+            thread_id: The thread.
+            from_checkpoint_id: The first checkpoint.
+            to_checkpoint_id: The second checkpoint. Default: the latest.
+            to_thread_id: Thread of the second checkpoint. Default: the same thread.
+            checkpoint_ns: The namespace.
+            max_changes: At most this many. Default: 1,000.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+        """
+        request = lineages.comparing(
+            thread_id,
+            from_checkpoint_id,
+            to_checkpoint_id,
+            to_thread_id,
+            checkpoint_ns,
+            max_changes,
+        )
+        answer = await self._calls.diff_checkpoints(request)
+        return lineages.diff_of(answer)
+
+    async def verify(
+        self,
+        thread_id: str,
+        on_verdict: Callable[[CheckpointVerdict], object] | None = None,
+    ) -> Verification:
+        """Read every stored checkpoint of a thread back from the blob store and check it.
+
+        Args:
+            thread_id: The thread.
+            on_verdict: Called with the verdict on each checkpoint. An exception that it raises ends
+                the verification.
+
+        Raises:
+            NotFound: There is no such thread.
+            Unavailable: The connection to the server was lost; verify again.
+        """
+        verifying = lineages.Verifying(on_verdict)
+        request = VerifyThreadRequest(thread_id=thread_id)
+        async with aclosing(self._calls.verify_thread(request)) as frames:
+            async for frame in frames:
+                verifying.add(frame)
+        return verifying.end()

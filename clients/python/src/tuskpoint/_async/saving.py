@@ -1,0 +1,89 @@
+"""Saving a draft: which checkpoint it follows, and what is sent again after a refusal."""
+
+from __future__ import annotations
+
+from .._messages.saving import (
+    MAX_FOLLOWS,
+    NOTHING,
+    Draft,
+    Known,
+    Memory,
+    check_draft,
+    known_of,
+    put_inline,
+    save_request,
+)
+from ..errors import Conflict, ThreadDeleted, ValuesMissing
+from ..v1.checkpoint_pb2 import CheckpointRef
+from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from .calls import AsyncCalls
+
+
+async def save_draft(calls: AsyncCalls, draft: Draft, memory: Memory) -> str:
+    """Save a draft and return the ID of the checkpoint.
+
+    A save that follows the latest checkpoint names it as `expected_head`, so an outdated memory
+    does no harm: the service refuses the save, and the next attempt follows the new latest.
+
+    Args:
+        calls: The calls.
+        draft: What to save.
+        memory: The checkpoints that this client saved last.
+
+    Raises:
+        InvalidRequest: A name or a text of the draft cannot be sent.
+        Conflict: The latest is not `expected_head`, or it changed during `MAX_FOLLOWS` attempts.
+        ThreadDeleted: `parent` belongs to a deleted thread.
+    """
+    check_draft(draft)
+    follows_latest = draft.parent is None and draft.expected_head is None
+    for _ in range(MAX_FOLLOWS):
+        parent = await _parent(calls, draft, memory)
+        request = save_request(draft, parent)
+        if follows_latest:
+            request.expected_head = parent.checkpoint_id
+        try:
+            saved = await _send(calls, draft, request)
+        except (Conflict, ThreadDeleted) as refusal:
+            memory.forget(draft.thread_id)
+            if not follows_latest:
+                raise
+            last = refusal
+            continue
+        memory.put(draft.thread_id, draft.checkpoint_ns, known_of(saved, request.checkpoint))
+        return saved
+    raise last
+
+
+async def _parent(calls: AsyncCalls, draft: Draft, memory: Memory) -> Known:
+    # A caller that says what the latest must be wants to follow it.
+    wanted = draft.expected_head if draft.parent is None else draft.parent
+    if wanted == "":
+        return NOTHING
+    known = memory.get(draft.thread_id, draft.checkpoint_ns)
+    if known is not None and wanted in (None, known.checkpoint_id):
+        return known
+    found = await calls.get_checkpoint(
+        CheckpointRef(
+            thread_id=draft.thread_id,
+            checkpoint_ns=draft.checkpoint_ns,
+            checkpoint_id=wanted or "",
+        )
+    )
+    if found is None:
+        return Known(wanted or "")
+    return known_of(found.ref.checkpoint_id, found)
+
+
+async def _send(calls: AsyncCalls, draft: Draft, request: SaveCheckpointRequest) -> str:
+    try:
+        saved = await calls.save_checkpoint(request)
+    except ValuesMissing as missing:
+        put_inline(draft, request, missing.channels)
+        try:
+            saved = await calls.save_checkpoint(request)
+        except ValuesMissing:
+            # Trailers are bounded, so a refusal names only as many channels as fit.
+            put_inline(draft, request, list(draft.values))
+            saved = await calls.save_checkpoint(request)
+    return saved.ref.checkpoint_id

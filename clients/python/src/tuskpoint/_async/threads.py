@@ -1,0 +1,165 @@
+"""Describing, listing, copying and deleting threads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from datetime import timedelta
+
+from .._messages import requests
+from .._messages.records import DurabilityName, Location
+from .._messages.reports import (
+    ManifestRecord,
+    StateName,
+    ThreadRecord,
+    manifest_record,
+    stored_manifest,
+    thread_record,
+)
+from ..v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
+from .base import AsyncPart
+
+
+class AsyncThreads(AsyncPart):
+    """Describing, listing, copying and deleting threads."""
+
+    async def get_thread(self, thread_id: str) -> ThreadRecord:
+        """Describe a thread. Also called `thread`.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        found = await self._calls.get_thread(GetThreadRequest(thread_id=thread_id))
+        return thread_record(found.thread)
+
+    async def list_threads(
+        self, *, agent_id: str = "", label: str = "", state: StateName | None = None
+    ) -> AsyncIterator[ThreadRecord]:
+        """Yield threads by ID. Also called `threads`.
+
+        Args:
+            agent_id: Only threads that this agent drives.
+            label: Only threads that have a checkpoint with this label.
+            state: Only threads in this state.
+        """
+        request = requests.thread_listing(agent_id, label, state)
+        while True:
+            page = await self._calls.list_threads(request)
+            for one in page.threads:
+                yield thread_record(one)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
+        """Delete a thread with all its namespaces; return how many checkpoints it had."""
+        deleted = await self._calls.delete_thread(requests.deletion(thread_id, durability))
+        self._memory.forget(thread_id)
+        return deleted.deleted_checkpoints
+
+    async def set_retention(
+        self,
+        thread_id: str,
+        retention: timedelta | None,
+        *,
+        durability: DurabilityName = "journaled",
+    ) -> None:
+        """Set the time after its last change at which a thread is deleted.
+
+        Args:
+            thread_id: The thread.
+            retention: The time, in whole seconds, at least one; `None` keeps the thread.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        await self._calls.set_retention(requests.retaining(thread_id, retention, durability))
+
+    async def set_searchable(
+        self, thread_id: str, searchable: bool, *, durability: DurabilityName = "journaled"
+    ) -> None:
+        """Set whether search finds a thread's checkpoints. A new thread is searchable.
+
+        A fork, copy or restored thread inherits the setting.
+
+        Args:
+            thread_id: The thread.
+            searchable: Whether search finds it.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        await self._calls.set_searchable(requests.exposing(thread_id, searchable, durability))
+
+    async def copy(
+        self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
+    ) -> int:
+        """Copy a thread into one that has no checkpoints; return how many were copied.
+
+        Raises:
+            NotFound: There is no such thread.
+            AlreadyExists: The new thread has checkpoints.
+        """
+        request = requests.copying(thread_id, new_thread_id, durability)
+        return (await self._calls.copy_thread(request)).copied_checkpoints
+
+    async def prune(
+        self,
+        thread_ids: str | Iterable[str],
+        *,
+        keep: requests.Keep = "latest",
+        durability: DurabilityName = "journaled",
+    ) -> int:
+        """Delete old checkpoints of threads; return how many.
+
+        Args:
+            thread_ids: A thread, or several. Threads that do not exist are skipped.
+            keep: "latest" keeps the latest of each namespace and what it is rebuilt from.
+            durability: "journaled", or "certified" to wait for the blob store.
+        """
+        deleted = 0
+        for one in requests.prunings(thread_ids, keep, durability):
+            deleted += (await self._calls.prune_threads(one)).deleted_checkpoints
+        return deleted
+
+    async def delete_runs(
+        self, run_ids: str | Iterable[str], *, durability: DurabilityName = "journaled"
+    ) -> int:
+        """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
+        deleted = 0
+        for one in requests.run_deletions(run_ids, durability):
+            deleted += (await self._calls.delete_runs(one)).deleted_checkpoints
+        return deleted
+
+    async def manifest(self, thread_id: str) -> AsyncIterator[ManifestRecord]:
+        """Yield the stored checkpoints of a thread in the newest catalog, by namespace and ID.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
+        while True:
+            page = await self._calls.get_manifest(request)
+            for one in page.entries:
+                yield manifest_record(one)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    async def store_manifest(self, thread_id: str) -> Location | None:
+        """Store a thread's manifest as a blob of its own and return its location.
+
+        `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.
+
+        Returns:
+            `None` if nothing of the thread is certified.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
+        return stored_manifest(await self._calls.get_manifest(request))
+
+    thread = get_thread
+    threads = list_threads

@@ -1,0 +1,1 @@
+"""The steps that `BackgroundSaver` keeps until they are saved. It must not make calls."""

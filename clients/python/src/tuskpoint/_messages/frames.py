@@ -1,0 +1,262 @@
+"""Large values: cut into chunks on the way out, put together on the way in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from ..errors import ServerError
+from ..v1.checkpoint_pb2 import Checkpoint
+from ..v1.checkpoint_service_pb2 import (
+    DeltaChannelHistory,
+    GetDeltaHistoryResponse,
+    ListCheckpointsResponse,
+    LoadCheckpointResponse,
+    SaveCheckpointRequest,
+    SaveWritesRequest,
+)
+from ..v1.history_service_pb2 import ReplayThreadResponse, ThreadEvent, WatchThreadResponse
+from ..v1.value_pb2 import Channel, PendingWrite, ValueChunk
+
+CHUNK_BYTES = 1024 * 1024
+MAX_INLINE_VALUE_BYTES = 1024 * 1024
+MAX_INLINE_BYTES = 2 * 1024 * 1024
+
+Save = SaveCheckpointRequest | SaveWritesRequest
+Holder = Channel | PendingWrite
+WholeT = TypeVar("WholeT", bound=Message)
+
+
+def announcement(request: Save, large: list[int]) -> Save:
+    """Return a save that announces these values instead of holding them.
+
+    Args:
+        request: The save, every value inline. It is not changed.
+        large: What `large_values` returned.
+    """
+    announced = deepcopy(request)
+    holders = _holders(announced)
+    for position in large:
+        value = holders[position].value
+        kind, size = value.type, len(value.data)
+        holders[position].large.type = kind
+        holders[position].large.size_bytes = size
+    return announced
+
+
+def chunks(request: Save, large: list[int]) -> Iterator[ValueChunk]:
+    """Yield the chunks of the values that were announced."""
+    holders = _holders(request)
+    for index, position in enumerate(large):
+        data = memoryview(holders[position].value.data)
+        for offset in range(0, len(data), CHUNK_BYTES):
+            piece = bytes(data[offset : offset + CHUNK_BYTES])
+            yield ValueChunk(value_index=index, offset=offset, data=piece)
+
+
+def _holders(request: Save) -> list[Holder]:
+    """Return what can hold a value, in the order in which large values are numbered."""
+    if isinstance(request, SaveCheckpointRequest):
+        return [*request.checkpoint.state.channels, *request.writes]
+    return list(request.writes)
+
+
+def large_values(request: Save) -> list[int]:
+    """Return the positions, rising, of the holders whose values must be sent in chunks."""
+    sizes = [
+        (holder.value.ByteSize(), position)
+        for position, holder in enumerate(_holders(request))
+        if holder.WhichOneof("content") == "value"
+    ]
+    left = sum(size for size, _ in sizes)
+    large = []
+    for size, position in sorted(sizes, reverse=True):
+        if size <= MAX_INLINE_VALUE_BYTES and left <= MAX_INLINE_BYTES:
+            break
+        large.append(position)
+        left -= size
+    return sorted(large)
+
+
+class _Filling:
+    """The large values of one message, filled in the order of their chunks."""
+
+    def __init__(self, holders: Iterable[Holder]) -> None:
+        self._open = [one for one in holders if one.WhichOneof("content") == "large"]
+        self._index = 0
+        self._data = bytearray()
+        self._close_full()
+
+    @property
+    def full(self) -> bool:
+        return self._index == len(self._open)
+
+    def add(self, chunk: ValueChunk) -> None:
+        if self.full:
+            raise _violation("a chunk that was not announced")
+        if chunk.value_index != self._index or chunk.offset != len(self._data):
+            raise _violation(
+                f"a chunk of value {chunk.value_index} at {chunk.offset} where value "
+                f"{self._index} at {len(self._data)} was due"
+            )
+        if not chunk.data:
+            raise _violation("an empty chunk")
+        self._data += chunk.data
+        announced = self._open[self._index].large.size_bytes
+        if len(self._data) > announced:
+            raise _violation(f"more than the {announced} bytes of value {self._index}")
+        self._close_full()
+
+    def _close_full(self) -> None:
+        while not self.full:
+            holder = self._open[self._index]
+            if len(self._data) < holder.large.size_bytes:
+                return
+            holder.value.type, holder.value.data = holder.large.type, bytes(self._data)
+            self._data.clear()
+            self._index += 1
+
+
+class _Assembler(Generic[WholeT]):
+    """Turns frames into complete messages: every value inline.
+
+    Args:
+        kind: Name of the frame that carries a message, and what it is called in an error.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._current: WholeT | None = None
+        self._filling = _Filling(())
+
+    def _checkpoint(self, whole: WholeT) -> Checkpoint:
+        raise NotImplementedError
+
+    def _add(self, frame: Any) -> WholeT | None:
+        kind = frame.WhichOneof("frame")
+        if kind == self._kind:
+            if self._current is not None:
+                raise _violation(f"{_article(kind)} in the middle of another's values")
+            self._current = getattr(frame, kind)
+            checkpoint = self._checkpoint(getattr(frame, kind))
+            self._filling = _Filling([*checkpoint.state.channels, *checkpoint.writes])
+        elif kind == "chunk":
+            self._filling.add(frame.chunk)
+        else:
+            raise _violation("an empty frame")
+        if not self._filling.full:
+            return None
+        complete, self._current = self._current, None
+        return complete
+
+    def end(self) -> None:
+        """Take the end of the stream.
+
+        Raises:
+            ServerError: A message is incomplete.
+        """
+        if self._current is not None:
+            raise _violation(f"the end in the middle of {_article(self._kind)}'s values")
+
+
+class CheckpointAssembler(_Assembler[Checkpoint]):
+    """Turns frames into complete checkpoints: every value inline."""
+
+    def __init__(self) -> None:
+        super().__init__("checkpoint")
+
+    def _checkpoint(self, whole: Checkpoint) -> Checkpoint:
+        return whole
+
+    def add(
+        self, frame: LoadCheckpointResponse | ListCheckpointsResponse | ReplayThreadResponse
+    ) -> Checkpoint | None:
+        """Take the next frame; return the checkpoint that it completes, if it does.
+
+        Raises:
+            ServerError: The frame breaks the contract.
+        """
+        return self._add(frame)
+
+
+class EventAssembler(_Assembler[ThreadEvent]):
+    """Turns frames into complete events: every value of their checkpoints inline."""
+
+    def __init__(self) -> None:
+        super().__init__("event")
+
+    def _checkpoint(self, whole: ThreadEvent) -> Checkpoint:
+        return whole.checkpoint
+
+    def add(self, frame: WatchThreadResponse) -> ThreadEvent | None:
+        """Take the next frame; return the event that it completes, if it does.
+
+        Raises:
+            ServerError: The frame breaks the contract.
+        """
+        return self._add(frame)
+
+
+class DeltaHistoryAssembler:
+    """Turns frames of `GetDeltaHistory` into one complete history per channel."""
+
+    def __init__(self) -> None:
+        self._current: DeltaChannelHistory | None = None
+        self._filling = _Filling(())
+        self._whole: dict[str, DeltaChannelHistory] = {}
+
+    def add(self, frame: GetDeltaHistoryResponse) -> None:
+        """Take the next frame.
+
+        Raises:
+            ServerError: The frame breaks the contract.
+        """
+        kind = frame.WhichOneof("frame")
+        if kind == "history":
+            if self._current is not None:
+                raise _violation("a history in the middle of another's values")
+            self._current = frame.history
+            seed = [frame.history.seed] if frame.history.HasField("seed") else []
+            self._filling = _Filling([*seed, *frame.history.writes])
+        elif kind == "chunk":
+            self._filling.add(frame.chunk)
+        else:
+            raise _violation("an empty frame")
+        if self._filling.full and self._current is not None:
+            self._merge(self._current)
+            self._current = None
+
+    def end(self) -> list[DeltaChannelHistory]:
+        """Take the end of the stream; return the histories in the order in which they came.
+
+        Raises:
+            ServerError: A history is incomplete.
+        """
+        if self._current is not None:
+            raise _violation("the end in the middle of a history's values")
+        return list(self._whole.values())
+
+    def _merge(self, part: DeltaChannelHistory) -> None:
+        whole = self._whole.get(part.channel)
+        if whole is None:
+            self._whole[part.channel] = part
+        elif part.HasField("seed"):
+            raise _violation(f"a second seed for channel '{part.channel}'")
+        elif part.channel != next(reversed(self._whole)):
+            raise _violation(f"more of channel '{part.channel}' after another channel")
+        else:
+            whole.writes.extend(part.writes)
+
+
+def _article(kind: str) -> str:
+    return f"an {kind}" if kind[0] in "aeiou" else f"a {kind}"
+
+
+def _violation(what: str) -> ServerError:
+    return ServerError(
+        f"the server's stream breaks the contract: {what}; nothing of it was used",
+        status="INTERNAL",
+    )

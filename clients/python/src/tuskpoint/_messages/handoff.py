@@ -1,0 +1,221 @@
+"""Hand-offs: the descriptor, the outcome of an adoption, and the requests of both. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from ..errors import InvalidDescriptor, ServerError
+from ..v1 import handoff_service_pb2 as handoffs
+from .arguments import is_unicode
+from .records import DurabilityName
+from .requests import durability, ref
+
+StageName = Literal["fetching", "fetched", "verified", "adopted"]
+
+_STAGES: dict[int, StageName] = {
+    handoffs.ADOPT_STAGE_FETCHING: "fetching",
+    handoffs.ADOPT_STAGE_FETCHED: "fetched",
+    handoffs.ADOPT_STAGE_VERIFIED: "verified",
+    handoffs.ADOPT_STAGE_ADOPTED: "adopted",
+}
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MAY_BE_EMPTY = ("to_agent", "summary")
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """A small portable description of a checkpoint that was handed off.
+
+    Attributes:
+        source: What was handed off, "thread:checkpoint".
+        thread_id: Its thread.
+        checkpoint_id: Its ID.
+        blob_id: Blob that holds all that continuing from it needs.
+        blob_sha256: SHA-256 of the blob's bytes, as lowercase hex. Only this is trusted.
+        to_agent: The receiving agent; may be empty.
+        summary: One sentence about the state of the agent.
+    """
+
+    source: str
+    thread_id: str
+    checkpoint_id: str
+    blob_id: str
+    blob_sha256: str
+    to_agent: str
+    summary: str
+
+    def as_dict(self) -> dict[str, str]:
+        """Return it as a mapping with exactly its keys."""
+        return asdict(self)
+
+    def to_json(self) -> str:
+        """Return it as JSON text with exactly its keys, for the receiving agent."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+
+DescriptorLike = Descriptor | Mapping[str, Any] | str | bytes | handoffs.HandoffDescriptor
+KEYS = tuple(field.name for field in fields(Descriptor))
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptProgress:
+    """The progress of an adoption.
+
+    Attributes:
+        stage: "fetching", "fetched", "verified" (the hash is right) or "adopted".
+        fetched_bytes: Bytes fetched so far.
+    """
+
+    stage: StageName
+    fetched_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """The outcome of an adoption.
+
+    Attributes:
+        adopted_from: What was adopted, "thread:checkpoint".
+        new_thread_id: The new thread.
+        checkpoint_id: Its first checkpoint.
+        blob_id: Blob that holds the adopted checkpoint in the new thread; empty until it is
+            certified.
+        verified: Always true: an adoption includes the check of the hash.
+    """
+
+    adopted_from: str
+    new_thread_id: str
+    checkpoint_id: str
+    blob_id: str
+    verified: bool
+
+
+def read_descriptor(given: DescriptorLike) -> Descriptor:
+    """Return a descriptor from any of its forms.
+
+    Args:
+        given: A `Descriptor`, a mapping or JSON text with exactly its keys, or the contract's
+            message.
+
+    Raises:
+        InvalidDescriptor: It is malformed, or contradicts itself.
+    """
+    if isinstance(given, Descriptor):
+        said: Mapping[Any, Any] = given.as_dict()
+    elif isinstance(given, handoffs.HandoffDescriptor):
+        said = {key: getattr(given, key) for key in KEYS}
+    else:
+        said = _parsed(given) if isinstance(given, str | bytes) else given
+    if not isinstance(said, Mapping):
+        raise _invalid("", f"it must be an object with keys {', '.join(KEYS)}, not {said!r:.80}")
+    _check_keys(said)
+    for key in KEYS:
+        _check_text(key, said[key])
+    if not _SHA256.fullmatch(said["blob_sha256"]):
+        raise _invalid("blob_sha256", "it must be 64 lowercase hex digits")
+    if said["source"] != f"{said['thread_id']}:{said['checkpoint_id']}":
+        raise _invalid("source", "it must be the thread and the checkpoint, joined by a colon")
+    return Descriptor(**{key: said[key] for key in KEYS})
+
+
+def handing_off(
+    thread_id: str, checkpoint_id: str | None, checkpoint_ns: str, to_agent: str
+) -> handoffs.CreateHandoffRequest:
+    """Return the request that hands a checkpoint off."""
+    return handoffs.CreateHandoffRequest(
+        ref=ref(thread_id, checkpoint_ns, checkpoint_id), to_agent=to_agent
+    )
+
+
+def adopting(
+    descriptor: DescriptorLike, new_thread_id: str, safe: DurabilityName
+) -> handoffs.AdoptHandoffRequest:
+    """Return the request that adopts a hand-off.
+
+    Raises:
+        InvalidDescriptor: See `read_descriptor`.
+    """
+    return handoffs.AdoptHandoffRequest(
+        descriptor=handoffs.HandoffDescriptor(**read_descriptor(descriptor).as_dict()),
+        new_thread_id=new_thread_id,
+        durability=durability(safe),
+    )
+
+
+class Adopting:
+    """Collects the frames of an adoption.
+
+    Args:
+        on_progress: Called with each stage.
+    """
+
+    def __init__(self, on_progress: Callable[[AdoptProgress], object] | None = None) -> None:
+        self._on_progress = on_progress
+        self._adoption: Adoption | None = None
+
+    def add(self, frame: handoffs.AdoptHandoffResponse) -> None:
+        """Add the next frame."""
+        if frame.HasField("adoption"):
+            one = frame.adoption
+            self._adoption = Adoption(
+                one.adopted_from, one.new_thread_id, one.checkpoint_id, one.blob_id, one.verified
+            )
+        stage = _STAGES.get(frame.stage)
+        if self._on_progress is not None and stage is not None:
+            self._on_progress(AdoptProgress(stage, frame.fetched_bytes))
+
+    def end(self) -> Adoption:
+        """Return the outcome when the stream has ended.
+
+        Raises:
+            ServerError: There is none, or the server did not check the hash.
+        """
+        if self._adoption is None or not self._adoption.verified:
+            raise ServerError("the server's stream ended without an adoption", status="INTERNAL")
+        return self._adoption
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise _invalid("", f"it is not JSON: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    named = dict(pairs)
+    if len(named) != len(pairs):
+        raise ValueError("a key comes twice")
+    return named
+
+
+def _check_keys(said: Mapping[Any, Any]) -> None:
+    missing = [key for key in KEYS if key not in said]
+    if missing:
+        raise _invalid(missing[0], f"the descriptor lacks {', '.join(missing)}")
+    extra = [str(key) for key in said if key not in KEYS]
+    if extra:
+        raise _invalid(extra[0], f"a descriptor has no {', '.join(extra)}")
+
+
+def _check_text(key: str, text: Any) -> None:
+    if not isinstance(text, str):
+        raise _invalid(key, f"it must be a string, not {text!r:.80}")
+    if not text and key not in _MAY_BE_EMPTY:
+        raise _invalid(key, "it must not be empty")
+    if not is_unicode(text):
+        raise _invalid(key, "it cannot be written in UTF-8")
+
+
+def _invalid(key: str, problem: str) -> InvalidDescriptor:
+    field = f"descriptor.{key}" if key else "descriptor"
+    return InvalidDescriptor(
+        f"{field}: {problem}",
+        status="INVALID_ARGUMENT",
+        reason="INVALID_FIELD",
+        metadata={"field": field},
+    )

@@ -1,0 +1,185 @@
+"""Interrupts that a checkpoint waits for, and their answers.
+
+An interrupt is a pending write of a task on the channel `__interrupt__`. Its answer is one on
+`__resume__`: of no task if only one interrupt waits, else of the task that asks. LangGraph itself
+keeps both in this form (`langgraph/pregel/_task_status.py` and `_algo.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import PreconditionFailed
+from ..v1.checkpoint_pb2 import Checkpoint, CheckpointRef
+from ..v1.checkpoint_service_pb2 import SaveWritesRequest
+from ..v1.thread_pb2 import Thread
+from ..v1.value_pb2 import PendingWrite, Value
+from .records import CheckpointRecord, Write, checkpoint_record
+
+NO_TASK = "00000000-0000-0000-0000-000000000000"
+INTERRUPT, RESUME = "__interrupt__", "__resume__"
+# Channels with the state of a task. Any other write means that the task ended.
+_OF_CONTROL = frozenset({INTERRUPT, RESUME, "__error__", "__error_source_node__"})
+_NAMED = 5  # most interrupts that a message names
+
+
+@dataclass(frozen=True, slots=True)
+class OpenInterrupt:
+    """A question that waits for an answer.
+
+    Attributes:
+        interrupt_id: Its ID; empty if the framework gave it no readable one.
+        value: The question, as in the view "json".
+        task_id: The task that asks.
+        checkpoint_id: The checkpoint that waits.
+    """
+
+    interrupt_id: str
+    value: Any
+    task_id: str
+    checkpoint_id: str
+
+
+def open_interrupts(checkpoint: CheckpointRecord) -> tuple[OpenInterrupt, ...]:
+    """Return the interrupts that wait in a checkpoint, which was read with the view "json".
+
+    A task waits until it has written something else or its checkpoint has a successor, so an
+    answered task waits until its graph has continued.
+    """
+    ended = {write.task_id for write in checkpoint.writes if write.channel not in _OF_CONTROL}
+    found: dict[str, OpenInterrupt] = {}
+    # A task and its caller, whose path is a prefix, both have the interrupt; the called task asks.
+    for write in sorted(checkpoint.writes, key=lambda one: -len(one.task_path)):
+        if write.channel == INTERRUPT and write.task_id not in ended | {NO_TASK}:
+            for one in _asked(write, checkpoint.checkpoint_id):
+                found.setdefault(one.interrupt_id or f"{one.task_id}/{len(found)}", one)
+    return tuple(found.values())
+
+
+def _asked(write: Write, checkpoint_id: str) -> list[OpenInterrupt]:
+    shown = write.value
+    return [
+        OpenInterrupt(*_id_and_value(one), write.task_id, checkpoint_id)
+        for one in (shown if isinstance(shown, list) else [shown])
+    ]
+
+
+def _id_and_value(shown: Any) -> tuple[str, Any]:
+    """Return ID and value of an interrupt of LangGraph, in Python or JavaScript."""
+    if not isinstance(shown, dict) or not shown.keys() & {"id", "value"}:
+        return "", shown
+    named = shown.get("id")
+    return (named if isinstance(named, str) else ""), shown.get("value")
+
+
+def choose(
+    waiting: tuple[OpenInterrupt, ...], place: CheckpointRef, interrupt_id: str | None
+) -> OpenInterrupt:
+    """Return the interrupt to answer.
+
+    Raises:
+        PreconditionFailed: The checkpoint waits for nothing, for no such interrupt, or for several
+            and none is named.
+    """
+    if not waiting:
+        raise _refusal(
+            place, "waits for no answer: list_threads(state='interrupted') lists those that do"
+        )
+    named = ", ".join(f"'{one.interrupt_id}'" for one in waiting[:_NAMED])
+    if interrupt_id is None:
+        if len(waiting) == 1:
+            return waiting[0]
+        raise _refusal(
+            place,
+            f"waits for {len(waiting)} answers: choose one with interrupt_id: {named}",
+        )
+    for one in waiting:
+        if one.interrupt_id == interrupt_id:
+            return one
+    raise _refusal(place, f"does not wait for an answer to '{interrupt_id}', but to {named}")
+
+
+def same_interrupt(checkpoint: Checkpoint, wanted: OpenInterrupt) -> OpenInterrupt | None:
+    """Return the interrupt with the same ID in a subgraph's checkpoint, if it waits there."""
+    for one in open_interrupts(checkpoint_record(checkpoint)):
+        if one.interrupt_id == wanted.interrupt_id:
+            return one
+    return None
+
+
+def answer_of_task(
+    place: Checkpoint, asking: OpenInterrupt, data: bytes, root: CheckpointRef
+) -> SaveWritesRequest:
+    """Return the request that answers one of several interrupts.
+
+    Args:
+        place: The checkpoint with the task that asks.
+        asking: The interrupt, as that checkpoint has it.
+        data: The answer as JSON.
+        root: The checkpoint that the caller named, for the error.
+
+    Raises:
+        PreconditionFailed: The task has an answer already.
+    """
+    written = {write.channel: write for write in place.writes if write.task_id == asking.task_id}
+    if RESUME in written:
+        raise _refusal(
+            root,
+            f"has an answer to '{asking.interrupt_id}' already and waits for others: invoke the "
+            "graph, or answer there with Command(resume={id: value})",
+        )
+    return answer_request(
+        place.ref, asking.task_id, written[INTERRUPT].task_path, b"[" + data + b"]"
+    )
+
+
+def inner_namespaces(thread: Thread, checkpoint_ns: str, task_id: str) -> list[tuple[str, str]]:
+    """Return the namespaces in which a task may ask, innermost first, and their latest checkpoints.
+
+    A subgraph's namespace is its parent's, a "|" and the name of the node that runs it. Then come
+    ":" and the ID of that node's task, unless the subgraph keeps its state between calls.
+    """
+    outer = f"{checkpoint_ns}|" if checkpoint_ns else ""
+    found = []
+    for head in thread.heads:
+        rest = head.checkpoint_ns.removeprefix(outer)
+        if not rest or (outer and rest == head.checkpoint_ns):
+            continue
+        first = rest.split("|")[0]
+        if first.endswith(f":{task_id}") or ":" not in first:
+            found.append((head.checkpoint_ns, head.checkpoint_id))
+    return sorted(found, key=lambda one: one[0].count("|"), reverse=True)
+
+
+def answer_request(
+    place: CheckpointRef, task_id: str, task_path: str, data: bytes
+) -> SaveWritesRequest:
+    """Return the request that saves an answer.
+
+    Args:
+        place: The checkpoint that waits.
+        task_id: The task that asks; `NO_TASK` if the checkpoint waits for one answer only.
+        task_path: The path of that task.
+        data: The answer as JSON; for one of several interrupts, in a list.
+    """
+    write = PendingWrite(
+        task_id=task_id,
+        task_path=task_path,
+        channel=RESUME,
+        value=Value(type="json", data=data),
+    )
+    return SaveWritesRequest(ref=place, writes=[write])
+
+
+def _refusal(place: CheckpointRef, problem: str) -> PreconditionFailed:
+    where = f" in namespace '{place.checkpoint_ns}'" if place.checkpoint_ns else ""
+    return PreconditionFailed(
+        f"checkpoint '{place.checkpoint_id}' of thread '{place.thread_id}'{where} {problem}",
+        status="FAILED_PRECONDITION",
+        metadata={
+            "thread_id": place.thread_id,
+            "checkpoint_ns": place.checkpoint_ns,
+            "checkpoint_id": place.checkpoint_id,
+        },
+    )

@@ -1,0 +1,259 @@
+"""The records that the clients return, made from contract messages. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from ..errors import UnreadableValue
+from ..v1 import checkpoint_pb2, value_pb2
+
+DurabilityName = Literal["journaled", "certified"]
+SourceName = Literal["any", "blob"]
+ViewName = Literal["entry", "full", "json"]
+VersionValue = int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Identity of a checkpoint.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: The namespace inside it; empty is the root.
+        checkpoint_id: The checkpoint.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The location of stored bytes, and the hash that they must have.
+
+    Attributes:
+        blob_id: The blob; on Walrus, the quilt if `identifier` is set.
+        identifier: Name of the patch inside the quilt; empty if the blob is stored alone.
+        sha256: SHA-256 of the stored bytes, as lowercase hex.
+        size: Number of stored bytes.
+    """
+
+    blob_id: str
+    identifier: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """The origin of a checkpoint, besides its parent; each "thread:checkpoint" or empty."""
+
+    forked_from: str = ""
+    rolled_back_from: str = ""
+    adopted_from: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """One named slot of an agent's state.
+
+    Attributes:
+        type: Name of the encoding of `data`; `None` if the channel has no value.
+        data: The encoded value; `None` if the channel has no value.
+        version: Version of the content, in the kind it was saved as.
+        digest: SHA-256 over the type, a zero byte and the data, as lowercase hex; empty if the
+            channel has no value.
+    """
+
+    type: str | None
+    data: bytes | None
+    version: VersionValue
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A value that a task wrote after the checkpoint and before the next one.
+
+    Attributes:
+        task_id: The task.
+        task_path: Position of the task in the graph; may be empty.
+        idx: Slot of the write within its task.
+        channel: The channel written to.
+        type: Name of the encoding of `data`.
+        data: The encoded value.
+    """
+
+    task_id: str
+    task_path: str
+    idx: int
+    channel: str
+    type: str
+    data: bytes
+
+    @property
+    def value(self) -> Any:
+        """The value, decoded.
+
+        Raises:
+            UnreadableValue: Its type is not json, null or bytes. A read with the view "json"
+                has it as json.
+        """
+        return _decode(self.channel, self.type, self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A checkpoint.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: The namespace inside it; empty is the root.
+        checkpoint_id: The checkpoint.
+        parent_checkpoint_id: The checkpoint it follows; empty at the root.
+        metadata: The metadata that was saved with it.
+        summary: One sentence that says what happened.
+        label: Its name; empty if it has none.
+        lineage: Its origin, besides its parent.
+        seq: Position of its last change in the thread's sequence.
+        durability: How safe that change is.
+        location: Location of the segment that holds its state; `None` until it is stored.
+        created: Time of its first save.
+        channels: The state as it was encoded; empty if it was read without state.
+        writes: The pending writes, in order; empty if it was read without state.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_checkpoint_id: str
+    metadata: Mapping[str, Any]
+    summary: str
+    label: str
+    lineage: Lineage
+    seq: int
+    durability: DurabilityName
+    location: Location | None
+    created: datetime | None
+    channels: Mapping[str, Channel]
+    writes: tuple[Write, ...]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The state, decoded: one key per channel that has a value.
+
+        Raises:
+            UnreadableValue: A channel's type is not json, null or bytes. `channels` has its
+                bytes, and a read with the view "json" has it as json.
+        """
+        return {
+            name: _decode(name, channel.type, channel.data or b"")
+            for name, channel in self.channels.items()
+            if channel.type is not None
+        }
+
+
+def _decode(name: str, kind: str, data: bytes) -> Any:
+    if kind == "json":
+        try:
+            return json.loads(data)
+        except ValueError as error:
+            raise UnreadableValue(
+                f"channel '{name}' has the type json but is not JSON: {error}", status="DATA_LOSS"
+            ) from error
+    if kind == "null":
+        return None
+    if kind == "bytes":
+        return data
+    raise UnreadableValue(
+        f"channel '{name}' is of type '{kind}', which only the framework that saved it can read "
+        "(LangGraph's types need TuskPointSaver); read it with view='json', or take its bytes",
+        status="FAILED_PRECONDITION",
+        metadata={"channel": name, "type": kind},
+    )
+
+
+def version_value(version: value_pb2.Version) -> VersionValue:
+    """Return a version in the kind it was saved as; `None` if it has none."""
+    kind = version.WhichOneof("kind")
+    if kind == "integer":
+        return version.integer
+    if kind == "number":
+        return version.number
+    return version.text if kind == "text" else None
+
+
+def reference_of(ref: checkpoint_pb2.CheckpointRef) -> Reference:
+    """Return an identity as a record."""
+    return Reference(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
+
+
+def location_of(location: checkpoint_pb2.BlobLocation) -> Location:
+    """Return a blob's location as a record."""
+    return Location(
+        location.blob_id, location.identifier, location.sha256.hex(), location.size_bytes
+    )
+
+
+def lineage_of(lineage: checkpoint_pb2.Lineage) -> Lineage:
+    """Return lineage as a record."""
+    return Lineage(lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from)
+
+
+def moment(timestamp: Timestamp) -> datetime:
+    """Return a timestamp as an aware datetime."""
+    return timestamp.ToDatetime(tzinfo=UTC)
+
+
+def durability_name(durability: checkpoint_pb2.Durability) -> DurabilityName:
+    """Return the name of a durability."""
+    certified = durability == checkpoint_pb2.DURABILITY_CERTIFIED
+    return "certified" if certified else "journaled"
+
+
+def checkpoint_record(message: checkpoint_pb2.Checkpoint) -> CheckpointRecord:
+    """Return a complete checkpoint message (every value inline) as a record."""
+    return CheckpointRecord(
+        thread_id=message.ref.thread_id,
+        checkpoint_ns=message.ref.checkpoint_ns,
+        checkpoint_id=message.ref.checkpoint_id,
+        parent_checkpoint_id=message.parent_checkpoint_id,
+        metadata=json.loads(message.metadata_json or b"{}"),
+        summary=message.summary,
+        label=message.label,
+        lineage=lineage_of(message.lineage),
+        seq=message.seq,
+        durability=durability_name(message.durability),
+        location=location_of(message.location) if message.HasField("location") else None,
+        created=moment(message.create_time) if message.HasField("create_time") else None,
+        channels={one.name: _channel(one) for one in message.state.channels},
+        writes=tuple(_write(one) for one in message.writes),
+    )
+
+
+def _channel(message: value_pb2.Channel) -> Channel:
+    has_value = message.WhichOneof("content") == "value"
+    return Channel(
+        type=message.value.type if has_value else None,
+        data=message.value.data if has_value else None,
+        version=version_value(message.version),
+        digest=message.digest.hex(),
+    )
+
+
+def _write(message: value_pb2.PendingWrite) -> Write:
+    return Write(
+        task_id=message.task_id,
+        task_path=message.task_path,
+        idx=message.idx,
+        channel=message.channel,
+        type=message.value.type,
+        data=message.value.data,
+    )

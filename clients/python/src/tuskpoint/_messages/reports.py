@@ -1,0 +1,379 @@
+"""Records about threads, manifests, the archive, search and the server. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from ..v1 import admin_service_pb2 as admin
+from ..v1 import manifest_pb2, thread_pb2
+from ..v1 import search_service_pb2 as search
+from ..v1.admin_service_pb2 import GetArchiveStatusResponse, GetServerInfoResponse
+from ..v1.thread_service_pb2 import GetManifestResponse
+from .records import Lineage, Location, lineage_of, location_of, moment
+
+StateName = Literal["idle", "interrupted", "failed"]
+
+THREAD_STATES: dict[str, thread_pb2.ThreadState] = {
+    "idle": thread_pb2.THREAD_STATE_IDLE,
+    "interrupted": thread_pb2.THREAD_STATE_INTERRUPTED,
+    "failed": thread_pb2.THREAD_STATE_FAILED,
+}
+_STATE_NAMES: dict[int, StateName] = {
+    thread_pb2.THREAD_STATE_INTERRUPTED: "interrupted",
+    thread_pb2.THREAD_STATE_FAILED: "failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRecord:
+    """One agent run.
+
+    Attributes:
+        thread_id: The thread.
+        incarnation: Number of its incarnation, from 1.
+        agent_id: The agent that drives it; empty if none was named.
+        state: Its state.
+        head_checkpoint_id: Latest checkpoint of the root namespace; empty if it has none.
+        created: Time of the first change of this incarnation.
+        updated: Time of the last change.
+        expires: Earliest time at which a blob that it needs expires unless it is renewed; `None` if
+            none does, and in a listing.
+        retention: Time after the last change at which it is deleted; `None` keeps it.
+        searchable: Whether search finds its checkpoints.
+        heads: Namespace to its latest checkpoint. Empty in a listing.
+        checkpoint_count: Number of its checkpoints; 0 in a listing.
+        uncertified_count: Number of its checkpoints that are not certified; 0 in a listing.
+    """
+
+    thread_id: str
+    incarnation: int
+    agent_id: str
+    state: StateName
+    head_checkpoint_id: str
+    created: datetime
+    updated: datetime
+    expires: datetime | None
+    retention: timedelta | None
+    searchable: bool
+    heads: dict[str, str]
+    checkpoint_count: int
+    uncertified_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRecord:
+    """A stored checkpoint, as the manifest of its thread has it.
+
+    Attributes:
+        checkpoint_ns: The namespace.
+        checkpoint_id: The checkpoint.
+        parent_checkpoint_id: The checkpoint it follows; empty at the root.
+        seq: The stored change, the last of the checkpoint and its writes.
+        segment: The segment that holds the checkpoint.
+        state_sha256: Hash of the stored bytes of its state, as lowercase hex.
+        writes: The segments that hold its pending writes, in the order of the log.
+        summary: One sentence that says what happened.
+        label: Its name; empty if it has none.
+        lineage: Its origin, besides its parent.
+        created: Time at which it was first saved.
+    """
+
+    checkpoint_ns: str
+    checkpoint_id: str
+    parent_checkpoint_id: str
+    seq: int
+    segment: Location
+    state_sha256: str
+    writes: tuple[Location, ...]
+    summary: str
+    label: str
+    lineage: Lineage
+    created: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """An acknowledged checkpoint or segment that cannot be read from the blob store.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: Namespace of a checkpoint that cannot be stored as it is.
+        checkpoint_id: That checkpoint; empty if a stored segment was lost.
+        segment_sha256: Hash of the lost segment in hex; empty if a checkpoint is concerned.
+        reason: The cause.
+        retry: Time of the next attempt.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    checkpoint_id: str
+    segment_sha256: str
+    reason: str
+    retry: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveStatus:
+    """The state of the archive. Sizes are in bytes; a time is `None` if there is no such event.
+
+    Attributes:
+        backlog_checkpoints: Checkpoints that are not certified.
+        backlog_bytes: Bytes that wait for certification.
+        oldest_uncertified: Time of the oldest change that is not certified.
+        last_error: The archive's last error; empty after a success.
+        last_error_time: Time of that error.
+        last_flush: Time of the last flush that certified a checkpoint.
+        catalog: The newest catalog; a server can be rebuilt from it.
+        journal_bytes: Size of the journal's database.
+        spool_bytes: Bytes that are built and not yet certified.
+        cache_bytes: Size of the local cache.
+        certified_checkpoints: Number of certified checkpoints.
+        earliest_expiry: Earliest time at which a needed blob may expire unless it is renewed.
+        evicted_bytes: Bytes of values and writes that are in the blob store only.
+        stored_blobs: Number of blobs that were stored and have not expired.
+        billed_bytes: Bytes that the blob store billed for those, over all puts.
+        cost: Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
+        failing_renewals: Number of blobs that are due for renewal and whose last renewal
+            failed.
+        holes: Number of checkpoints that cannot be stored as they are, and of stored segments
+            that were lost. Each is retried; nothing else waits for it.
+        first_holes: The first of them, at most 100.
+        search: The state of the search index; `None` if the server does not index.
+    """
+
+    backlog_checkpoints: int
+    backlog_bytes: int
+    oldest_uncertified: datetime | None
+    last_error: str
+    last_error_time: datetime | None
+    last_flush: datetime | None
+    catalog: Location | None
+    journal_bytes: int
+    spool_bytes: int
+    cache_bytes: int
+    certified_checkpoints: int
+    earliest_expiry: datetime | None
+    evicted_bytes: int
+    stored_blobs: int
+    billed_bytes: int
+    cost: int
+    failing_renewals: int
+    holes: int
+    first_holes: tuple[Hole, ...]
+    search: SearchStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """A description of the server.
+
+    Attributes:
+        version: Its version.
+        methods: Full names of the methods that it implements.
+        limits: Name to number, as in `tuskpoint.v1.ServerLimits`; sizes in bytes, times in
+            seconds.
+        journal_backend: Kind of journal.
+        blob_backend: Kind of blob store.
+        journal_id: Identity of the journal.
+        started: Time at which it started.
+        search_modes: Its modes of search; empty if it does not index.
+        embedder: Name of the embedder, which turns text into vectors; empty if there is none.
+    """
+
+    version: str
+    methods: tuple[str, ...]
+    limits: dict[str, float]
+    journal_backend: str
+    blob_backend: str
+    journal_id: str
+    started: datetime
+    search_modes: tuple[str, ...]
+    embedder: str
+
+
+def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
+    """Return a thread message as a record."""
+    return ThreadRecord(
+        thread_id=message.thread_id,
+        incarnation=message.incarnation,
+        agent_id=message.agent_id,
+        state=_STATE_NAMES.get(message.state, "idle"),
+        head_checkpoint_id=message.head_checkpoint_id,
+        created=moment(message.create_time),
+        updated=moment(message.update_time),
+        expires=moment(message.expire_time) if message.HasField("expire_time") else None,
+        retention=message.retention.ToTimedelta() if message.HasField("retention") else None,
+        searchable=not message.unsearchable,
+        heads={head.checkpoint_ns: head.checkpoint_id for head in message.heads},
+        checkpoint_count=message.checkpoint_count,
+        uncertified_count=message.uncertified_count,
+    )
+
+
+def manifest_record(message: manifest_pb2.ManifestEntry) -> ManifestRecord:
+    """Return a manifest entry as a record."""
+    return ManifestRecord(
+        checkpoint_ns=message.checkpoint_ns,
+        checkpoint_id=message.checkpoint_id,
+        parent_checkpoint_id=message.parent_checkpoint_id,
+        seq=message.seq,
+        segment=location_of(message.segment),
+        state_sha256=message.state_sha256.hex(),
+        writes=tuple(location_of(one) for one in message.writes),
+        summary=message.summary,
+        label=message.label,
+        lineage=lineage_of(message.lineage),
+        created=moment(message.create_time),
+    )
+
+
+def stored_manifest(message: GetManifestResponse) -> Location | None:
+    """Return the location of a stored manifest."""
+    return location_of(message.manifest) if message.HasField("manifest") else None
+
+
+def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
+    """Return the archive's state as a record."""
+
+    def when(name: str) -> datetime | None:
+        return moment(getattr(message, name)) if message.HasField(name) else None
+
+    return ArchiveStatus(
+        backlog_checkpoints=message.backlog_checkpoints,
+        backlog_bytes=message.backlog_bytes,
+        oldest_uncertified=when("oldest_uncertified_time"),
+        last_error=message.last_error,
+        last_error_time=when("last_error_time"),
+        last_flush=when("last_flush_time"),
+        catalog=location_of(message.catalog) if message.HasField("catalog") else None,
+        journal_bytes=message.journal_bytes,
+        spool_bytes=message.spool_bytes,
+        cache_bytes=message.cache_bytes,
+        certified_checkpoints=message.certified_checkpoints,
+        earliest_expiry=when("earliest_expire_time"),
+        evicted_bytes=message.evicted_bytes,
+        stored_blobs=message.stored_blobs,
+        billed_bytes=message.billed_bytes,
+        cost=message.cost,
+        failing_renewals=message.failing_renewals,
+        holes=message.holes,
+        first_holes=tuple(
+            Hole(
+                thread_id=one.thread_id,
+                checkpoint_ns=one.checkpoint_ns,
+                checkpoint_id=one.checkpoint_id,
+                segment_sha256=one.segment_sha256.hex(),
+                reason=one.reason,
+                retry=moment(one.retry_time),
+            )
+            for one in message.first_holes
+        ),
+        search=search_status(message.search) if message.HasField("search") else None,
+    )
+
+
+def server_info(message: GetServerInfoResponse) -> ServerInfo:
+    """Return the server's description as a record."""
+    limits: dict[str, float] = {}
+    for field, value in message.limits.ListFields():
+        is_number = isinstance(value, int)
+        limits[field.name] = value if is_number else value.ToTimedelta().total_seconds()
+    return ServerInfo(
+        version=message.version,
+        methods=tuple(message.methods),
+        limits=limits,
+        journal_backend=message.journal_backend,
+        blob_backend=message.blob_backend,
+        journal_id=message.journal_id,
+        started=moment(message.start_time),
+        search_modes=tuple(map(mode_name, message.search_modes)),
+        embedder=message.embedder,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MemWalStatus:
+    """The state of the delivery of summaries to MemWal. A time is `None` if there is no such event.
+
+    Attributes:
+        healthy: Whether the last call to MemWal succeeded.
+        waiting: Summaries that wait to be sent.
+        underway: Summaries that were sent and, as far as is known, cannot be recalled yet.
+        delivered: Summaries that can be recalled.
+        oldest_waiting: Time since which the oldest summary waits.
+        last_error: The last error; empty after a success.
+        last_error_time: Time of that error.
+        last_recall: Time of the last recall that MemWal answered.
+    """
+
+    healthy: bool
+    waiting: int
+    underway: int
+    delivered: int
+    oldest_waiting: datetime | None
+    last_error: str
+    last_error_time: datetime | None
+    last_recall: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStatus:
+    """The state of the search index.
+
+    Attributes:
+        unindexed_checkpoints: Checkpoints that are journaled and not indexed yet.
+        oldest_unindexed: Time since which the oldest of them waits; `None` if none does.
+        indexed_checkpoints: Checkpoints that are indexed.
+        vectors: Vectors in the index.
+        last_error: The indexer's last error; empty after a success.
+        memwal: The state of MemWal; `None` if the server does not use it.
+        truncated_checkpoints: Indexed checkpoints of whose state only the latest part is
+            indexed.
+    """
+
+    unindexed_checkpoints: int
+    oldest_unindexed: datetime | None
+    indexed_checkpoints: int
+    vectors: int
+    last_error: str
+    memwal: MemWalStatus | None
+    truncated_checkpoints: int = 0
+
+
+def search_status(message: admin.SearchStatus) -> SearchStatus:
+    """Return the index's state as a record."""
+    return SearchStatus(
+        unindexed_checkpoints=message.unindexed_checkpoints,
+        oldest_unindexed=_when(message, "oldest_unindexed_time"),
+        indexed_checkpoints=message.indexed_checkpoints,
+        vectors=message.vectors,
+        last_error=message.last_error,
+        memwal=_memwal_status(message.memwal) if message.HasField("memwal") else None,
+        truncated_checkpoints=message.truncated_checkpoints,
+    )
+
+
+def _memwal_status(message: admin.MemWalStatus) -> MemWalStatus:
+    return MemWalStatus(
+        healthy=message.healthy,
+        waiting=message.waiting,
+        underway=message.underway,
+        delivered=message.delivered,
+        oldest_waiting=_when(message, "oldest_waiting_time"),
+        last_error=message.last_error,
+        last_error_time=_when(message, "last_error_time"),
+        last_recall=_when(message, "last_recall_time"),
+    )
+
+
+def _when(message: Any, name: str) -> datetime | None:
+    return moment(getattr(message, name)) if message.HasField(name) else None
+
+
+def mode_name(mode: int) -> str:
+    """Return the name of a mode; the number of a mode that only newer servers have."""
+    if mode not in search.SearchMode.values():
+        return str(mode)
+    return search.SearchMode.Name(search.SearchMode.ValueType(mode))[len("SEARCH_MODE_") :].lower()

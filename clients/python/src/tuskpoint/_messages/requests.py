@@ -1,0 +1,267 @@
+"""The arguments of the clients' methods as contract messages. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal
+
+from ..errors import NotFound
+from ..v1 import checkpoint_pb2 as checkpoint
+from ..v1 import thread_service_pb2 as threads
+from ..v1.checkpoint_service_pb2 import ListCheckpointsRequest, SetLabelRequest
+from .arguments import check_text, encode_json, invalid_field
+from .records import DurabilityName, SourceName, ViewName
+from .reports import THREAD_STATES, StateName
+
+Keep = Literal["latest", "nothing"]
+
+BATCH = 1000  # most threads or runs in one request
+_DURABILITIES: dict[str, checkpoint.Durability] = {
+    "journaled": checkpoint.DURABILITY_JOURNALED,
+    "certified": checkpoint.DURABILITY_CERTIFIED,
+}
+_SOURCES: dict[str, checkpoint.Source] = {
+    "any": checkpoint.SOURCE_ANY,
+    "blob": checkpoint.SOURCE_BLOB,
+}
+_VIEWS: dict[str, checkpoint.View] = {
+    "entry": checkpoint.VIEW_ENTRY,
+    "full": checkpoint.VIEW_FULL,
+    "json": checkpoint.VIEW_JSON,
+}
+_STRATEGIES: dict[str, threads.PruneStrategy] = {
+    "latest": threads.PRUNE_STRATEGY_KEEP_LATEST,
+    "nothing": threads.PRUNE_STRATEGY_DELETE_ALL,
+}
+
+
+def choice(what: str, word: str, choices: Mapping[str, Any]) -> Any:
+    """Return the value of a word.
+
+    Raises:
+        InvalidRequest: The word is unknown.
+    """
+    try:
+        return choices[word]
+    except (KeyError, TypeError):
+        words = " or ".join(f"'{one}'" for one in choices)
+        raise invalid_field(what, f"it must be {words}, not {word!r}") from None
+
+
+def durability(word: DurabilityName) -> checkpoint.Durability:
+    """Return the durability that a word names.
+
+    Raises:
+        InvalidRequest: The word is unknown.
+    """
+    chosen: checkpoint.Durability = choice("durability", word, _DURABILITIES)
+    return chosen
+
+
+def source(word: SourceName) -> checkpoint.Source:
+    """Return the source that a word names.
+
+    Raises:
+        InvalidRequest: The word is unknown.
+    """
+    chosen: checkpoint.Source = choice("source", word, _SOURCES)
+    return chosen
+
+
+def view(word: ViewName) -> checkpoint.View:
+    """Return the view that a word names.
+
+    Raises:
+        InvalidRequest: The word is unknown.
+    """
+    chosen: checkpoint.View = choice("view", word, _VIEWS)
+    return chosen
+
+
+def flag(what: str, given: bool | None) -> bool | None:
+    """Return a setting: true, false, or `None` for no change.
+
+    Raises:
+        InvalidRequest: It is something else.
+    """
+    if given is not None and not isinstance(given, bool):
+        raise invalid_field(what, f"it must be True, False or None, not {given!r:.80}")
+    return given
+
+
+def ref(thread_id: str, checkpoint_ns: str, checkpoint_id: str | None) -> checkpoint.CheckpointRef:
+    """Return a reference; no ID means the latest.
+
+    Raises:
+        InvalidRequest: A part is not a string, or cannot be sent.
+    """
+    for name, given in (
+        ("thread_id", thread_id),
+        ("checkpoint_ns", checkpoint_ns),
+        ("checkpoint_id", checkpoint_id or ""),
+    ):
+        check_text(name, given)
+    return checkpoint.CheckpointRef(
+        thread_id=thread_id, checkpoint_ns=checkpoint_ns, checkpoint_id=checkpoint_id or ""
+    )
+
+
+def not_found(one: checkpoint.CheckpointRef) -> NotFound:
+    """Return the error for a checkpoint that does not exist."""
+    which = f"checkpoint '{one.checkpoint_id}'" if one.checkpoint_id else "checkpoint"
+    return NotFound(
+        f"no {which} in namespace '{one.checkpoint_ns}' of thread '{one.thread_id}': list(thread) "
+        "shows the existing ones",
+        status="NOT_FOUND",
+        reason="CHECKPOINT_NOT_FOUND",
+        metadata={
+            "thread_id": one.thread_id,
+            "checkpoint_ns": one.checkpoint_ns,
+            "checkpoint_id": one.checkpoint_id,
+        },
+    )
+
+
+def expect_no_thread(error: NotFound) -> None:
+    """Raise an error again unless the thread is what is missing.
+
+    Raises:
+        NotFound: Something else is missing.
+    """
+    if error.reason != "THREAD_NOT_FOUND":
+        raise error
+
+
+def listing(
+    thread_id: str | None,
+    checkpoint_ns: str | None,
+    before: str,
+    metadata: Mapping[str, Any] | None,
+    label: str,
+    limit: int | None,
+    how_much: ViewName,
+    taken_from: SourceName,
+) -> ListCheckpointsRequest:
+    """Return the request of a listing; see `Client.list`."""
+    if limit is not None and limit < 0:
+        raise invalid_field("limit", f"it must be 0 or more, not {limit}")
+    return ListCheckpointsRequest(
+        thread_id=thread_id,
+        checkpoint_ns=checkpoint_ns,
+        before=before,
+        filter_json=metadata_json(metadata),
+        label=label,
+        limit=limit,
+        view=view(how_much),
+        source=source(taken_from),
+    )
+
+
+def labelling(
+    thread_id: str, label: str, checkpoint_id: str | None, checkpoint_ns: str, safe: DurabilityName
+) -> SetLabelRequest:
+    """Return the request that labels a checkpoint."""
+    return SetLabelRequest(
+        ref=ref(thread_id, checkpoint_ns, checkpoint_id), label=label, durability=durability(safe)
+    )
+
+
+def deletion(thread_id: str, safe: DurabilityName) -> threads.DeleteThreadRequest:
+    """Return the request that deletes a thread."""
+    return threads.DeleteThreadRequest(thread_id=thread_id, durability=durability(safe))
+
+
+def retaining(
+    thread_id: str, retention: timedelta | None, safe: DurabilityName
+) -> threads.SetRetentionRequest:
+    """Return the request that sets how long a thread is kept.
+
+    Raises:
+        InvalidRequest: The time is not above zero or not in whole seconds.
+    """
+    if retention is not None and not _is_time(retention):
+        raise invalid_field(
+            "retention",
+            f"it must be a timedelta of at least one whole second, or None; not {retention!r}",
+        )
+    request = threads.SetRetentionRequest(thread_id=thread_id, durability=durability(safe))
+    if retention is not None:
+        request.retention.FromTimedelta(retention)
+    return request
+
+
+def exposing(
+    thread_id: str, searchable: bool, safe: DurabilityName
+) -> threads.SetSearchableRequest:
+    """Return the request that sets whether search finds a thread.
+
+    Raises:
+        InvalidRequest: It is neither true nor false.
+    """
+    if not isinstance(searchable, bool):
+        raise invalid_field("searchable", f"it must be True or False, not {searchable!r}")
+    return threads.SetSearchableRequest(
+        thread_id=thread_id, searchable=searchable, durability=durability(safe)
+    )
+
+
+def _is_time(retention: object) -> bool:
+    if not isinstance(retention, timedelta):
+        return False
+    return retention > timedelta(0) and not retention.microseconds
+
+
+def copying(thread_id: str, new_thread_id: str, safe: DurabilityName) -> threads.CopyThreadRequest:
+    """Return the request that copies a thread."""
+    return threads.CopyThreadRequest(
+        source_thread_id=thread_id, target_thread_id=new_thread_id, durability=durability(safe)
+    )
+
+
+def prunings(
+    thread_ids: str | Iterable[str], keep: Keep, safe: DurabilityName
+) -> Iterator[threads.PruneThreadsRequest]:
+    """Yield the requests that prune threads, in batches."""
+    strategy = choice("keep", keep, _STRATEGIES)
+    asked = durability(safe)
+    for batch in _batches(thread_ids):
+        yield threads.PruneThreadsRequest(thread_ids=batch, strategy=strategy, durability=asked)
+
+
+def run_deletions(
+    run_ids: str | Iterable[str], safe: DurabilityName
+) -> Iterator[threads.DeleteRunsRequest]:
+    """Yield the requests that delete runs, in batches."""
+    asked = durability(safe)
+    for batch in _batches(run_ids):
+        yield threads.DeleteRunsRequest(run_ids=batch, durability=asked)
+
+
+def _batches(names: str | Iterable[str]) -> Iterator[Sequence[str]]:
+    whole = [names] if isinstance(names, str) else list(names)
+    for start in range(0, len(whole), BATCH):
+        yield whole[start : start + BATCH]
+
+
+def thread_listing(
+    agent_id: str, label: str, state: StateName | None
+) -> threads.ListThreadsRequest:
+    """Return the request of the first page of threads."""
+    wanted = None if state is None else choice("state", state, THREAD_STATES)
+    return threads.ListThreadsRequest(agent_id=agent_id, label=label, state=wanted, page_size=BATCH)
+
+
+def metadata_json(metadata: Mapping[str, Any] | None, what: str = "metadata") -> bytes:
+    """Return metadata as JSON text; empty for none.
+
+    Args:
+        metadata: The metadata or a filter.
+        what: Name of the argument, for the error.
+
+    Raises:
+        InvalidRequest: It is not a mapping or cannot be written as JSON.
+    """
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise invalid_field(what, f"it must be a mapping, not {type(metadata).__name__}")
+    return encode_json(what, dict(metadata)) if metadata else b""

@@ -1,0 +1,226 @@
+"""The request of `Client.save`: parent, versions, and the values that changed. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from ..v1.checkpoint_pb2 import ChannelNames, Checkpoint, CheckpointRef, CheckpointState, Durability
+from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from ..v1.value_pb2 import Channel, Value, Version
+from .arguments import check_text, invalid_field
+from .checkpoint_ids import new_checkpoint_id
+
+MAX_FOLLOWS = 16
+_STATE_LAYOUT = 4  # the layout that LangGraph 1.x writes and reads without migrating
+_LEADING_NUMBER = re.compile(r"[0-9]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A checkpoint that the next one may follow, as far as a client knows it.
+
+    Attributes:
+        checkpoint_id: Its ID; empty for no checkpoint.
+        parent_id: ID of its own parent; empty if it has none.
+        channels: Channel to version and digest.
+    """
+
+    checkpoint_id: str = ""
+    parent_id: str = ""
+    channels: Mapping[str, tuple[Version, bytes]] = field(default_factory=dict)
+
+
+NOTHING = Known()
+
+
+class Memory:
+    """The last checkpoints that a client saved, one per thread and namespace. Thread-safe.
+
+    Args:
+        size: Maximum number of entries; the least recently used one is dropped.
+    """
+
+    def __init__(self, size: int = 1024) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._known: OrderedDict[tuple[str, str], Known] = OrderedDict()
+
+    def get(self, thread_id: str, checkpoint_ns: str) -> Known | None:
+        """Return the last checkpoint of a namespace, if it is still remembered."""
+        with self._lock:
+            known = self._known.get((thread_id, checkpoint_ns))
+            if known is not None:
+                self._known.move_to_end((thread_id, checkpoint_ns))
+            return known
+
+    def put(self, thread_id: str, checkpoint_ns: str, known: Known) -> None:
+        """Remember the last checkpoint of a namespace."""
+        with self._lock:
+            self._known[thread_id, checkpoint_ns] = known
+            self._known.move_to_end((thread_id, checkpoint_ns))
+            if len(self._known) > self._size:
+                self._known.popitem(last=False)
+
+    def forget(self, thread_id: str) -> None:
+        """Forget all namespaces of a thread."""
+        with self._lock:
+            for key in [key for key in self._known if key[0] == thread_id]:
+                del self._known[key]
+
+
+def now() -> str:
+    """Return the current time in the form that checkpoints have: ISO 8601, UTC."""
+    return datetime.now(UTC).isoformat()
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A save that a caller requested.
+
+    Attributes:
+        thread_id: The thread.
+        checkpoint_ns: The namespace.
+        values: Channel to its value as JSON text.
+        checkpoint_id: The ID of the checkpoint; `None` generates one.
+        parent: The checkpoint to follow; `None` for `expected_head` or the latest, empty for none.
+        expected_head: ID that the latest must have; `None` for any.
+        metadata_json: Metadata as JSON text.
+        summary: One sentence that says what happened.
+        label: A name for the checkpoint.
+        agent_id: Name of the agent.
+        durability: The durability to wait for.
+        ts: Time of the checkpoint, ISO 8601.
+        vector: The vector by which search finds it; empty for none.
+        searchable: Whether search finds the thread; `None` for no change.
+    """
+
+    thread_id: str
+    checkpoint_ns: str
+    values: Mapping[str, bytes]
+    checkpoint_id: str | None
+    parent: str | None
+    expected_head: str | None
+    metadata_json: bytes
+    summary: str
+    label: str
+    agent_id: str
+    durability: Durability
+    ts: str = field(default_factory=now)
+    vector: Sequence[float] = ()
+    searchable: bool | None = None
+
+
+def check_draft(draft: Draft) -> None:
+    """Check the names and texts of a draft.
+
+    Raises:
+        InvalidRequest: One of them cannot be sent.
+    """
+    for name in ("thread_id", "checkpoint_ns", "summary", "label", "agent_id"):
+        check_text(name, getattr(draft, name))
+
+
+def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
+    """Return the request that saves a draft as the successor of a checkpoint.
+
+    A value that is equal to the parent's is sent as its digest.
+
+    Raises:
+        InvalidRequest: See `next_version` and `new_checkpoint_id`.
+    """
+    raised = next_version([version for version, _ in parent.channels.values()])
+    channels = [_channel(name, data, parent, raised) for name, data in draft.values.items()]
+    saved_again = draft.checkpoint_id == parent.checkpoint_id
+    request = SaveCheckpointRequest(
+        checkpoint=Checkpoint(
+            ref=CheckpointRef(
+                thread_id=draft.thread_id,
+                checkpoint_ns=draft.checkpoint_ns,
+                checkpoint_id=draft.checkpoint_id or new_checkpoint_id(parent.checkpoint_id),
+            ),
+            parent_checkpoint_id=parent.parent_id if saved_again else parent.checkpoint_id,
+            state=CheckpointState(
+                schema_version=_STATE_LAYOUT,
+                ts=draft.ts,
+                channels=channels,
+                updated_channels=ChannelNames(
+                    names=[one.name for one in channels if one.HasField("value")]
+                ),
+            ),
+            metadata_json=draft.metadata_json,
+            summary=draft.summary,
+            label=draft.label,
+        ),
+        durability=draft.durability,
+        agent_id=draft.agent_id,
+        vector=draft.vector,
+    )
+    if draft.searchable is not None:
+        request.searchable = draft.searchable
+    if draft.expected_head is not None:
+        request.expected_head = draft.expected_head
+    return request
+
+
+def _channel(name: str, data: bytes, parent: Known, raised: Version) -> Channel:
+    digest = value_digest("json", data)
+    version, before = parent.channels.get(name, (raised, b""))
+    if before == digest:
+        return Channel(name=name, version=version, digest=digest)
+    return Channel(name=name, version=raised, digest=digest, value=Value(type="json", data=data))
+
+
+def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Sequence[str]) -> None:
+    """Put the values of some channels into a request that has their digests."""
+    for channel in request.checkpoint.state.channels:
+        if channel.name in names:
+            channel.value.type, channel.value.data = "json", draft.values[channel.name]
+
+
+def known_of(checkpoint_id: str, checkpoint: Checkpoint) -> Known:
+    """Return what the next save needs to know of a checkpoint.
+
+    Args:
+        checkpoint_id: The ID that it is saved with.
+        checkpoint: The checkpoint.
+    """
+    versions = {one.name: (one.version, one.digest) for one in checkpoint.state.channels}
+    return Known(checkpoint_id, checkpoint.parent_checkpoint_id, versions)
+
+
+def value_digest(kind: str, data: bytes) -> bytes:
+    """Return the digest of a value (see `Channel.digest` in the contract)."""
+    digest = hashlib.sha256(kind.encode() + b"\0")
+    digest.update(data)
+    return digest.digest()
+
+
+def next_version(versions: Sequence[Version]) -> Version:
+    """Return a version above all versions of a checkpoint, of the same kind.
+
+    Without versions it is the integer 1. Of text versions the leading number is incremented and
+    zero-padded to the 32 digits that LangGraph writes.
+
+    Raises:
+        InvalidRequest: The versions are of several kinds, or texts without a leading number.
+    """
+    kinds = {one.WhichOneof("kind") for one in versions} - {None}
+    if not kinds:
+        return Version(integer=1)
+    if kinds == {"integer"}:
+        return Version(integer=max(one.integer for one in versions) + 1)
+    if kinds == {"number"}:
+        return Version(number=float(int(max(one.number for one in versions)) + 1))
+    newest = max(one.text for one in versions)
+    number = _LEADING_NUMBER.match(newest)
+    if kinds != {"text"} or number is None:
+        raise invalid_field(
+            "parent", "its channel versions cannot be incremented; continue it with its framework"
+        )
+    return Version(text=f"{int(number[0]) + 1:032}.0")

@@ -1,0 +1,14 @@
+# Written by `make sync` from _async/base.py; do not edit.
+"""What every part of the client has."""
+
+from __future__ import annotations
+
+from .._messages.saving import Memory
+from .calls import SyncCalls
+
+
+class SyncPart:
+    """A part of the client: methods about one kind of thing."""
+
+    _calls: SyncCalls
+    _memory: Memory

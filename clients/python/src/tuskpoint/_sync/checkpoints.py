@@ -1,0 +1,212 @@
+# Written by `make sync` from _async/checkpoints.py; do not edit.
+"""Saving, loading and listing checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+from .._messages import requests
+from .._messages.arguments import Vector, components, encode_state
+from .._messages.history import replaying
+from .._messages.records import (
+    CheckpointRecord,
+    DurabilityName,
+    SourceName,
+    ViewName,
+    checkpoint_record,
+)
+from .._messages.saving import Draft
+from ..errors import NotFound
+from .base import SyncPart
+from .saving import save_draft
+
+
+class SyncCheckpoints(SyncPart):
+    """Saving, loading and listing checkpoints."""
+
+    def save(
+        self,
+        thread_id: str,
+        state: Mapping[str, Any],
+        *,
+        checkpoint_id: str | None = None,
+        parent: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        summary: str = "",
+        label: str = "",
+        agent_id: str = "",
+        durability: DurabilityName = "journaled",
+        expected_head: str | None = None,
+        checkpoint_ns: str = "",
+        vector: Vector | None = None,
+        searchable: bool | None = None,
+    ) -> str:
+        """Save a checkpoint and return its ID.
+
+        Each key of the state is a channel with a value of type `json`. A value that
+        is equal to the parent's is not sent again and keeps its version; a value that changed
+        gets a version above all versions of the parent.
+
+        Args:
+            thread_id: The thread; its first checkpoint creates it.
+            state: Channel to a value that JSON can express.
+            checkpoint_id: The ID of the new checkpoint. Default: a UUIDv6 above the parent's.
+            parent: The checkpoint to follow; empty for none. Default: `expected_head`, else the
+                latest of the namespace at the moment of the save, whichever client saved it.
+            metadata: A JSON object to save with it.
+            summary: One sentence that says what happened.
+            label: A name for it.
+            agent_id: Name of the agent that drives the thread.
+            durability: "journaled", or "certified" to wait for the blob store.
+            expected_head: The ID that the latest checkpoint must have, empty for none;
+                otherwise nothing is saved. Guards against two agents that drive one thread.
+            checkpoint_ns: The namespace inside the thread.
+            vector: The numbers by which `search_similar` finds the checkpoint: a list, an
+                `array.array`, a NumPy array. All vectors have one dimension. Default: the one
+                sent before, or one that the server's embedder makes.
+            searchable: Whether search finds the thread's checkpoints, from this save on.
+                Default: unchanged; a new thread is searchable.
+
+        Raises:
+            InvalidRequest: The state is not JSON, or an argument breaks its limits.
+            Conflict: The latest is not `expected_head`.
+            ThreadDeleted: `parent` belongs to a deleted thread.
+        """
+        draft = Draft(
+            thread_id=thread_id,
+            checkpoint_ns=checkpoint_ns,
+            values=encode_state(state),
+            checkpoint_id=checkpoint_id,
+            parent=parent,
+            expected_head=expected_head,
+            metadata_json=requests.metadata_json(metadata),
+            summary=summary,
+            label=label,
+            agent_id=agent_id,
+            durability=requests.durability(durability),
+            vector=() if vector is None else components("vector", vector),
+            searchable=requests.flag("searchable", searchable),
+        )
+        return save_draft(self._calls, draft, self._memory)
+
+    def load(
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        *,
+        checkpoint_ns: str = "",
+        source: SourceName = "any",
+        view: ViewName = "full",
+    ) -> CheckpointRecord:
+        """Load one checkpoint.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint. Default: the latest.
+            checkpoint_ns: The namespace.
+            source: "any", or "blob" to read from the blob store itself.
+            view: "full"; "json" for every value as JSON, whatever framework and language saved
+                it, so that `state` is plain data; or "entry" for neither state nor writes.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+            PreconditionFailed: `source` is "blob" and the checkpoint is not certified.
+            DataLoss: The blob does not have the recorded hash.
+        """
+        ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
+        found = self._calls.get_checkpoint(
+            ref, view=requests.view(view), source=requests.source(source)
+        )
+        if found is None:
+            raise requests.not_found(ref)
+        return checkpoint_record(found)
+
+    def list(
+        self,
+        thread_id: str | None = None,
+        *,
+        checkpoint_ns: str | None = None,
+        before: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        label: str = "",
+        limit: int | None = None,
+        full: bool = False,
+        source: SourceName = "any",
+        view: ViewName | None = None,
+    ) -> Iterator[CheckpointRecord]:
+        """Yield checkpoints, latest first.
+
+        Args:
+            thread_id: Only this thread. Default: all.
+            checkpoint_ns: Only this namespace; empty is the root. Default: all.
+            before: Only IDs below this one.
+            metadata: Only checkpoints whose metadata has all of these.
+            label: Only checkpoints with this label.
+            limit: At most this many.
+            full: Whether to load state and pending writes too.
+            source: "any", or "blob" to read from the blob store itself.
+            view: As in `load`. Default: "full" if `full`, else "entry".
+        """
+        request = requests.listing(
+            thread_id,
+            checkpoint_ns,
+            before,
+            metadata,
+            label,
+            limit,
+            view or ("full" if full else "entry"),
+            source,
+        )
+        with closing(self._calls.list_checkpoints(request)) as found:
+            for one in found:
+                yield checkpoint_record(one)
+
+    def history(
+        self, thread_id: str, *, checkpoint_ns: str = "", full: bool = False
+    ) -> Iterator[CheckpointRecord]:
+        """Yield the checkpoints of a namespace, oldest first; none if there is no such thread.
+
+        `replay` is the same for all namespaces or a part of them, and in any view.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_ns: The namespace.
+            full: Whether to load state and pending writes too.
+        """
+        request = replaying(thread_id, checkpoint_ns, "", "", "full" if full else "entry", "any")
+        try:
+            with closing(self._calls.replay_thread(request)) as found:
+                for one in found:
+                    yield checkpoint_record(one)
+        except NotFound as error:
+            requests.expect_no_thread(error)
+
+    def set_label(
+        self,
+        thread_id: str,
+        label: str,
+        *,
+        checkpoint_id: str | None = None,
+        checkpoint_ns: str = "",
+        durability: DurabilityName = "journaled",
+    ) -> str:
+        """Name a checkpoint, or clear its name with an empty label; return its ID.
+
+        Also called `label`.
+
+        Args:
+            thread_id: The thread.
+            label: The name.
+            checkpoint_id: The checkpoint. Default: the latest.
+            checkpoint_ns: The namespace.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+        """
+        request = requests.labelling(thread_id, label, checkpoint_id, checkpoint_ns, durability)
+        return self._calls.set_label(request).ref.checkpoint_id
+
+    label = set_label

@@ -1,0 +1,108 @@
+# Written by `make sync` from _async/interrupts.py; do not edit.
+"""Interrupts: questions that threads wait for, and their answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._messages import interrupts, requests
+from .._messages.arguments import encode_json, invalid_field
+from .._messages.interrupts import OpenInterrupt
+from .._messages.records import checkpoint_record
+from ..v1.checkpoint_pb2 import VIEW_JSON, Checkpoint
+from ..v1.checkpoint_service_pb2 import SaveWritesRequest
+from ..v1.thread_service_pb2 import GetThreadRequest
+from .base import SyncPart
+
+
+class SyncInterrupts(SyncPart):
+    """Interrupts: questions that threads wait for, and their answers."""
+
+    def interrupts(
+        self, thread_id: str, *, checkpoint_id: str | None = None, checkpoint_ns: str = ""
+    ) -> tuple[OpenInterrupt, ...]:
+        """Return the interrupts that a checkpoint waits for.
+
+        An answered interrupt is among them until its graph has continued.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint. Default: the latest.
+            checkpoint_ns: The namespace. The root has the interrupts of subgraphs too.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+        """
+        ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
+        found = self._calls.get_checkpoint(ref, view=VIEW_JSON)
+        if found is None:
+            raise requests.not_found(ref)
+        return interrupts.open_interrupts(checkpoint_record(found))
+
+    def answer(
+        self,
+        thread_id: str,
+        value: Any,
+        *,
+        checkpoint_id: str | None = None,
+        checkpoint_ns: str = "",
+        interrupt_id: str | None = None,
+    ) -> str:
+        """Answer an interrupt; return the ID of the checkpoint that waits for it.
+
+        The answer is a pending write. When a LangGraph agent's graph is invoked with `None`,
+        `interrupt` returns it there. Until then another answer replaces it, unless the
+        checkpoint waits for several.
+
+        Args:
+            thread_id: The thread.
+            value: The answer: any JSON value except `None`.
+            checkpoint_id: The checkpoint, so that no later question is answered by mistake.
+                Default: the latest, from which graphs continue.
+            checkpoint_ns: The namespace. Answers to interrupts of subgraphs go to the root.
+            interrupt_id: The interrupt. Default: the only one that waits.
+
+        Raises:
+            InvalidRequest: The value is `None`, or cannot be written as JSON.
+            NotFound: There is no such checkpoint.
+            PreconditionFailed: The checkpoint waits for no interrupt, not for this one, or for
+                several and none is named.
+        """
+        if value is None:
+            raise invalid_field("value", "None (null) cannot be the answer of an interrupt")
+        data = encode_json("value", value)
+        place = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
+        found = self._calls.get_checkpoint(place, view=VIEW_JSON)
+        if found is None:
+            raise requests.not_found(place)
+        waiting = interrupts.open_interrupts(checkpoint_record(found))
+        chosen = interrupts.choose(waiting, found.ref, interrupt_id)
+        if len(waiting) == 1:
+            request = interrupts.answer_request(found.ref, interrupts.NO_TASK, "", data)
+        else:
+            request = self._answer_of_task(found, chosen, data)
+        self._calls.save_writes(request)
+        return found.ref.checkpoint_id
+
+    def _answer_of_task(
+        self, found: Checkpoint, chosen: OpenInterrupt, data: bytes
+    ) -> SaveWritesRequest:
+        """Return the request that answers one of several interrupts.
+
+        The answer goes to the task that asks. If that task is in a subgraph, what waits here is the
+        task that runs the subgraph, and the one that asks is in the subgraph's own namespace.
+        """
+        asked = self._calls.get_thread(GetThreadRequest(thread_id=found.ref.thread_id))
+        thread = asked.thread
+        for checkpoint_ns, checkpoint_id in interrupts.inner_namespaces(
+            thread, found.ref.checkpoint_ns, chosen.task_id
+        ):
+            inner = self._calls.get_checkpoint(
+                requests.ref(thread.thread_id, checkpoint_ns, checkpoint_id), view=VIEW_JSON
+            )
+            if inner is None:
+                continue
+            asking = interrupts.same_interrupt(inner, chosen)
+            if asking is not None:
+                return interrupts.answer_of_task(inner, asking, data, found.ref)
+        return interrupts.answer_of_task(found, chosen, data, found.ref)

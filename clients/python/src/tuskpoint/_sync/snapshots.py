@@ -1,0 +1,134 @@
+# Written by `make sync` from _async/snapshots.py; do not edit.
+"""Capturing several threads together and restoring them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .._messages import snapshots as shots
+from .._messages.records import DurabilityName, Reference, reference_of
+from .._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
+from ..v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
+from .base import SyncPart
+
+
+class SyncSnapshots(SyncPart):
+    """Capturing several threads together and restoring them."""
+
+    def create_snapshot(
+        self,
+        thread_ids: str | Iterable[str],
+        *,
+        session_id: str = "",
+        hostname: str = "",
+        working_directory: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        durability: DurabilityName = "journaled",
+    ) -> SnapshotRecord:
+        """Capture the latest checkpoints of threads at one instant.
+
+        The snapshot keeps what it captured when the threads are pruned or deleted. The call
+        is idempotent: a retry gets the first answer.
+
+        Args:
+            thread_ids: The threads, 1 to 1,000.
+            session_id: Session of the application.
+            hostname: Host of the application.
+            working_directory: Working directory of the application.
+            metadata: A JSON object to save with it.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: A thread does not exist, or has no root checkpoint.
+        """
+        request = shots.capturing(
+            thread_ids, session_id, hostname, working_directory, metadata, durability
+        )
+        answer = self._calls.create_snapshot(request)
+        return snapshot_record(answer.snapshot)
+
+    def get_snapshot(self, snapshot_id: str) -> SnapshotRecord:
+        """Return a snapshot.
+
+        Raises:
+            NotFound: There is no such snapshot.
+        """
+        answer = self._calls.get_snapshot(GetSnapshotRequest(snapshot_id=snapshot_id))
+        return snapshot_record(answer.snapshot)
+
+    def latest_snapshot(
+        self, *, session_id: str = "", hostname: str = "", working_directory: str = ""
+    ) -> SnapshotRecord:
+        """Return the newest snapshot.
+
+        Args:
+            session_id: Only of this session.
+            hostname: Only from this host.
+            working_directory: Only from this directory.
+
+        Raises:
+            NotFound: No snapshot matches.
+        """
+        request = GetLatestSnapshotRequest(
+            session_id=session_id, hostname=hostname, working_directory=working_directory
+        )
+        answer = self._calls.get_latest_snapshot(request)
+        return snapshot_record(answer.snapshot)
+
+    def list_snapshots(
+        self, *, session_id: str = "", hostname: str = "", working_directory: str = ""
+    ) -> Iterator[SnapshotRecord]:
+        """Yield snapshots, newest first.
+
+        Args:
+            session_id: Only of this session.
+            hostname: Only from this host.
+            working_directory: Only from this directory.
+        """
+        request = shots.snapshot_listing(session_id, hostname, working_directory)
+        while True:
+            page = self._calls.list_snapshots(request)
+            for one in page.snapshots:
+                yield snapshot_record(one)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def restore_snapshot(
+        self,
+        snapshot_id: str,
+        *,
+        mode: RestoreModeName = "new_threads",
+        durability: DurabilityName = "journaled",
+    ) -> tuple[Reference, ...]:
+        """Restore every member of a snapshot, or none; return the restored checkpoints.
+
+        They are in the order of the snapshot's members. The call is idempotent: a retry gets the
+        first answer.
+
+        Args:
+            snapshot_id: The snapshot.
+            mode: "new_threads" creates a new thread for each member; "rollback" rolls the thread of
+                each member back to it.
+            durability: "journaled", or "certified" to wait for the blob store.
+
+        Raises:
+            NotFound: There is no such snapshot, or a thread to roll back was deleted.
+        """
+        request = shots.restoring(snapshot_id, mode, durability)
+        answer = self._calls.restore_snapshot(request)
+        restored = tuple(reference_of(one) for one in answer.restored)
+        for one in restored:
+            self._memory.forget(one.thread_id)
+        return restored
+
+    def delete_snapshot(
+        self, snapshot_id: str, *, durability: DurabilityName = "journaled"
+    ) -> bool:
+        """Delete a snapshot and what only it keeps; return whether it existed.
+
+        Threads that were restored from it stay.
+        """
+        answer = self._calls.delete_snapshot(shots.dropping(snapshot_id, durability))
+        return answer.deleted

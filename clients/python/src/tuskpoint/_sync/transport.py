@@ -1,0 +1,141 @@
+# Written by `make sync` from _async/transport.py; do not edit.
+"""How calls are made: deadline, retries, observation, errors.
+
+Each call carries the caller's token, has a deadline, is retried where that is safe (see `retry`),
+is traced (see `telemetry`) and raises the errors of `tuskpoint.errors`. Saves and loads of single
+checkpoints go over the streams of `exchange`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import closing
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from .._transport.calls import Transport
+from .._transport.exchange.frames import Request
+from .._transport.methods import Method
+from .._transport.policy import ResumeAttempts, attempts, pause_or_raise
+from .._transport.resume import Resumable
+from .._transport.telemetry import Observation, observe
+from .._transport.threads import answer_of, frames_of
+from ..errors import TuskPointError, Unimplemented
+
+RequestT = TypeVar("RequestT", bound=Message)
+AnswerT = TypeVar("AnswerT", bound=Message)
+FrameT = TypeVar("FrameT", bound=Message)
+ItemT = TypeVar("ItemT")
+
+
+class SyncTransport(Transport):
+    """Makes calls.
+
+    Args:
+        options: Target and times. The channel is opened by the first call.
+    """
+
+    def close(self) -> None:
+        """Release the channel. Later calls raise; closing again does nothing.
+
+        A stream that another thread reads raises there.
+        """
+        self._close()
+
+    def _exchange(self, method: Method[Any, AnswerT], request: Request) -> AnswerT:
+        target = self.options.target
+        call = self._new_call(method, request)
+        has_chunks = call.payload.chunks is not None
+        while self._has_exchange or has_chunks:
+            streams = self._exchanging()
+            try:
+                with observe(method.path, target) as rpc:
+                    answer: AnswerT = streams.call(call.renewed(_traceparent(rpc)))
+                    return answer
+            except Unimplemented:
+                # An older server; it has no other way for chunks that this client knows.
+                if has_chunks:
+                    raise
+                self._has_exchange = False
+            except TuskPointError as error:
+                time.sleep(self._pause_or_raise(error, call))
+        return self._unary(method, request)
+
+    def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
+        target = self.options.target
+        tried = attempts(self.options, method, request)
+        while True:
+            call = self._callable("unary_unary", method)
+            shown = self.options.security.headers()
+            try:
+                with observe(method.path, target) as rpc:
+                    answer: AnswerT = answer_of(
+                        call,
+                        request,
+                        timeout_s=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
+                        kept=self._kept,
+                    )
+                    return answer
+            except grpc.RpcError as error:
+                pause_s = pause_or_raise(tried, error, self.options, shown)
+            time.sleep(pause_s)
+
+    def _stream(
+        self, method: Method[RequestT, AnswerT], request: RequestT
+    ) -> Generator[AnswerT, None, None]:
+        target = self.options.target
+        tried = attempts(self.options, method, request)
+        begun = False
+        while True:
+            call = self._callable("unary_stream", method)
+            shown = self.options.security.headers()
+            try:
+                with observe(method.path, target) as rpc:
+                    answer = call(
+                        request,
+                        timeout=tried.remaining_s(time.monotonic()),
+                        metadata=(*shown, *rpc.headers),
+                    )
+                    with closing(frames_of(answer, self._kept)) as frames:
+                        for frame in frames:
+                            begun = True
+                            yield frame
+                    return
+            except grpc.RpcError as error:
+                pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
+            time.sleep(pause_s)
+
+    def _resume(
+        self, method: Method[RequestT, FrameT], stream: Resumable[RequestT, FrameT, ItemT]
+    ) -> Generator[ItemT, None, None]:
+        target = self.options.target
+        tried = ResumeAttempts(self.options, method, stream.next_request())
+        while True:
+            call = self._callable("unary_stream", method)
+            shown = self.options.security.headers()
+            try:
+                with observe(method.path, target) as rpc:
+                    answer = call(
+                        stream.next_request(),
+                        timeout=tried.timeout_s(),
+                        metadata=(*shown, *rpc.headers),
+                    )
+                    with closing(frames_of(answer, self._kept)) as frames:
+                        for frame in frames:
+                            item = stream.add(frame)
+                            if item is not None:
+                                tried.delivered()
+                                yield item
+                stream.end()
+                return
+            except (grpc.RpcError, TuskPointError) as error:
+                pause_s = tried.pause_or_raise(error, shown)
+            time.sleep(pause_s)
+
+
+def _traceparent(rpc: Observation) -> str:
+    return dict(rpc.headers).get("traceparent", "") if rpc.headers else ""

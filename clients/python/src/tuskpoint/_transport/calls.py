@@ -1,0 +1,107 @@
+"""What the blocking and the awaited transport have in common.
+
+Both may be shared by any number of threads, and the awaited one by any number of event loops.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import TuskPointError
+from .channel import CHANNELS, GUARD, Opened
+from .exchange.frames import Request, payload_of
+from .exchange.lanes import Call
+from .exchange.streams import Streams
+from .methods import Method
+from .policy import attempts, closed, pause_or_raise
+from .settings.options import Options
+
+
+class Transport:
+    """What both transports have: a lease of a channel, the streams on it, and its end.
+
+    Args:
+        options: Target and times. The channel is opened by the first call.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self._lock = threading.Lock()
+        self._opened: Opened | None = None
+        self._streams: Streams | None = None
+        self._under_way: set[Any] = set()
+        self._is_closed = False
+        self._has_exchange = True
+
+    def _close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            opened, self._opened = self._opened, None
+            streams, self._streams = self._streams, None
+            under_way = [*self._under_way]
+        for call in under_way:
+            call.cancel()
+        if streams is not None:
+            streams.close()
+        if opened is not None:
+            CHANNELS.release(self.options.place, opened)
+
+    @contextmanager
+    def _kept(self, call: Any) -> Iterator[None]:
+        """Let the end of this transport cancel a call during a block."""
+        with self._lock:
+            self._under_way.add(call)
+            is_closed = self._is_closed
+        if is_closed:
+            call.cancel()
+        try:
+            yield
+        finally:
+            self._under_way.discard(call)
+
+    def _lease(self) -> Opened:
+        GUARD.check()
+        opened = self._opened
+        if opened is None:
+            with self._lock:
+                if self._is_closed:
+                    raise closed()
+                if self._opened is None:
+                    self._opened = CHANNELS.lease(self.options.place)
+                opened = self._opened
+        return opened
+
+    def _callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:
+        return self._lease().callable(shape, method)
+
+    def _exchanging(self) -> Streams:
+        opened = self._lease()
+        streams = self._streams
+        if streams is None:
+            with self._lock:
+                if self._is_closed:
+                    raise closed()
+                if self._streams is None:
+                    self._streams = Streams(opened.channel, self.options)
+                    # Without a caller the threads of the streams end; they hold no transport.
+                    weakref.finalize(self, self._streams.forsake)
+                streams = self._streams
+        return streams
+
+    def _pause_or_raise(self, error: TuskPointError, call: Call) -> float:
+        """Return the seconds to wait before a call of the streams is sent once more.
+
+        Raises:
+            TuskPointError: See `policy.pause_or_raise`.
+        """
+        return pause_or_raise(call.tried, error, self.options, self.options.security.headers())
+
+    def _new_call(self, method: Method[Any, Any], request: Request) -> Call:
+        payload = payload_of(request)
+        has_chunks = payload.chunks is not None
+        tried = attempts(self.options, method, request, is_large=has_chunks)
+        return Call(payload, request, tried)

@@ -1,0 +1,119 @@
+"""Calls of gRPC's blocking stack, awaited on any event loop.
+
+grpc.aio has one completion queue for all event loops of a process, so that only one of them can
+use it safely. The blocking stack has no such bound, and carries batches no slower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import grpc
+from google.protobuf.message import Message
+
+from .policy import closed
+from .settings.token import Headers
+
+_READ_AHEAD = 8  # frames
+
+Kept = Callable[[Any], AbstractContextManager[None]]
+"""Returns a block during which the end of the transport cancels a call."""
+
+
+class _End(NamedTuple):
+    """The end of a stream, with the error that it ended with."""
+
+    error: grpc.RpcError | None
+
+
+async def answer_of(
+    method: Any,
+    request: Message,
+    *,
+    timeout_s: float,
+    metadata: Headers,
+    kept: Kept,
+) -> Any:
+    """Make a call and return its answer. Leaving early cancels it.
+
+    Args:
+        method: A unary method of the channel.
+        request: The request.
+        timeout_s: Deadline in seconds.
+        metadata: Metadata of the call.
+        kept: See `Kept`.
+
+    Raises:
+        grpc.RpcError: It failed.
+        TuskPointError: The transport was closed during the call.
+    """
+    loop = asyncio.get_running_loop()
+    call = method.future(request, timeout=timeout_s, metadata=metadata)
+    done = loop.create_future()
+
+    def settle() -> None:
+        if not done.done():
+            done.set_result(None)
+
+    call.add_done_callback(lambda _: call_soon(loop, settle))
+    try:
+        with kept(call):
+            await done
+    finally:
+        if not call.done():
+            call.cancel()
+    try:
+        return call.result()
+    except grpc.FutureCancelledError:
+        raise closed() from None
+
+
+async def frames_of(call: Any, kept: Kept) -> AsyncGenerator[Any, None]:
+    """Yield the frames of a stream, which a thread reads ahead. Leaving early cancels it.
+
+    Args:
+        call: The stream.
+        kept: See `Kept`.
+
+    Raises:
+        grpc.RpcError: It failed.
+    """
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[Any] = asyncio.Queue()
+    room = threading.Semaphore(_READ_AHEAD)
+
+    def read() -> None:
+        end = _End(None)
+        try:
+            for frame in call:
+                call_soon(loop, arrived.put_nowait, frame)
+                room.acquire()
+        except grpc.RpcError as error:
+            end = _End(error)
+        call_soon(loop, arrived.put_nowait, end)
+
+    threading.Thread(target=read, name="tuskpoint-stream", daemon=True).start()
+    try:
+        with kept(call):
+            while not isinstance(frame := await arrived.get(), _End):
+                room.release()
+                yield frame
+        if frame.error is not None:
+            raise frame.error
+    finally:
+        call.cancel()
+        room.release()
+
+
+def call_soon(
+    loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *given: Any
+) -> None:
+    """Call this on a loop, from any thread. Does nothing if the loop was closed."""
+    try:
+        loop.call_soon_threadsafe(callback, *given)
+    except RuntimeError:
+        pass  # its tasks ended with it

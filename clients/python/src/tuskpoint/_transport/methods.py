@@ -1,0 +1,220 @@
+"""The table of methods: path, message types, and how long each may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Generic, TypeVar
+
+from google.protobuf.message import Message
+
+from ..v1 import admin_service_pb2 as admin
+from ..v1 import checkpoint_service_pb2 as checkpoints
+from ..v1 import handoff_service_pb2 as handoffs
+from ..v1 import history_service_pb2 as history
+from ..v1 import search_service_pb2 as search
+from ..v1 import snapshot_service_pb2 as snapshots
+from ..v1 import thread_service_pb2 as threads
+
+RequestT = TypeVar("RequestT", bound=Message)
+AnswerT = TypeVar("AnswerT", bound=Message)
+
+
+class Patience(Enum):
+    """Which of the options' deadlines a method has."""
+
+    QUICK = "timeout_s"
+    LONG = "long_timeout_s"
+    STREAM = "stream_timeout_s"
+    ENDLESS = "watch_timeout_s"
+
+
+@dataclass(frozen=True, slots=True)
+class Method(Generic[RequestT, AnswerT]):
+    """One method of the contract.
+
+    Attributes:
+        path: Path on the wire, "/package.Service/Method".
+        request: Type of the request, or of the frames that are sent.
+        answer: Type of the answer, or of the frames that are received.
+        patience: Which deadline it has.
+    """
+
+    path: str
+    request: type[RequestT]
+    answer: type[AnswerT]
+    patience: Patience = Patience.QUICK
+
+
+_CHECKPOINTS = "/tuskpoint.v1.CheckpointService/"
+_THREADS = "/tuskpoint.v1.ThreadService/"
+_HISTORY = "/tuskpoint.v1.HistoryService/"
+_SEARCH = "/tuskpoint.v1.SearchService/"
+_HANDOFFS = "/tuskpoint.v1.HandoffService/"
+_SNAPSHOTS = "/tuskpoint.v1.SnapshotService/"
+_ADMIN = "/tuskpoint.v1.AdminService/"
+
+SAVE_CHECKPOINT = Method(
+    _CHECKPOINTS + "SaveCheckpoint",
+    checkpoints.SaveCheckpointRequest,
+    checkpoints.SaveCheckpointResponse,
+)
+EXCHANGE = Method(
+    _CHECKPOINTS + "Exchange",
+    checkpoints.ExchangeRequest,
+    checkpoints.ExchangeResponse,
+    Patience.ENDLESS,
+)
+SAVE_WRITES = Method(
+    _CHECKPOINTS + "SaveWrites", checkpoints.SaveWritesRequest, checkpoints.SaveWritesResponse
+)
+GET_CHECKPOINT = Method(
+    _CHECKPOINTS + "GetCheckpoint",
+    checkpoints.GetCheckpointRequest,
+    checkpoints.GetCheckpointResponse,
+)
+LOAD_CHECKPOINT = Method(
+    _CHECKPOINTS + "LoadCheckpoint",
+    checkpoints.LoadCheckpointRequest,
+    checkpoints.LoadCheckpointResponse,
+    Patience.STREAM,
+)
+LIST_CHECKPOINTS = Method(
+    _CHECKPOINTS + "ListCheckpoints",
+    checkpoints.ListCheckpointsRequest,
+    checkpoints.ListCheckpointsResponse,
+    Patience.STREAM,
+)
+GET_DELTA_HISTORY = Method(
+    _CHECKPOINTS + "GetDeltaHistory",
+    checkpoints.GetDeltaHistoryRequest,
+    checkpoints.GetDeltaHistoryResponse,
+    Patience.STREAM,
+)
+SET_LABEL = Method(
+    _CHECKPOINTS + "SetLabel", checkpoints.SetLabelRequest, checkpoints.SetLabelResponse
+)
+GET_THREAD = Method(_THREADS + "GetThread", threads.GetThreadRequest, threads.GetThreadResponse)
+LIST_THREADS = Method(
+    _THREADS + "ListThreads", threads.ListThreadsRequest, threads.ListThreadsResponse
+)
+DELETE_THREAD = Method(
+    _THREADS + "DeleteThread",
+    threads.DeleteThreadRequest,
+    threads.DeleteThreadResponse,
+    Patience.LONG,
+)
+SET_RETENTION = Method(
+    _THREADS + "SetRetention",
+    threads.SetRetentionRequest,
+    threads.SetRetentionResponse,
+    Patience.LONG,
+)
+SET_SEARCHABLE = Method(
+    _THREADS + "SetSearchable",
+    threads.SetSearchableRequest,
+    threads.SetSearchableResponse,
+    Patience.LONG,
+)
+COPY_THREAD = Method(
+    _THREADS + "CopyThread", threads.CopyThreadRequest, threads.CopyThreadResponse, Patience.LONG
+)
+PRUNE_THREADS = Method(
+    _THREADS + "PruneThreads",
+    threads.PruneThreadsRequest,
+    threads.PruneThreadsResponse,
+    Patience.LONG,
+)
+DELETE_RUNS = Method(
+    _THREADS + "DeleteRuns", threads.DeleteRunsRequest, threads.DeleteRunsResponse, Patience.LONG
+)
+FORK_THREAD = Method(
+    _THREADS + "ForkThread", threads.ForkThreadRequest, threads.ForkThreadResponse, Patience.LONG
+)
+ROLLBACK_THREAD = Method(
+    _THREADS + "RollbackThread",
+    threads.RollbackThreadRequest,
+    threads.RollbackThreadResponse,
+    Patience.LONG,
+)
+GET_LINEAGE = Method(_THREADS + "GetLineage", threads.GetLineageRequest, threads.GetLineageResponse)
+DIFF_CHECKPOINTS = Method(
+    _THREADS + "DiffCheckpoints",
+    threads.DiffCheckpointsRequest,
+    threads.DiffCheckpointsResponse,
+    Patience.LONG,
+)
+VERIFY_THREAD = Method(
+    _THREADS + "VerifyThread",
+    threads.VerifyThreadRequest,
+    threads.VerifyThreadResponse,
+    Patience.STREAM,
+)
+GET_MANIFEST = Method(
+    _THREADS + "GetManifest", threads.GetManifestRequest, threads.GetManifestResponse
+)
+REPLAY_THREAD = Method(
+    _HISTORY + "ReplayThread",
+    history.ReplayThreadRequest,
+    history.ReplayThreadResponse,
+    Patience.STREAM,
+)
+WATCH_THREAD = Method(
+    _HISTORY + "WatchThread",
+    history.WatchThreadRequest,
+    history.WatchThreadResponse,
+    Patience.ENDLESS,
+)
+SEARCH_CHECKPOINTS = Method(
+    _SEARCH + "SearchCheckpoints",
+    search.SearchCheckpointsRequest,
+    search.SearchCheckpointsResponse,
+)
+CREATE_HANDOFF = Method(
+    _HANDOFFS + "CreateHandoff",
+    handoffs.CreateHandoffRequest,
+    handoffs.CreateHandoffResponse,
+    Patience.LONG,
+)
+ADOPT_HANDOFF = Method(
+    _HANDOFFS + "AdoptHandoff",
+    handoffs.AdoptHandoffRequest,
+    handoffs.AdoptHandoffResponse,
+    Patience.LONG,
+)
+CREATE_SNAPSHOT = Method(
+    _SNAPSHOTS + "CreateSnapshot",
+    snapshots.CreateSnapshotRequest,
+    snapshots.CreateSnapshotResponse,
+    Patience.LONG,
+)
+GET_SNAPSHOT = Method(
+    _SNAPSHOTS + "GetSnapshot", snapshots.GetSnapshotRequest, snapshots.GetSnapshotResponse
+)
+GET_LATEST_SNAPSHOT = Method(
+    _SNAPSHOTS + "GetLatestSnapshot",
+    snapshots.GetLatestSnapshotRequest,
+    snapshots.GetLatestSnapshotResponse,
+)
+LIST_SNAPSHOTS = Method(
+    _SNAPSHOTS + "ListSnapshots", snapshots.ListSnapshotsRequest, snapshots.ListSnapshotsResponse
+)
+RESTORE_SNAPSHOT = Method(
+    _SNAPSHOTS + "RestoreSnapshot",
+    snapshots.RestoreSnapshotRequest,
+    snapshots.RestoreSnapshotResponse,
+    Patience.LONG,
+)
+DELETE_SNAPSHOT = Method(
+    _SNAPSHOTS + "DeleteSnapshot",
+    snapshots.DeleteSnapshotRequest,
+    snapshots.DeleteSnapshotResponse,
+    Patience.LONG,
+)
+GET_SERVER_INFO = Method(
+    _ADMIN + "GetServerInfo", admin.GetServerInfoRequest, admin.GetServerInfoResponse
+)
+GET_ARCHIVE_STATUS = Method(
+    _ADMIN + "GetArchiveStatus", admin.GetArchiveStatusRequest, admin.GetArchiveStatusResponse
+)
+FLUSH = Method(_ADMIN + "Flush", admin.FlushRequest, admin.FlushResponse, Patience.LONG)

@@ -1,0 +1,197 @@
+"""Decisions about calls that both transports share. Pure except for the clock."""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import time
+import uuid
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from ..errors import NotFound, PreconditionFailed, ServerError, TuskPointError
+from ..v1.checkpoint_pb2 import DURABILITY_CERTIFIED, Checkpoint
+from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from .methods import Method, Patience
+from .retry import Attempts, Repeat
+from .settings.options import Options
+from .settings.token import Headers
+from .status import from_rpc_error
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+_REQUEST_ID = "request_id"
+
+
+def attempts(
+    options: Options, method: Method[Any, Any], request: Message, *, is_large: bool = False
+) -> Attempts:
+    """Return the attempts of a call that starts now.
+
+    Args:
+        options: The times.
+        method: The method.
+        request: The request.
+        is_large: Whether it has values that are sent in chunks.
+    """
+    patience = method.patience
+    is_certified = getattr(request, "durability", 0) == DURABILITY_CERTIFIED
+    if patience is Patience.QUICK and (is_large or is_certified):
+        patience = Patience.LONG
+    return Attempts(
+        options.retry,
+        time.monotonic(),
+        give_up_s=options.timeout_s,
+        deadline_s=getattr(options, patience.value),
+        repeat=_repeat(request),
+    )
+
+
+def pause_or_raise(
+    tried: Attempts,
+    error: grpc.RpcError | TuskPointError,
+    options: Options,
+    shown: Headers,
+    *,
+    begun: bool = False,
+) -> float:
+    """Return the seconds to wait before the next attempt of a call that failed.
+
+    Args:
+        tried: The attempts of the call.
+        error: The failure.
+        options: The client's settings.
+        shown: The metadata that carried the credential.
+        begun: Whether the caller has already received a part of the answer.
+
+    Raises:
+        TuskPointError: There is no next attempt.
+    """
+    if isinstance(error, TuskPointError):
+        failure, cause = error, error.__cause__
+    else:
+        failure = from_rpc_error(error, options.target, tls=options.security.tls is not None)
+        cause = error
+    pause_s = None
+    if not begun:
+        unknown = failure.status == "UNAUTHENTICATED" and tried.is_safe
+        if unknown and options.security.headers() != shown:
+            return 0.0  # the token was replaced while the call ran
+        pause_s = tried.delay_s(
+            time.monotonic(), failure.status, failure.reason, failure.retry_after_s, random.random
+        )
+    if pause_s is None:
+        raise failure from cause
+    return pause_s
+
+
+_CONNECTED_S = 30.0  # gRPC stops connecting after 20: a longer attempt was connected
+
+
+class ResumeAttempts:
+    """The attempts of a stream that resumes after a break.
+
+    The first connection has the retries of any call. After a connection that delivered something
+    or lasted a while, retries continue for `resume_timeout_s`. The time restarts after each such
+    connection: a watch may have nothing to deliver for hours.
+
+    Args:
+        options: The times.
+        method: The method.
+        request: The first request.
+    """
+
+    def __init__(self, options: Options, method: Method[Any, Any], request: Message) -> None:
+        self._options = options
+        self._deadline_s: float = getattr(options, method.patience.value)
+        self._tried = attempts(options, method, request)
+        self._has_delivered = False
+        self._begun_s = time.monotonic()
+
+    def timeout_s(self) -> float | None:
+        """Return the deadline of the next connection, in seconds; `None` for none."""
+        self._begun_s = time.monotonic()
+        left_s = self._tried.remaining_s(self._begun_s)
+        return None if left_s == math.inf else left_s
+
+    def delivered(self) -> None:
+        """Note that the caller received an item; it is not requested again."""
+        self._has_delivered = True
+
+    def pause_or_raise(self, error: grpc.RpcError | TuskPointError, shown: Headers) -> float:
+        """Return the seconds to wait before the next connection; see the function.
+
+        Raises:
+            TuskPointError: There is no next one.
+        """
+        if self._has_delivered or time.monotonic() - self._begun_s >= _CONNECTED_S:
+            self._has_delivered = False
+            self._tried = Attempts(
+                replace(self._options.retry, max_attempts=sys.maxsize),
+                time.monotonic(),
+                give_up_s=self._options.resume_timeout_s,
+                deadline_s=self._deadline_s,
+                repeat=Repeat.SAFE,
+            )
+        return pause_or_raise(self._tried, error, self._options, shown)
+
+
+def _repeat(request: Message) -> Repeat:
+    """Return whether a request may be sent twice.
+
+    A save without a checkpoint ID and a mutation without a `request_id` may not. All other requests
+    are upserts, reads, or have a `request_id`.
+    """
+    if isinstance(request, SaveCheckpointRequest):
+        return Repeat.SAFE if request.checkpoint.ref.checkpoint_id else Repeat.UNSAFE
+    return Repeat.UNSAFE if getattr(request, _REQUEST_ID, None) == "" else Repeat.SAFE
+
+
+def closed() -> TuskPointError:
+    """Return the error of a call on a closed client."""
+    return TuskPointError("this client is closed: create another one", status="FAILED_PRECONDITION")
+
+
+def expect_absent(error: NotFound) -> None:
+    """Raise an error again unless the requested checkpoint is what is missing.
+
+    Raises:
+        NotFound: Something else is missing.
+    """
+    if error.reason != "CHECKPOINT_NOT_FOUND":
+        raise error
+
+
+def expect_too_large(error: PreconditionFailed) -> None:
+    """Raise an error again unless the answer is too large for a message and must be streamed.
+
+    Raises:
+        PreconditionFailed: The call failed for another reason.
+    """
+    if error.reason != "CHECKPOINT_TOO_LARGE":
+        raise error
+
+
+def present(checkpoint: Checkpoint | None) -> Checkpoint:
+    """Return the checkpoint of a stream that must have one.
+
+    Raises:
+        ServerError: It has none.
+    """
+    if checkpoint is None:
+        raise ServerError("the server's stream ended without a checkpoint", status="INTERNAL")
+    return checkpoint
+
+
+def with_request_id(request: MessageT) -> MessageT:
+    """Return the request with a `request_id`, so that it may be sent twice."""
+    if getattr(request, _REQUEST_ID):
+        return request
+    named = type(request)()
+    named.CopyFrom(request)
+    setattr(named, _REQUEST_ID, str(uuid.uuid4()))
+    return named

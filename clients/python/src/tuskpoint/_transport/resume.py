@@ -1,0 +1,148 @@
+"""Streams that resume after a break: what was delivered, and the next request. Pure."""
+
+from __future__ import annotations
+
+from typing import Protocol, TypeVar
+
+from .._messages.frames import CheckpointAssembler, EventAssembler
+from ..errors import ServerError, Unavailable
+from ..v1.checkpoint_pb2 import Checkpoint
+from ..v1.handoff_service_pb2 import ADOPT_STAGE_ADOPTED, AdoptHandoffRequest, AdoptHandoffResponse
+from ..v1.history_service_pb2 import (
+    ReplayThreadRequest,
+    ReplayThreadResponse,
+    ThreadEvent,
+    WatchThreadRequest,
+    WatchThreadResponse,
+)
+
+RequestT = TypeVar("RequestT", covariant=True)
+FrameT = TypeVar("FrameT", contravariant=True)
+ItemT = TypeVar("ItemT", covariant=True)
+
+
+class Resumable(Protocol[RequestT, FrameT, ItemT]):
+    """A stream that can be requested again, and what was delivered of it."""
+
+    def next_request(self) -> RequestT:
+        """Return the request for the rest of the stream."""
+        ...
+
+    def add(self, frame: FrameT) -> ItemT | None:
+        """Add the next frame; return the item that it completes, if any.
+
+        Raises:
+            ServerError: The frame breaks the contract.
+        """
+        ...
+
+    def end(self) -> None:
+        """Check the end of the stream.
+
+        Raises:
+            TuskPointError: The stream is incomplete.
+        """
+        ...
+
+
+class ReplayStream:
+    """A replay; it resumes after the last checkpoint that it delivered.
+
+    Args:
+        request: The first request. It is not changed.
+    """
+
+    def __init__(self, request: ReplayThreadRequest) -> None:
+        self._request = ReplayThreadRequest()
+        self._request.CopyFrom(request)
+        self._assembler = CheckpointAssembler()
+        self._delivered: tuple[str, str] | None = None
+
+    def next_request(self) -> ReplayThreadRequest:
+        """See `Resumable`."""
+        self._assembler = CheckpointAssembler()
+        request = ReplayThreadRequest()
+        request.CopyFrom(self._request)
+        if self._delivered is not None:
+            request.from_checkpoint_id = self._delivered[0]
+        return request
+
+    def add(self, frame: ReplayThreadResponse) -> Checkpoint | None:
+        """See `Resumable`."""
+        complete = self._assembler.add(frame)
+        if complete is None:
+            return None
+        # The bound of the request includes its ID, which several namespaces may have.
+        place = (complete.ref.checkpoint_id, complete.ref.checkpoint_ns)
+        if self._delivered is not None and place <= self._delivered:
+            return None
+        self._delivered = place
+        return complete
+
+    def end(self) -> None:
+        """See `Resumable`."""
+        self._assembler.end()
+
+
+class WatchStream:
+    """A watch; it resumes after the last cursor that it delivered, and never ends.
+
+    Args:
+        request: The first request. It is not changed.
+    """
+
+    def __init__(self, request: WatchThreadRequest) -> None:
+        self._request = WatchThreadRequest()
+        self._request.CopyFrom(request)
+        self._assembler = EventAssembler()
+
+    def next_request(self) -> WatchThreadRequest:
+        """See `Resumable`."""
+        self._assembler = EventAssembler()
+        request = WatchThreadRequest()
+        request.CopyFrom(self._request)
+        return request
+
+    def add(self, frame: WatchThreadResponse) -> ThreadEvent | None:
+        """See `Resumable`."""
+        complete = self._assembler.add(frame)
+        if complete is not None:
+            self._request.cursor = complete.cursor
+        return complete
+
+    def end(self) -> None:
+        """See `Resumable`.
+
+        Raises:
+            Unavailable: Always. A watch has no end of its own.
+        """
+        raise Unavailable("the server ended the watch", status="UNAVAILABLE")
+
+
+class AdoptionStream:
+    """An adoption; after a break it delivers only stages that are new.
+
+    Args:
+        request: The request, with a `request_id`.
+    """
+
+    def __init__(self, request: AdoptHandoffRequest) -> None:
+        self._request = request
+        self._furthest = (-1, 0)
+
+    def next_request(self) -> AdoptHandoffRequest:
+        """See `Resumable`."""
+        return self._request
+
+    def add(self, frame: AdoptHandoffResponse) -> AdoptHandoffResponse | None:
+        """See `Resumable`."""
+        place = (int(frame.stage), frame.fetched_bytes)
+        if place <= self._furthest:
+            return None
+        self._furthest = place
+        return frame
+
+    def end(self) -> None:
+        """See `Resumable`."""
+        if self._furthest[0] < ADOPT_STAGE_ADOPTED:
+            raise ServerError("the server's stream ended without an adoption", status="INTERNAL")

@@ -1,0 +1,125 @@
+"""The one retry policy: which failures are retried, when, and for how long.
+
+Nothing here does I/O or reads a clock; callers pass the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+# Refusals that mean that nothing was stored: even a call that must not be applied twice may be
+# sent again.
+_NOTHING_STORED = frozenset({"DRAINING", "JOURNAL_UNAVAILABLE", "BACKLOG_FULL"})
+
+
+class Repeat(Enum):
+    """Whether a call may be sent again when it is unknown if the first one was applied."""
+
+    SAFE = "safe"
+    """The call is idempotent."""
+
+    UNSAFE = "unsafe"
+    """The call is not idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """Exponential backoff with full jitter.
+
+    Attributes:
+        max_attempts: Maximum number of attempts of one call, the first included; at least 1.
+        initial_delay_s: Upper bound of the first pause, in seconds.
+        multiplier: Factor from one bound to the next.
+        max_delay_s: Largest bound, in seconds.
+    """
+
+    max_attempts: int = 64
+    initial_delay_s: float = 0.1
+    multiplier: float = 2.0
+    max_delay_s: float = 2.0
+
+    def bound_s(self, failures: int) -> float:
+        """Return the upper bound in seconds of the pause after a number of failures (1 or more)."""
+        # The exponent is capped because a float overflows long before an attempt counter does.
+        growth = self.multiplier ** min(failures - 1, 64)
+        return min(self.max_delay_s, self.initial_delay_s * growth)
+
+
+def worth_repeating(status: str, reason: str, retry_after_s: float | None, repeat: Repeat) -> bool:
+    """Return whether a failed call may be sent again and can succeed later.
+
+    `UNAVAILABLE` is retried (AIP-194, google.aip.dev/194). So is `CANCELLED`: this client never
+    reads the status of a call that it cancelled, so the other side dropped it.
+    `RESOURCE_EXHAUSTED` is retried only if the server says when. `ABORTED` and
+    `DEADLINE_EXCEEDED` are never retried: the first needs a decision of the caller, and the second
+    has no time left.
+    """
+    if repeat is Repeat.UNSAFE and reason not in _NOTHING_STORED:
+        return False
+    if status in ("UNAVAILABLE", "CANCELLED"):
+        return True
+    return status == "RESOURCE_EXHAUSTED" and retry_after_s is not None
+
+
+class Attempts:
+    """The attempts of one call: when the next may start, and how long it may take.
+
+    Args:
+        policy: The schedule.
+        now_s: Time of the call's start on a monotonic clock, in seconds.
+        give_up_s: Seconds after the start after which no new attempt begins.
+        deadline_s: Seconds after the start at which a running attempt ends.
+        repeat: Whether the call may be sent twice.
+    """
+
+    __slots__ = ("_deadline", "_failures", "_give_up", "_policy", "repeat")
+
+    def __init__(
+        self, policy: RetryPolicy, now_s: float, give_up_s: float, deadline_s: float, repeat: Repeat
+    ) -> None:
+        self._policy = policy
+        self._give_up = now_s + give_up_s
+        self._deadline = now_s + deadline_s
+        self.repeat = repeat
+        self._failures = 0
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the call is idempotent."""
+        return self.repeat is Repeat.SAFE
+
+    def remaining_s(self, now_s: float) -> float:
+        """Return the seconds that the next attempt may take."""
+        return max(0.0, self._deadline - now_s)
+
+    def delay_s(
+        self,
+        now_s: float,
+        status: str,
+        reason: str,
+        retry_after_s: float | None,
+        random: Callable[[], float],
+    ) -> float | None:
+        """Return the pause in seconds before the next attempt, or `None` to give up.
+
+        A pause that the server requests is a minimum to which jitter is added, so that clients that
+        were refused together do not return together.
+
+        Args:
+            now_s: Time of the failure.
+            status: Name of the canonical status.
+            reason: Name of the reason; empty if there was none.
+            retry_after_s: The server's `RetryInfo`, if it sent one.
+            random: Returns a number in [0, 1).
+        """
+        self._failures += 1
+        if self._failures >= self._policy.max_attempts:
+            return None
+        if not worth_repeating(status, reason, retry_after_s, self.repeat):
+            return None
+        pause = (retry_after_s or 0.0) + random() * self._policy.bound_s(self._failures)
+        if now_s + pause >= min(self._give_up, self._deadline):
+            return None
+        return pause

@@ -1,0 +1,90 @@
+"""The settings of a client."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass, field
+
+from ...errors import InvalidRequest
+from ..retry import RetryPolicy
+from .security import Place, Security
+from .target import normalize_target
+from .token import FilePath
+
+TARGET_VARIABLE = "TUSKPOINT_TARGET"
+DEFAULT_TARGET = "127.0.0.1:7390"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Settings of the calls. Times are in seconds.
+
+    Attributes:
+        target: Where the server is, normalized; see `Options.of`.
+        timeout_s: Deadline of a quick call, and the time after which a failed call is no longer
+            retried. The default is longer than the restart of a server takes.
+        long_timeout_s: Deadline of calls that wait for the blob store, carry large values or
+            touch many checkpoints.
+        stream_timeout_s: Deadline of reading a stream, the reader's own pauses included.
+        watch_timeout_s: Deadline of a watch: infinite.
+        resume_timeout_s: Time for which an interrupted stream tries to resume.
+        retry: The schedule of retries.
+        security: TLS and the caller's credentials.
+    """
+
+    target: str
+    timeout_s: float = 30.0
+    long_timeout_s: float = 300.0
+    stream_timeout_s: float = 3600.0
+    watch_timeout_s: float = math.inf
+    resume_timeout_s: float = 300.0
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    security: Security = field(default_factory=Security)
+
+    @property
+    def place(self) -> Place:
+        """The place that channels lead to."""
+        return Place(self.target, self.security.tls)
+
+    @classmethod
+    def of(
+        cls,
+        target: str | None = None,
+        *,
+        timeout_s: float = 30.0,
+        token: str | None = None,
+        ca_file: FilePath | None = None,
+        cert_file: FilePath | None = None,
+        key_file: FilePath | None = None,
+        tls: bool | None = None,
+    ) -> Options:
+        """Return the options for a target.
+
+        Args:
+            target: `host:port` or a gRPC name such as `dns:///host:port`. `None`: the
+                environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
+            timeout_s: See the class.
+            token: See `Security.of`, as for what follows.
+            ca_file: Trusted CA certificates.
+            cert_file: The client's certificate.
+            key_file: Its key.
+            tls: Whether TLS is used.
+
+        Raises:
+            InvalidRequest: The target is malformed (the message has an example), the deadline is
+                not above 0, or see `Security.of`.
+        """
+        if not 0 < timeout_s < math.inf:
+            raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
+        text = target if target is not None else os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
+        place = normalize_target(text)
+        security = Security.of(
+            place,
+            token=token,
+            ca_file=ca_file,
+            cert_file=cert_file,
+            key_file=key_file,
+            tls=tls,
+        )
+        return cls(target=place, timeout_s=timeout_s, security=security)

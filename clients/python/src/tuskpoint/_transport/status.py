@@ -1,0 +1,227 @@
+"""gRPC errors and `CallError` messages as the exceptions of `tuskpoint.errors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import grpc
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+
+from ..errors import InvalidRequest, TuskPointError, ValuesMissing, error_class
+from ..v1.errors_pb2 import CallError, ErrorReason
+
+_STATUS_DETAILS = "grpc-status-details-bin"
+_STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+@dataclass(slots=True)
+class _Details:
+    """The details of `google.rpc.Status` beyond code and message."""
+
+    reason: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    retry_after_s: float | None = None
+    channels: Sequence[str] = ()
+    fields: Sequence[tuple[str, str]] = ()
+
+
+def from_rpc_error(error: grpc.RpcError, target: str, *, tls: bool = False) -> TuskPointError:
+    """Return the exception for a failed call, sync or aio.
+
+    Args:
+        error: The exception of the gRPC library.
+        target: The target of the call, for the message.
+        tls: Whether the call went over TLS, for the message.
+    """
+    status = error.code().name
+    details = _details_of(error)
+    said = error.details() or ""
+    if status == "INTERNAL" and not details.reason:
+        # The service gives a reason with every error. gRPC's core gives none when a server that
+        # drains ends a stream while the client still sends.
+        status = "UNAVAILABLE"
+    if details.reason:
+        message = advise(details.reason, said)
+    else:
+        message = explain(status, said, target, tls=tls)
+    return _error(status, message, details)
+
+
+def from_call_error(error: CallError) -> TuskPointError:
+    """Return the exception for an error inside a stream that continues."""
+    fields = [(violation.field, violation.description) for violation in error.field_violations]
+    reason = ErrorReason.Name(error.reason) if error.reason in ErrorReason.values() else ""
+    details = _Details(
+        reason=reason.removeprefix("ERROR_REASON_"),
+        metadata=dict(error.metadata),
+        retry_after_s=(
+            error.retry_after.ToTimedelta().total_seconds()
+            if error.HasField("retry_after")
+            else None
+        ),
+        channels=[name for name, _ in fields],
+        fields=fields,
+    )
+    message = advise(details.reason, error.message)
+    return _error(_STATUS_NAMES.get(error.code, "UNKNOWN"), message, details)
+
+
+def _error(status: str, message: str, details: _Details) -> TuskPointError:
+    kind = error_class(status, details.reason)
+    if kind is ValuesMissing:
+        return ValuesMissing(
+            message,
+            channels=details.channels,
+            status=status,
+            reason=details.reason,
+            metadata=details.metadata,
+            violations=details.fields,
+        )
+    if kind is InvalidRequest and details.fields:
+        named = "; ".join(f"{name}: {problem}" for name, problem in details.fields)
+        message = message if named in message else f"{message} ({named})"
+    return kind(
+        message,
+        status=status,
+        reason=details.reason,
+        metadata=details.metadata,
+        retry_after_s=details.retry_after_s,
+        violations=details.fields,
+    )
+
+
+def _details_of(error: grpc.RpcError) -> _Details:
+    details = _Details()
+    # The stubs know the sync library's named pairs; both libraries' pairs unpack.
+    trailers = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
+    for key, value in trailers:
+        if key == _STATUS_DETAILS:
+            for packed in status_pb2.Status.FromString(value).details:
+                _read_detail(packed, details)
+    return details
+
+
+def _read_detail(packed: AnyMessage, details: _Details) -> None:
+    info = error_details_pb2.ErrorInfo()
+    retry = error_details_pb2.RetryInfo()
+    precondition = error_details_pb2.PreconditionFailure()
+    request = error_details_pb2.BadRequest()
+    if packed.Unpack(info):
+        details.reason = info.reason
+        details.metadata = dict(info.metadata)
+    elif packed.Unpack(retry):
+        details.retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
+    elif packed.Unpack(precondition):
+        details.channels = [one.subject for one in precondition.violations if one.type == "VALUE"]
+    elif packed.Unpack(request):
+        details.fields = [(one.field, one.description) for one in request.field_violations]
+
+
+_OTHER_NAMES = (
+    "has a certificate for other names: use one of them as the target, or give the server a "
+    "certificate that names this one"
+)
+# Texts of gRPC's core; the first match wins. Some differ between releases.
+_SIGNS_WITH_TLS = (
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "has a certificate that is not trusted: set the CA that signed it with `ca_file` or "
+        "TUSKPOINT_CA_FILE",
+    ),
+    ("Hostname Verification Check failed", _OTHER_NAMES),
+    ("is not in peer certificate", _OTHER_NAMES),
+    (
+        "WRONG_VERSION_NUMBER",
+        "does not speak TLS: start it with --tls-cert and --tls-key, or switch TLS off in the "
+        "client with `tls=False` or TUSKPOINT_TLS=0",
+    ),
+    (
+        "Socket closed",
+        "closed the connection: if it requires a client certificate, set one that it trusts, with "
+        "`cert_file` and `key_file` or TUSKPOINT_CERT_FILE and TUSKPOINT_KEY_FILE",
+    ),
+)
+_SIGNS_IN_PLAINTEXT = (
+    (
+        "Socket closed",
+        "closed the connection: if it speaks TLS, set the CA that signed its certificate with "
+        "`ca_file` or TUSKPOINT_CA_FILE, or set TUSKPOINT_TLS=1",
+    ),
+)
+
+
+_ADVICE = {
+    "CREDENTIAL_INVALID": (
+        "the client's token is its argument `token`, the value of TUSKPOINT_TOKEN, or the content "
+        "of the file that TUSKPOINT_TOKEN_FILE names"
+    ),
+    "SCOPE_MISSING": "give the client a token that has it",
+}
+
+
+def advise(reason: str, said: str) -> str:
+    """Return the message of the service, with advice for the client if there is any.
+
+    Args:
+        reason: Name of the reason.
+        said: The message of the service.
+    """
+    advice = _ADVICE.get(reason)
+    return f"{said} ({advice})" if advice else said
+
+
+def explain(status: str, said: str, target: str, *, tls: bool = False) -> str:
+    """Return the message for an error that did not come from the service.
+
+    The text of gRPC's core is all that distinguishes a wrong certificate from a missing server. It
+    is used for messages only: neither the class of an error nor a retry depends on it.
+
+    Args:
+        status: Name of the canonical status.
+        said: The text of the gRPC library.
+        target: The target of the call.
+        tls: Whether the call went over TLS.
+    """
+    if status == "UNAVAILABLE":
+        return f"{_unavailable(said, target, tls=tls)} ({said})"
+    if status == "UNAUTHENTICATED":
+        return (
+            f"{target} requires a valid credential: give the client a token, as `token` or "
+            f"in TUSKPOINT_TOKEN ({said})"
+        )
+    if status == "RESOURCE_EXHAUSTED":
+        return (
+            "a message is larger than the sender or the receiver allows: save less in metadata "
+            f"and identifiers; values of any size are sent in chunks ({said})"
+        )
+    if status == "DEADLINE_EXCEEDED":
+        return (
+            f"{target} did not answer in time; what it journaled by then stays, and the same "
+            f"call may be repeated ({said})"
+        )
+    if status == "UNIMPLEMENTED":
+        return f"{target} is not a TuskPoint server, or lacks this call ({said})"
+    if status == "CANCELLED":
+        return f"the call to {target} was cancelled before it was answered ({said})"
+    return f"{target} answered {status}: {said}" if said else f"{target} answered {status}"
+
+
+def _unavailable(said: str, target: str, *, tls: bool) -> str:
+    for sign, hint in _SIGNS_WITH_TLS if tls else _SIGNS_IN_PLAINTEXT:
+        if sign in said:
+            return f"{target} {hint}"
+    # For a name with several addresses gRPC reports the problem of one of them.
+    certified = (
+        "; if it runs, check that it speaks TLS, that `ca_file` is right, and that the client has "
+        "a certificate if the server requires one"
+        if tls
+        else ""
+    )
+    return (
+        f"no TuskPoint server answers at {target}: start one with "
+        "`tuskpoint-server --listen HOST:PORT`, or set the right target in the argument or in "
+        f"TUSKPOINT_TARGET{certified}"
+    )

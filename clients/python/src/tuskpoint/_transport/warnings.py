@@ -1,0 +1,52 @@
+"""Logs the warnings of answers, each kind at most once a minute."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from .._messages.search import kind_name
+from ..v1.errors_pb2 import Warning as ServiceWarning
+
+LOGGER = logging.getLogger("tuskpoint")
+PAUSE_S = 60.0
+
+
+class WarningLog:
+    """Logs each kind of warning of each server at most once a minute. Thread-safe.
+
+    Args:
+        clock: Returns a monotonic time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._logged: dict[tuple[str, int], float] = {}
+
+    def log(self, target: str, warnings: Iterable[ServiceWarning]) -> None:
+        """Log the warnings of an answer, except kinds that were logged less than a minute ago.
+
+        Args:
+            target: The server.
+            warnings: Its warnings.
+        """
+        for warning in warnings:
+            if self._is_due(target, warning.kind):
+                LOGGER.warning(
+                    "%s warns (%s): %s", target, kind_name(warning.kind), warning.message
+                )
+
+    def _is_due(self, target: str, kind: int) -> bool:
+        now = self._clock()
+        with self._lock:
+            last = self._logged.get((target, kind))
+            if last is not None and now - last < PAUSE_S:
+                return False
+            self._logged[target, kind] = now
+            return True
+
+
+WARNINGS = WarningLog()

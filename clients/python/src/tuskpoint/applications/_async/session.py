@@ -1,0 +1,183 @@
+"""A session of an application that uses `AsyncClient`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from ..._messages.records import Reference
+from ..._messages.snapshots import RestoreModeName, SnapshotRecord
+from ...aio import AsyncClient
+from ...errors import NotFound, TuskPointError
+from .._base import RestoredSession, SessionBase, input_label, log_unlabelled, report_beside
+
+
+class AsyncApplicationSession(SessionBase[AsyncClient]):
+    """The habits of an application that keeps agents, for `AsyncClient`.
+
+    At the start, `restore_latest` restores what the last session left. After each input,
+    `input_handled` labels the checkpoint that the input led to. At the end, `close` captures
+    all threads of the session as one snapshot. An async context manager calls `close` however
+    the block ends: normally, by an exception, by Ctrl-C, and by SIGTERM if the program has no
+    handler of its own and opens the session in the main thread. The exception propagates.
+
+    Not for use by several tasks at once.
+
+    Args:
+        client: The client. It is not closed.
+        session_id: Name of the application's session; `restore_latest` looks for it.
+        threads: The threads that belong to it. `track` adds more.
+        labels: Whether `input_handled` does anything.
+        hostname: Host that the application runs on; part of what `restore_latest` looks for,
+            unless empty. Default: this one.
+        working_directory: Directory that it runs in, likewise. Default: the current one.
+        metadata: A JSON object to save with the snapshot.
+        durability: Of all that the session saves: "journaled", or "certified" to wait for the
+            blob store.
+        background: A `BackgroundSaver` that saves steps of these threads. The session waits for
+            its steps before it labels a checkpoint and before the snapshot, and does not stop
+            it.
+    """
+
+    async def track(self, thread_id: str) -> None:
+        """Add a thread, which need not exist yet, to the session."""
+        self._heads[thread_id] = await self._head(thread_id)
+
+    async def restore_latest(self, *, mode: RestoreModeName = "rollback") -> RestoredSession | None:
+        """Restore the newest snapshot of this session, host and directory, if there is one.
+
+        The restored threads belong to the session from then on.
+
+        Args:
+            mode: "rollback" takes each thread back to where it was, unless all of them still
+                are there: then nothing is changed and what waits for an answer keeps waiting;
+                "new_threads" makes a new thread of each.
+
+        Returns:
+            What was restored; `None` if there is no snapshot.
+
+        Raises:
+            NotFound: A thread to roll back was deleted. Nothing was restored.
+        """
+        try:
+            snapshot = await self._client.latest_snapshot(**self._where)
+        except NotFound as error:
+            if error.reason != "SNAPSHOT_NOT_FOUND":
+                raise
+            return None
+        restored = snapshot.members
+        if mode != "rollback" or not await self._stand_at(snapshot.members):
+            restored = await self._client.restore_snapshot(
+                snapshot.snapshot_id, mode=mode, durability=self._durability
+            )
+        return self._restored(snapshot, restored)
+
+    async def input_handled(
+        self, thread_id: str, message: str, state: Mapping[str, Any] | None = None
+    ) -> str | None:
+        """Label the checkpoint that an input led to with the input; see `input_label`.
+
+        The thread belongs to the session from then on.
+
+        Args:
+            thread_id: The thread that handled it.
+            message: The input.
+            state: If given, it is saved as a new checkpoint with the label, for agents that
+                save nothing themselves. Default: the thread's latest checkpoint is labelled.
+
+        Returns:
+            The labelled checkpoint's ID. `None` if labels are off, or if the thread has no new
+            checkpoint since the last input, which is logged.
+
+        Raises:
+            StepsNotSaved: Background saving did not finish in time.
+        """
+        if not self._labels:
+            return None
+        if self._background is not None:
+            await self._background.aflush()
+        label, durability = input_label(message), self._durability
+        if state is not None:
+            saved = await self._client.save(thread_id, state, label=label, durability=durability)
+            self._followed(thread_id, saved)
+            return saved
+        before = self._heads.get(thread_id)
+        head = self._heads[thread_id] = await self._head(thread_id)
+        if head in ("", before):
+            log_unlabelled(thread_id)
+            return None
+        await self._client.label(thread_id, label, checkpoint_id=head, durability=durability)
+        return head
+
+    async def open(self) -> None:
+        """Begin. Entering the context calls this."""
+        self._termination.install()
+        self._snapshot = None
+        for thread_id in self.threads:
+            await self.track(thread_id)
+
+    async def close(self) -> SnapshotRecord | None:
+        """Capture the threads of the session as one snapshot. Leaving the context calls this.
+
+        Further calls return the same snapshot.
+
+        Returns:
+            The snapshot; `None` if none of the threads has a checkpoint.
+
+        Raises:
+            StepsNotSaved: Background saving did not finish in time. The snapshot was made.
+        """
+        with self._termination:
+            try:
+                if self._background is not None:
+                    await self._background.aflush()
+            finally:
+                await self._capture()
+        return self._snapshot
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.close()
+        except TuskPointError as failure:
+            if error is None:
+                raise
+            report_beside(error, failure)
+
+    async def _capture(self) -> None:
+        wanted = list(self._heads)
+        while wanted and self._snapshot is None:
+            try:
+                self._snapshot = await self._client.create_snapshot(
+                    wanted, metadata=self._metadata, durability=self._durability, **self._where
+                )
+            except NotFound as error:
+                # A thread without a checkpoint, or a deleted one, must not prevent the snapshot
+                # of the others.
+                absent = error.metadata.get("thread_id", "")
+                if error.reason != "THREAD_NOT_FOUND" or absent not in wanted:
+                    raise
+                wanted.remove(absent)
+
+    async def _head(self, thread_id: str) -> str:
+        """Return the latest checkpoint of a thread; empty if it does not exist."""
+        try:
+            return (await self._client.thread(thread_id)).head_checkpoint_id
+        except NotFound as error:
+            if error.reason != "THREAD_NOT_FOUND":
+                raise
+            return ""
+
+    async def _stand_at(self, members: Sequence[Reference]) -> bool:
+        """Return whether the latest checkpoint of each thread is this one."""
+        heads = [await self._head(one.thread_id) for one in members]
+        return heads == [one.checkpoint_id for one in members]

@@ -1,0 +1,150 @@
+"""What both sessions share: their settings, the threads they follow, labels, and SIGTERM."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Generic, TypeVar
+
+from .._messages.records import DurabilityName, Reference
+from .._messages.snapshots import SnapshotRecord
+from ..aio import AsyncClient
+from ..background import BackgroundSaver
+from ..client import Client
+from ..errors import TuskPointError
+
+MAX_LABEL_BYTES = 256
+
+ClientT = TypeVar("ClientT", bound=Client | AsyncClient)
+
+_log = logging.getLogger(__package__)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredSession:
+    """What an application continues from.
+
+    Attributes:
+        snapshot: The snapshot.
+        threads: Each captured thread, and the checkpoint that it continues from: of a new
+            thread, or of its own.
+    """
+
+    snapshot: SnapshotRecord
+    threads: Mapping[str, Reference]
+
+
+def input_label(message: str) -> str:
+    """Return the label of a checkpoint that an input led to.
+
+    It is the message on one line, cut between characters to the 256 bytes that a label has;
+    "(empty)" for one without any text.
+    """
+    line = " ".join(message.replace("\0", " ").split())
+    cut = line.encode("utf-8", "replace")[:MAX_LABEL_BYTES].decode("utf-8", "ignore")
+    return cut.rstrip() or "(empty)"
+
+
+class SessionBase(Generic[ClientT]):
+    """The settings of a session and the threads that belong to it."""
+
+    def __init__(
+        self,
+        client: ClientT,
+        *,
+        session_id: str = "",
+        threads: Iterable[str] = (),
+        labels: bool = True,
+        hostname: str | None = None,
+        working_directory: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        durability: DurabilityName = "journaled",
+        background: BackgroundSaver | None = None,
+    ) -> None:
+        self._client: ClientT = client
+        self._where = {
+            "session_id": session_id,
+            "hostname": socket.gethostname() if hostname is None else hostname,
+            "working_directory": os.getcwd() if working_directory is None else working_directory,
+        }
+        self._labels = labels
+        self._metadata = metadata
+        self._durability = durability
+        self._background = background
+        # Thread to its latest checkpoint when last looked at: empty for none, None if unknown.
+        self._heads: dict[str, str | None] = dict.fromkeys(threads)
+        self._snapshot: SnapshotRecord | None = None
+        self._termination = _Termination()
+
+    @property
+    def threads(self) -> tuple[str, ...]:
+        """The threads that belong to the session."""
+        return tuple(self._heads)
+
+    def untrack(self, thread_id: str) -> None:
+        """Remove a thread from the session."""
+        self._heads.pop(thread_id, None)
+
+    def _restored(self, snapshot: SnapshotRecord, restored: Sequence[Reference]) -> RestoredSession:
+        threads = {
+            member.thread_id: now for member, now in zip(snapshot.members, restored, strict=True)
+        }
+        for captured, now in threads.items():
+            self._heads.pop(captured, None)
+            self._followed(now.thread_id, now.checkpoint_id)
+        return RestoredSession(snapshot, threads)
+
+    def _followed(self, thread_id: str, checkpoint_id: str) -> None:
+        """Note a checkpoint that the session made, so that background saving follows it."""
+        self._heads[thread_id] = checkpoint_id
+        if self._background is not None:
+            self._background.forget(thread_id)
+
+
+class _Termination:
+    """Turns SIGTERM into `SystemExit`, so that the program leaves its blocks in order.
+
+    SIGTERM is ignored while this context is entered. Leaving it restores the signal's default.
+    """
+
+    def __init__(self) -> None:
+        self._installed = False
+        self._ending = False
+
+    def install(self) -> None:
+        """Catch the signal, unless the program does, or this is not its main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._exit)
+            self._installed = True
+
+    def __enter__(self) -> None:
+        self._ending = True
+
+    def __exit__(self, *error: object) -> None:
+        self._ending = False
+        if self._installed:
+            self._installed = False
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def _exit(self, number: int, frame: FrameType | None) -> None:
+        if not self._ending:
+            raise SystemExit(128 + number)
+
+
+def log_unlabelled(thread_id: str) -> None:
+    """Log that an input made no checkpoint to be labelled."""
+    _log.warning("the input handled by thread '%s' made no checkpoint to label", thread_id)
+
+
+def report_beside(error: BaseException, failure: TuskPointError) -> None:
+    """Log a failure at the end of a block, and add it to the exception that ends the block."""
+    _log.error("at the end of the session: %s", failure)
+    error.add_note(f"at the end of the session: {failure}")

@@ -1,0 +1,314 @@
+"""`tuskpoint audit`: checks what is stored, with no server at all, and reports what it found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..exits import CommandError, Exit
+from ..printing.progress import progress
+from ..printing.words import plain
+from ..program import OPERATE, PROGRAM, command
+from ..session import Session
+
+if TYPE_CHECKING:
+    from ...audit.reading import Reader
+    from ...audit.report import Comparison, Report
+    from ...audit.sources import Source
+    from ...audit.verdicts import Findings
+
+URL_VARIABLE = "WALRUS_AGGREGATOR_URL"
+
+AUDIT = typer.Typer(
+    name="audit",
+    help="Check stored data against its hashes, without a server.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+PROGRAM.add_typer(AUDIT, name="audit", rich_help_panel=OPERATE)
+
+AggregatorOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--aggregator",
+        metavar="URL",
+        help=f"A Walrus aggregator; may be repeated. [{URL_VARIABLE}]",
+    ),
+]
+BlobDirOption = Annotated[
+    Path | None,
+    typer.Option("--blob-dir", metavar="DIR", help="A blob directory, instead of aggregators."),
+]
+RecentOption = Annotated[
+    bool,
+    typer.Option(
+        "--recent", help="The blobs are new: wait up to 31 s before one counts as missing."
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE.json", help="Write the report in JSON to a file."),
+]
+TextOption = Annotated[
+    Path | None,
+    typer.Option("--text", metavar="FILE.txt", help="Write the report for people to a file."),
+]
+ShaOption = Annotated[
+    str, typer.Option("--sha256", metavar="HEX", help="SHA-256 of its bytes. No hash, no pass.")
+]
+IdentifierOption = Annotated[
+    str, typer.Option("--identifier", metavar="NAME", help="Patch of the quilt that it is.")
+]
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="BLOB_ID",
+        help="BLOB_ID, BLOB_ID/IDENTIFIER or BLOB_ID:SHA256HEX. One that begins with a dash goes "
+        "behind `--`.",
+    ),
+]
+HistoryOption = Annotated[
+    int,
+    typer.Option("--history", metavar="N", min=0, help="Read up to N catalogs before it, too."),
+]
+ThreadOption = Annotated[
+    list[str] | None,
+    typer.Option("--thread", metavar="THREAD", help="Only this thread; may be given again."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """The source and the files of an audit."""
+
+    aggregators: list[str]
+    blob_dir: Path | None
+    recent: bool
+    report: Path | None
+    text: Path | None
+
+
+Audit = Callable[["Reader"], Awaitable["Findings"]]
+
+
+@command("descriptor", within=AUDIT)
+def audit_descriptor(
+    session: Session,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The descriptor; - reads stdin.")],
+    aggregator: AggregatorOption = None,
+    blob_dir: BlobDirOption = None,
+    recent: RecentOption = False,
+    report: ReportOption = None,
+    text: TextOption = None,
+) -> None:
+    """Check the blob of a hand-off, and that it holds what the descriptor says."""
+    _needs_libraries()
+    from ..._messages.handoff import read_descriptor
+    from ...audit import descriptor as audits
+
+    given = read_descriptor(session.read(file, "the descriptor"))
+    order = _Order(aggregator or [], blob_dir, recent, report, text)
+    _run(session, order, lambda reader: audits.audit_descriptor(reader, given))
+
+
+@command("manifest", within=AUDIT)
+def audit_manifest(
+    session: Session,
+    blob_id: NameArgument,
+    sha256: ShaOption = "",
+    identifier: IdentifierOption = "",
+    aggregator: AggregatorOption = None,
+    blob_dir: BlobDirOption = None,
+    recent: RecentOption = False,
+    report: ReportOption = None,
+    text: TextOption = None,
+) -> None:
+    """Check the stored manifest of a thread, and every checkpoint that it names."""
+    _needs_libraries()
+    from ...audit import manifest, roots
+
+    async def audit(reader: Reader) -> Findings:
+        location = roots.named(blob_id, identifier, sha256)
+        root = await roots.find(reader.source, location, "manifest")
+        return await manifest.audit_manifest(reader, root)
+
+    _run(session, _Order(aggregator or [], blob_dir, recent, report, text), audit)
+
+
+@command("catalog", within=AUDIT)
+def audit_catalog(
+    session: Session,
+    blob_id: NameArgument,
+    sha256: ShaOption = "",
+    identifier: IdentifierOption = "",
+    thread: ThreadOption = None,
+    history: HistoryOption = 0,
+    aggregator: AggregatorOption = None,
+    blob_dir: BlobDirOption = None,
+    recent: RecentOption = False,
+    report: ReportOption = None,
+    text: TextOption = None,
+) -> None:
+    """Check a catalog, and every thread, snapshot and checkpoint that it leads to."""
+    _needs_libraries()
+    from ...audit import catalog, roots
+
+    async def audit(reader: Reader) -> Findings:
+        location = roots.named(blob_id, identifier, sha256)
+        root = await roots.find(reader.source, location, "catalog")
+        return await catalog.audit_catalog(reader, root, thread or (), history)
+
+    order = _Order(aggregator or [], blob_dir, recent, report, text)
+    try:
+        _run(session, order, audit)
+    except catalog.UnknownThread as error:
+        raise CommandError(Exit.NOT_FOUND, str(error)) from error
+
+
+@command("compare", within=AUDIT)
+def compare_reports(
+    session: Session,
+    first: Annotated[str, typer.Argument(metavar="FIRST.json", help="The report of an audit.")],
+    second: Annotated[str, typer.Argument(metavar="SECOND.json", help="Another.")],
+) -> None:
+    """Compare the reports of two audits."""
+    from ...audit.report import BadReport, compare, read_report
+
+    try:
+        reports = [read_report(session.read(name, "the report"), name) for name in (first, second)]
+    except BadReport as error:
+        raise CommandError(Exit.USAGE, str(error), "give files that --report wrote") from error
+    found = compare(*reports)
+    _show_comparison(session, found)
+    if not found.same:
+        raise typer.Exit(Exit.INTEGRITY)
+
+
+# --- running ---------------------------------------------------------------------------
+
+
+def _needs_libraries() -> None:
+    try:
+        import httpx  # noqa: F401 - reported before anything is done
+
+        from ...audit.formats import frames  # noqa: F401 - it needs zstd
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            Exit.USAGE,
+            f"an audit needs {error.name}, which is not installed",
+            "pip install 'tuskpoint[cli]'",
+        ) from error
+
+
+def _run(session: Session, order: _Order, audit: Audit) -> None:
+    """Audit, write the reports, and end with the code of the result."""
+    import asyncio
+
+    from ...audit.roots import UnclearName
+    from ...audit.sources import BadSource
+
+    try:
+        source = _source(session, order)
+        report = asyncio.run(_audited(session, source, audit))
+    except (BadSource, UnclearName) as error:
+        raise CommandError(Exit.USAGE, str(error)) from error
+    _write(order.report, report.to_json)
+    _write(order.text, report.to_text)
+    _show(session, report)
+    code = _code(report)
+    if code is not Exit.OK:
+        raise typer.Exit(code)
+
+
+def _source(session: Session, order: _Order) -> Source:
+    from ...audit.aggregator import TIMEOUT_S, AggregatorSource
+    from ...audit.sources import DirectorySource
+
+    if order.blob_dir is not None and order.aggregators:
+        raise CommandError(Exit.USAGE, "--blob-dir and --aggregator exclude one another")
+    if order.blob_dir is not None:
+        return DirectorySource(order.blob_dir)
+    urls = order.aggregators or os.environ.get(URL_VARIABLE, "").replace(",", " ").split()
+    if not urls:
+        hint = f"give --aggregator URL or --blob-dir DIR, or set {URL_VARIABLE}"
+        raise CommandError(Exit.USAGE, "no source was given", hint)
+    return AggregatorSource(
+        urls, timeout_s=session.settings.timeout or TIMEOUT_S, recent=order.recent
+    )
+
+
+async def _audited(session: Session, source: Source, audit: Audit) -> Report:
+    from ...audit.reading import Bounds, Progress, Reader
+    from ...audit.report import Report
+
+    started = datetime.now(UTC)
+    try:
+        with progress(session.out, "auditing", total=0, noun="step") as bar:
+
+            def tell(one: Progress) -> None:
+                bar.reach(one.done, one.doing, total=one.total)
+
+            findings = await audit(Reader(source, Bounds(), tell))
+        return Report.of(findings, source, started, datetime.now(UTC))
+    finally:
+        await source.close()
+
+
+def _write(path: Path | None, text: Callable[[], str]) -> None:
+    if path is None:
+        return
+    try:
+        path.write_text(text(), encoding="utf-8")
+    except OSError as error:
+        raise CommandError(
+            Exit.USAGE, f"the report cannot be written to {path}: {error.strerror or error}"
+        ) from error
+
+
+def _code(report: Report) -> Exit:
+    """Return the exit code of a result: no hash, no pass."""
+    from ...audit.verdicts import Result
+
+    return {
+        Result.PASS: Exit.OK,
+        Result.UNPINNED: Exit.REFUSED,
+        Result.INCOMPLETE: Exit.UNREACHABLE,
+        Result.FAIL: Exit.INTEGRITY,
+    }[Result(report.findings["result"])]
+
+
+# --- showing ---------------------------------------------------------------------------
+
+
+def _show(session: Session, report: Report) -> None:
+    out = session.out
+    if out.is_json:
+        out.object(report.as_json())
+        return
+    first, *lines = report.to_text(brief=True).splitlines()
+    style = "bold green" if report.findings["result"] == "PASS" else "bold red"
+    out.put(out.styled(first, style))
+    for line in lines:
+        out.put(line)
+
+
+def _show_comparison(session: Session, found: Comparison) -> None:
+    if session.out.is_json:
+        session.out.object(
+            {
+                "same": found.same,
+                "findings_sha256": list(found.digests),
+                "differences": list(found.differences),
+            }
+        )
+        return
+    session.out.put("the same" if found.same else "not the same")
+    for digest in dict.fromkeys(found.digests):
+        session.out.put(f"findings SHA-256 {digest}")
+    for difference in found.differences:
+        session.out.put(f"  {plain(difference)}")

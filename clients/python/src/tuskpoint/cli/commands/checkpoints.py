@@ -1,0 +1,337 @@
+"""`list`, `show`, `save`, `label`, `answer`."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...errors import UnreadableValue
+from .. import finding
+from ..arguments import (
+    Certified,
+    CheckpointOrLatest,
+    Limit,
+    Metadata,
+    Namespace,
+    NamespaceOrAll,
+    Thread,
+    durability,
+    table_limit,
+)
+from ..exits import CommandError, Exit
+from ..printing import shapes
+from ..printing.output import Output, head
+from ..printing.words import ago, compact, moment, plain, short_id, size, value_lines
+from ..program import CHANGE, LOOK, command
+from ..session import STDIN, Session, json_object
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ..._messages.records import CheckpointRecord, SourceName, ViewName
+
+_ERROR = "__error__"
+_INDENT = "  "
+_VALUE_WIDTH = 100  # of a value on one line, also where lines have no end
+
+
+@command("list", panel=LOOK)
+def list_checkpoints(
+    cli: Session,
+    thread_id: Thread,
+    checkpoint_ns: NamespaceOrAll = None,
+    label: Annotated[str, typer.Option(metavar="LABEL", help="Only with this label.")] = "",
+    metadata: Metadata = None,
+    limit: Limit = None,
+) -> None:
+    """List the checkpoints of a thread, latest first."""
+    most = table_limit(limit, is_json=cli.out.is_json)
+    found = cli.client.list(
+        thread_id,
+        checkpoint_ns=checkpoint_ns,
+        label=label,
+        metadata=None if metadata is None else json_object(metadata, "--metadata"),
+        limit=None if most is None else most + 1,
+    )
+    # The service lists nothing for a missing thread; a person needs the error.
+    cli.client.thread(thread_id)
+    if cli.out.is_json:
+        for one in islice(found, most):
+            cli.out.line(shapes.entry(one))
+        return
+    shown, is_more = head(found, most)
+    if not shown:
+        cli.out.note("no checkpoints")
+        return
+    _print_table(cli.out, shown)
+    if is_more:
+        cli.out.note(f"there are more than {most}: --limit N shows more")
+
+
+def _print_table(out: Output, shown: list[CheckpointRecord]) -> None:
+    """Print checkpoints as a table; columns in which there is nothing are left out."""
+    is_wide = not out.is_narrow
+    has_ns = any(one.checkpoint_ns for one in shown)
+    has_label = any(one.label for one in shown)
+    headings = ["CHECKPOINT", "SAVED"] + ["STORED"] * is_wide
+    headings += ["namespace"] * has_ns + ["label"] * has_label + ["summary"]
+    rows = []
+    for one in shown:
+        row: list[str | Text] = [out.styled(short_id(one.checkpoint_id), "cyan"), ago(one.created)]
+        row += [durability_text(out, one.durability)] * is_wide
+        row += [out.folded(plain(one.checkpoint_ns))] * has_ns
+        row += [out.styled(plain(one.label), "magenta")] * has_label
+        rows.append([*row, plain(one.summary)])
+    out.table(headings, rows)
+
+
+def durability_text(out: Output, durability: str) -> Text:
+    """Return how safe a checkpoint is, in its colour."""
+    return out.styled(durability, "green" if durability == "certified" else "dim")
+
+
+@command("show", panel=LOOK)
+def show(
+    cli: Session,
+    thread_id: Thread,
+    checkpoint: CheckpointOrLatest = None,
+    checkpoint_ns: Namespace = "",
+    state: Annotated[
+        bool, typer.Option("--state", help="Print only the state, in the form that `save` reads.")
+    ] = False,
+    blob: Annotated[
+        bool, typer.Option("--blob", help="Read it from the blob store, not from a copy.")
+    ] = False,
+) -> None:
+    """Show a checkpoint: its state, in the JSON view, and what it waits for."""
+    source: SourceName = "blob" if blob else "any"
+    view: ViewName = "full" if state else "json"
+    one = finding.load(cli.client, thread_id, checkpoint, checkpoint_ns, view=view, source=source)
+    if state:
+        cli.out.object(_plain_state(one))
+    elif cli.out.is_json:
+        cli.out.object(shapes.checkpoint(one))
+    else:
+        show_entry(cli.out, one)
+        show_state(cli.out, one)
+
+
+def _plain_state(one: CheckpointRecord) -> dict[str, Any]:
+    try:
+        return one.state
+    except UnreadableValue as error:
+        name, kind = (error.metadata.get(key, "") for key in ("channel", "type"))
+        raise CommandError(
+            Exit.REFUSED,
+            f"channel '{plain(name)}' is of type '{plain(kind)}', which is not JSON",
+            "without --state it is shown in the JSON view",
+        ) from error
+
+
+def show_entry(out: Output, one: CheckpointRecord) -> None:
+    """Print a checkpoint without its state."""
+    stored = durability_text(out, one.durability)
+    if one.location is not None:
+        place, bytes_ = one.location, size(one.location.size)
+        stored.append(f": {bytes_} in blob {place.blob_id}, SHA-256 {place.sha256}")
+    out.fields(
+        [
+            ("checkpoint", out.styled(one.checkpoint_id, "cyan")),
+            ("thread", plain(one.thread_id)),
+            ("namespace", plain(one.checkpoint_ns)),
+            ("follows", one.parent_checkpoint_id),
+            ("forked from", plain(one.lineage.forked_from)),
+            ("rolled back from", plain(one.lineage.rolled_back_from)),
+            ("adopted from", plain(one.lineage.adopted_from)),
+            ("saved", moment(one.created)),
+            ("summary", plain(one.summary)),
+            ("label", out.styled(plain(one.label), "magenta")),
+            ("stored", stored),
+            ("metadata", plain(compact(dict(one.metadata))) if one.metadata else ""),
+        ]
+    )
+
+
+def show_state(out: Output, one: CheckpointRecord) -> None:
+    """Print the state of a checkpoint that was read in the JSON view, and its pending writes."""
+    out.say("")
+    out.say(out.styled("state", "bold"))
+    for name, value in one.state.items():
+        _show_value(out, plain(name), value)
+    if not one.state:
+        out.say(out.dim(f"{_INDENT}empty"))
+    _show_writes(out, one)
+
+
+def _show_writes(out: Output, one: CheckpointRecord) -> None:
+    from ..._messages.interrupts import INTERRUPT, open_interrupts
+
+    waiting = open_interrupts(one)
+    if waiting:
+        out.say(out.styled("waits for an answer to", "bold yellow"))
+        for question in waiting:
+            _show_value(out, plain(question.interrupt_id), question.value)
+    for title, is_error in (("failed with", True), ("pending writes", False)):
+        writes = [
+            write
+            for write in one.writes
+            if write.channel != INTERRUPT and (write.channel == _ERROR) is is_error
+        ]
+        if writes:
+            out.say(out.styled(title, "bold red" if is_error else "bold"))
+            for write in writes:
+                _show_value(out, "" if is_error else plain(write.channel), write.value)
+
+
+def _show_value(out: Output, name: str, value: Any) -> None:
+    lead = f"{_INDENT}{name}: " if name else _INDENT
+    lines = value_lines(value, min(out.width, _VALUE_WIDTH) - len(lead))
+    out.say(out.styled(lead, "blue").append(lines[0]))
+    out.lines(_INDENT + line for line in lines[1:])
+
+
+@command("save", panel=CHANGE)
+def save(
+    cli: Session,
+    thread_id: Thread,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A JSON object, a channel per key; - is stdin.")
+    ] = STDIN,
+    parent: Annotated[
+        str | None,
+        typer.Option(metavar="CHECKPOINT", help="What it follows, '' for nothing. [the latest]"),
+    ] = None,
+    expected_head: Annotated[
+        str | None,
+        typer.Option(metavar="CHECKPOINT", help="Refuse if the latest is not this one."),
+    ] = None,
+    checkpoint_id: Annotated[
+        str | None, typer.Option("--id", metavar="CHECKPOINT", help="The ID to give it.")
+    ] = None,
+    summary: Annotated[
+        str, typer.Option("--summary", "-m", metavar="TEXT", help="What happened, in a sentence.")
+    ] = "",
+    label: Annotated[str, typer.Option(metavar="LABEL", help="A name for it.")] = "",
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Who drives the thread.")] = "",
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON", help="An object to save with it.")
+    ] = None,
+    checkpoint_ns: Namespace = "",
+    certified: Certified = False,
+) -> None:
+    """Save a state, given as JSON, as the next checkpoint of a thread."""
+    saved = cli.client.save(
+        thread_id,
+        json_object(cli.read(file, "the state"), "the state"),
+        checkpoint_id=checkpoint_id,
+        parent=_whole(cli, thread_id, parent, checkpoint_ns),
+        expected_head=_whole(cli, thread_id, expected_head, checkpoint_ns),
+        metadata=None if metadata is None else json_object(metadata, "--metadata"),
+        summary=summary,
+        label=label,
+        agent_id=agent,
+        durability=durability(certified),
+        checkpoint_ns=checkpoint_ns,
+    )
+    cli.out.say(f"saved {saved} in thread {plain(thread_id)} ({durability(certified)})")
+    if cli.out.is_json:
+        cli.out.object(
+            {
+                "thread_id": thread_id,
+                "checkpoint_ns": checkpoint_ns,
+                "checkpoint_id": saved,
+                "durability": durability(certified),
+            }
+        )
+
+
+def _whole(cli: Session, thread_id: str, given: str | None, checkpoint_ns: str) -> str | None:
+    return finding.checkpoint_id(cli.client, thread_id, given, checkpoint_ns) if given else given
+
+
+@command("label", panel=CHANGE)
+def label(
+    cli: Session,
+    thread_id: Thread,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="The name; '' clears it.")],
+    checkpoint: CheckpointOrLatest = None,
+    checkpoint_ns: Namespace = "",
+    certified: Certified = False,
+) -> None:
+    """Give a checkpoint a name by which it is found again."""
+    labelled = cli.client.set_label(
+        thread_id,
+        label,
+        checkpoint_id=_whole(cli, thread_id, checkpoint, checkpoint_ns),
+        checkpoint_ns=checkpoint_ns,
+        durability=durability(certified),
+    )
+    named = f"labelled '{plain(label)}'" if label else "without a label now"
+    cli.out.say(f"checkpoint {labelled} of thread {plain(thread_id)} is {named}")
+    if cli.out.is_json:
+        cli.out.object(
+            {
+                "thread_id": thread_id,
+                "checkpoint_ns": checkpoint_ns,
+                "checkpoint_id": labelled,
+                "label": label,
+            }
+        )
+
+
+@command("answer", panel=CHANGE)
+def answer(
+    cli: Session,
+    thread_id: Thread,
+    value: Annotated[
+        str,
+        typer.Argument(
+            metavar="ANSWER", help="JSON; what is not JSON is taken as text. - reads stdin."
+        ),
+    ],
+    checkpoint: CheckpointOrLatest = None,
+    interrupt: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Which question, if there are several; see `show`."),
+    ] = None,
+    text: Annotated[
+        bool, typer.Option("--text", help="Treat it as text even if it is JSON.")
+    ] = False,
+) -> None:
+    """Answer a thread that waits. Its graph continues at its next run."""
+    said = cli.read(STDIN, "the answer").rstrip("\n") if value == STDIN else value
+    given = _answer(said, is_text=text)
+    wanted = finding.checkpoint_id(cli.client, thread_id, checkpoint)
+    questions = cli.client.interrupts(thread_id, checkpoint_id=wanted)
+    if not questions:
+        raise CommandError(
+            Exit.REFUSED,
+            f"checkpoint {wanted} of thread '{plain(thread_id)}' waits for no answer",
+            "`tuskpoint threads --state interrupted` lists the threads that wait",
+        )
+    if interrupt is None and len(questions) > 1:
+        named = plain(", ".join(one.interrupt_id for one in questions))
+        raise CommandError(
+            Exit.REFUSED,
+            f"checkpoint {wanted} waits for {len(questions)} answers: {named}",
+            "name one of them with --interrupt; `tuskpoint show` has the questions",
+        )
+    answered = cli.client.answer(thread_id, given, checkpoint_id=wanted, interrupt_id=interrupt)
+    cli.out.say(f"answered checkpoint {answered} of thread {plain(thread_id)}")
+    if cli.out.is_json:
+        cli.out.object({"thread_id": thread_id, "checkpoint_id": answered, "answer": given})
+
+
+def _answer(said: str, *, is_text: bool) -> Any:
+    if is_text:
+        return said
+    try:
+        given = json.loads(said)
+    except ValueError:
+        return said
+    if given is None:
+        raise CommandError(Exit.USAGE, "null is no answer", "--text takes it as a text")
+    return given

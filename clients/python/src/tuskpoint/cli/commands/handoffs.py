@@ -1,0 +1,94 @@
+"""`handoff`, `adopt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .. import finding
+from ..arguments import CheckpointOrLatest, Namespace, NewThread, Thread
+from ..exits import CommandError, Exit
+from ..printing import shapes
+from ..printing.progress import BYTES, progress
+from ..printing.words import plain
+from ..program import HAND_OVER, command
+from ..session import STDIN, Session
+
+if TYPE_CHECKING:
+    from ..._messages.handoff import AdoptProgress
+
+_DOING = {
+    "fetching": "fetching the blob",
+    "fetched": "checking its hash",
+    "verified": "making the thread",
+    "adopted": "waiting until it is certified",
+}
+
+
+@command("handoff", panel=HAND_OVER)
+def handoff(
+    cli: Session,
+    thread_id: Thread,
+    checkpoint: CheckpointOrLatest = None,
+    to_agent: Annotated[
+        str, typer.Option("--to", metavar="AGENT", help="The agent that it is meant for.")
+    ] = "",
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")
+    ] = None,
+    checkpoint_ns: Namespace = "",
+) -> None:
+    """Store what is needed to continue from a checkpoint, and print its descriptor."""
+    client = cli.client
+    given = None
+    if checkpoint is not None:
+        given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
+    with progress(cli.out, "storing the hand-off"):
+        descriptor = client.handoff(
+            thread_id, given, to_agent=to_agent, checkpoint_ns=checkpoint_ns
+        )
+    if output is not None:
+        _write(output, shapes.text(descriptor.as_dict(), is_unicode=True, indent=2) + "\n")
+        cli.out.note(f"the descriptor of {descriptor.source} is in {output}")
+    if output is None or cli.out.is_json:
+        cli.out.object(descriptor.as_dict())
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(
+            Exit.USAGE, f"'{path}' cannot be written: {error.strerror or error}"
+        ) from error
+
+
+@command("adopt", panel=HAND_OVER)
+def adopt(
+    cli: Session,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The descriptor; - is stdin.")
+    ] = STDIN,
+    new_thread: NewThread = "",
+    journaled: Annotated[
+        bool, typer.Option("--journaled", help="Do not wait until it is certified here.")
+    ] = False,
+) -> None:
+    """Make a hand-off the first checkpoint of a new thread, once its hash is checked."""
+    descriptor = cli.read(file, "the descriptor")
+    with progress(cli.out, _DOING["fetching"], noun=BYTES) as bar:
+
+        def tell(at: AdoptProgress) -> None:
+            bar.reach(at.fetched_bytes, _DOING[at.stage])
+
+        made = cli.client.adopt(
+            descriptor,
+            new_thread,
+            on_progress=tell,
+            durability="journaled" if journaled else "certified",
+        )
+    cli.out.say(f"adopted {plain(made.adopted_from)} as thread {plain(made.new_thread_id)}")
+    if cli.out.is_json:
+        cli.out.object(shapes.record(made))

@@ -1,0 +1,307 @@
+"""`history`, `replay`, `watch`, `diff`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from enum import StrEnum
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...errors import NotFound
+from .. import finding
+from ..arguments import (
+    Checkpoint,
+    CheckpointOrLatest,
+    Limit,
+    Namespace,
+    NamespaceOrAll,
+    Thread,
+    table_limit,
+)
+from ..completion import complete_thread
+from ..exits import CommandError, Exit
+from ..printing import shapes
+from ..printing.output import Output, head
+from ..printing.progress import progress
+from ..printing.trees import agent_tree, by_agent, date_tree, thread_tree
+from ..printing.words import plain, short_id
+from ..program import LOOK, command
+from ..recent import newest, saved_last
+from ..session import Session
+from .checkpoints import show_state
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ..._messages.history import EventName, ThreadEvent
+    from ..._messages.lineage import Change
+    from ..._messages.records import CheckpointRecord
+    from ..._messages.reports import ThreadRecord
+
+_SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+
+
+class By(StrEnum):
+    """What a tree is arranged by."""
+
+    AGENT = "agent"
+    DATE = "date"
+    PARENT = "parent"
+
+
+class Kind(StrEnum):
+    """What can happen to a thread."""
+
+    CHECKPOINT_SAVED = "checkpoint_saved"
+    WRITES_SAVED = "writes_saved"
+    LABEL_SET = "label_set"
+    CHECKPOINTS_DELETED = "checkpoints_deleted"
+    THREAD_DELETED = "thread_deleted"
+    RETENTION_SET = "retention_set"
+    SEARCHABLE_SET = "searchable_set"
+    HANDED_OFF = "handed_off"
+    RECOVERED = "recovered"
+    CERTIFIED = "certified"
+
+
+class ShownView(StrEnum):
+    """How much of a checkpoint is read."""
+
+    ENTRY = "entry"
+    JSON = "json"
+
+
+ViewOption = Annotated[
+    ShownView, typer.Option("--view", help="Without state, or with it in the JSON view.")
+]
+
+
+@command("history", panel=LOOK)
+def history(
+    cli: Session,
+    thread_id: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="THREAD",
+            help="Only this thread. Default: all.",
+            autocompletion=complete_thread,
+        ),
+    ] = None,
+    by: Annotated[
+        By | None,
+        typer.Option(help="How the tree is arranged. [parent for a thread, agent for all]"),
+    ] = None,
+    limit: Limit = None,
+) -> None:
+    """Show what happened as a tree, newest first: by agent, by date, or from parent to child."""
+    arranged = by or (By.AGENT if thread_id is None else By.PARENT)
+    if arranged is By.PARENT and thread_id is None:
+        raise CommandError(Exit.USAGE, "--by parent is of one thread", "name the thread")
+    client, most = cli.client, table_limit(limit, is_json=cli.out.is_json)
+    # The service would list nothing for a missing thread; a look-up by ID says so.
+    threads = list(client.threads()) if thread_id is None else [client.thread(thread_id)]
+    found: Iterable[CheckpointRecord]
+    if arranged is By.PARENT or most is None:
+        found = client.list(thread_id, limit=None if most is None else most + 1)
+    else:
+        found = saved_last(client, threads, most + 1)
+    agents = _Agents(cli, threads)
+    if cli.out.is_json:
+        for one in _in_order(islice(found, most), arranged, agents):
+            cli.out.line({**shapes.entry(one), "agent_id": agents.of(one.thread_id)})
+        return
+    shown, is_more = head(found, most)
+    if not shown:
+        cli.out.note("no checkpoints")
+        return
+    if arranged is By.AGENT:
+        tree = agent_tree(cli.out, shown, agents.of)
+    elif arranged is By.DATE:
+        tree = date_tree(cli.out, shown, agents.of)
+    else:
+        tree = thread_tree(cli.out, str(thread_id), agents.of(str(thread_id)), shown)
+    cli.out.tree(tree)
+    if is_more:
+        cli.out.note(f"these are the latest {most}: --limit N shows more")
+
+
+def _in_order(
+    found: Iterable[CheckpointRecord], arranged: By, agents: _Agents
+) -> Iterable[CheckpointRecord]:
+    """Return checkpoints in the order in which programs get them."""
+    if arranged is By.PARENT:
+        return found
+    if arranged is By.DATE:
+        return newest(found, None)
+    of_agents = by_agent(found, agents.of).values()
+    return chain.from_iterable(of_thread for one in of_agents for of_thread in one.values())
+
+
+class _Agents:
+    """The agents of threads, each asked for at most once."""
+
+    def __init__(self, cli: Session, threads: Iterable[ThreadRecord]) -> None:
+        self._cli = cli
+        self._known = {one.thread_id: one.agent_id for one in threads}
+
+    def of(self, thread_id: str) -> str:
+        """Return who drives a thread; empty if unknown."""
+        if thread_id not in self._known:  # it began after the threads were listed
+            try:
+                self._known[thread_id] = self._cli.client.thread(thread_id).agent_id
+            except NotFound:  # deleted since its checkpoints were listed
+                self._known[thread_id] = ""
+        return self._known[thread_id]
+
+
+@command("replay", panel=LOOK)
+def replay(
+    cli: Session,
+    thread_id: Thread,
+    checkpoint_ns: NamespaceOrAll = None,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="CHECKPOINT", help="The first; how it begins will do.")
+    ] = "",
+    last: Annotated[
+        str, typer.Option("--to", metavar="CHECKPOINT", help="The last; how it begins will do.")
+    ] = "",
+    view: ViewOption = ShownView.JSON,
+) -> None:
+    """Go through a thread from the oldest checkpoint to the latest, with the state of each."""
+    client, namespace = cli.client, checkpoint_ns or ""
+    replayed = client.replay(
+        thread_id,
+        checkpoint_ns=checkpoint_ns,
+        from_checkpoint_id=_bound(cli, thread_id, begin, namespace),
+        to_checkpoint_id=_bound(cli, thread_id, last, namespace),
+        view=view.value,
+    )
+    is_whole = not begin and not last and checkpoint_ns is None
+    total = client.thread(thread_id).checkpoint_count if is_whole else None
+    with (
+        progress(cli.out, "replaying", total=total, noun="checkpoint", is_streaming=True) as bar,
+        closing(replayed) as found,
+    ):
+        for one in found:
+            _print_step(cli, one, view)
+            bar.advance()
+
+
+def _bound(cli: Session, thread_id: str, given: str, checkpoint_ns: str) -> str:
+    return finding.checkpoint_id(cli.client, thread_id, given, checkpoint_ns) if given else ""
+
+
+def _print_step(cli: Session, one: CheckpointRecord, view: ShownView) -> None:
+    has_state = view is ShownView.JSON
+    if cli.out.is_json:
+        cli.out.line(shapes.checkpoint(one) if has_state else shapes.entry(one))
+        return
+    line = cli.out.styled(one.checkpoint_id, "cyan")
+    place = f" {plain(one.checkpoint_ns)}" if one.checkpoint_ns else ""
+    cli.out.say(line.append(f"{place}  {plain(one.summary)}".rstrip()))
+    if has_state:
+        show_state(cli.out, one)
+        cli.out.say("")
+
+
+@command("watch", panel=LOOK)
+def watch(
+    cli: Session,
+    thread_id: Thread,
+    cursor: Annotated[
+        str, typer.Option(metavar="CURSOR", help="Go on after this event of an earlier watch.")
+    ] = "",
+    kind: Annotated[list[Kind] | None, typer.Option(help="Only this; may be repeated.")] = None,
+    view: ViewOption = ShownView.ENTRY,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="End after so many.")
+    ] = None,
+) -> None:
+    """Print what happened to a thread, then what happens, until Ctrl-C."""
+    kinds: list[EventName] | None = [one.value for one in kind] if kind else None
+    watched = cli.client.watch(thread_id, cursor=_cursor(cursor), kinds=kinds, view=view.value)
+    with closing(watched) as found:
+        for one in islice(found, limit):
+            if cli.out.is_json:
+                cli.out.line(shapes.event(one, with_state=view is ShownView.JSON))
+            else:
+                _print_event(cli, one, view)
+
+
+def _cursor(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise CommandError(
+            Exit.USAGE, "--cursor is not what `watch --json` printed as `cursor`", str(error)
+        ) from error
+
+
+def _print_event(cli: Session, one: ThreadEvent, view: ShownView) -> None:
+    line = cli.out.dim(f"{one.time.astimezone():%Y-%m-%d %H:%M:%S}  ")
+    line.append(f"{one.kind:<19}", "bold").append("  ")
+    found = one.checkpoint
+    if found is not None:
+        line.append(short_id(found.checkpoint_id), "cyan")
+        said = found.label if one.kind == Kind.LABEL_SET else found.summary
+        line.append(f"  {plain(said)}" if said else "")
+    elif one.deleted_checkpoints:
+        line.append(f"{one.deleted_checkpoints:,}")
+    cli.out.say(line)
+    if found is not None and view is ShownView.JSON and one.kind == Kind.CHECKPOINT_SAVED:
+        show_state(cli.out, found)
+
+
+@command("diff", panel=LOOK)
+def diff(
+    cli: Session,
+    thread_id: Thread,
+    before: Checkpoint,
+    after: CheckpointOrLatest = None,
+    to_thread: Annotated[
+        str | None, typer.Option(metavar="THREAD", help="Thread of the second. [the same]")
+    ] = None,
+    checkpoint_ns: Namespace = "",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Most changes.")
+    ] = 1_000,
+) -> None:
+    """Show what differs between the states of two checkpoints, in the JSON view."""
+    client = cli.client
+    found = client.diff(
+        thread_id,
+        finding.checkpoint_id(client, thread_id, before, checkpoint_ns),
+        finding.checkpoint_id(client, to_thread or thread_id, after, checkpoint_ns),
+        to_thread_id=to_thread,
+        checkpoint_ns=checkpoint_ns,
+        max_changes=limit,
+    )
+    if cli.out.is_json:
+        cli.out.object(shapes.difference(found))
+        return
+    print_changes(cli.out, found.changes)
+    if found.truncated:
+        cli.out.note("there are more changes: --limit shows more")
+
+
+def print_changes(out: Output, changes: tuple[Change, ...]) -> None:
+    """Print the differences of two states, a line each."""
+    if not changes:
+        out.note("no difference")
+    for one in changes:
+        sign, style = _SIGNS[one.kind]
+        line: Text = out.styled(f"{sign} {plain(one.channel)}{plain(one.path)}", style)
+        line.append(": ")
+        line.append(" -> ".join(_sides(one)))
+        out.screen.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _sides(one: Change) -> Iterator[str]:
+    for side in (one.from_json, one.to_json):
+        if side is not None:
+            yield plain(side)

@@ -1,0 +1,196 @@
+"""`fork`, `rollback`, `restore`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .. import finding
+from ..arguments import (
+    Certified,
+    Checkpoint,
+    CheckpointOrLatest,
+    Namespace,
+    NewThread,
+    Thread,
+    Yes,
+    durability,
+)
+from ..completion import complete_thread
+from ..exits import CommandError, Exit
+from ..printing.words import counted, plain
+from ..program import CHANGE, command
+from ..session import Session
+from .history import print_changes
+from .snapshots import restore_members
+
+_SHOWN_CHANGES = 10
+
+
+@command("fork", panel=CHANGE)
+def fork(
+    cli: Session,
+    thread_id: Thread,
+    checkpoint: CheckpointOrLatest = None,
+    new_thread: NewThread = "",
+    checkpoint_ns: Namespace = "",
+    certified: Certified = False,
+) -> None:
+    """Make a new thread that begins with a checkpoint of another."""
+    client = cli.client
+    given = None
+    if checkpoint is not None:
+        given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
+    made = client.fork(
+        thread_id,
+        given,
+        new_thread_id=new_thread,
+        checkpoint_ns=checkpoint_ns,
+        durability=durability(certified),
+    )
+    cli.out.say(f"forked {plain(made.forked_from)} as thread {plain(made.new_thread_id)}")
+    if cli.out.is_json:
+        cli.out.object(
+            {
+                "new_thread_id": made.new_thread_id,
+                "checkpoint_id": made.checkpoint_id,
+                "forked_from": made.forked_from,
+            }
+        )
+
+
+@command("rollback", panel=CHANGE)
+def rollback(
+    cli: Session,
+    thread_id: Thread,
+    checkpoint: Checkpoint,
+    expected_head: Annotated[
+        str | None,
+        typer.Option(metavar="CHECKPOINT", help="Refuse if the latest is not this one."),
+    ] = None,
+    checkpoint_ns: Namespace = "",
+    certified: Certified = False,
+) -> None:
+    """Append a checkpoint that has the state of an earlier one. Nothing is removed."""
+    client = cli.client
+    if expected_head:
+        expected_head = finding.checkpoint_id(client, thread_id, expected_head, checkpoint_ns)
+    roll_back(
+        cli,
+        thread_id,
+        finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns),
+        expected_head=expected_head,
+        checkpoint_ns=checkpoint_ns,
+        certified=certified,
+    )
+
+
+def roll_back(
+    cli: Session,
+    thread_id: str,
+    checkpoint_id: str,
+    *,
+    expected_head: str | None = None,
+    checkpoint_ns: str = "",
+    certified: bool = False,
+) -> None:
+    """Roll a thread back, and print the outcome."""
+    made = cli.client.rollback(
+        thread_id,
+        checkpoint_id,
+        expected_head=expected_head,
+        checkpoint_ns=checkpoint_ns,
+        durability=durability(certified),
+    )
+    cli.out.say(
+        f"thread {plain(made.thread_id)} is back at {checkpoint_id}: {made.checkpoint_id} is its "
+        "latest now"
+    )
+    if cli.out.is_json:
+        cli.out.object(
+            {
+                "thread_id": made.thread_id,
+                "checkpoint_id": made.checkpoint_id,
+                "rolled_back_from": made.rolled_back_from,
+            }
+        )
+
+
+@command("restore", panel=CHANGE)
+def restore(
+    cli: Session,
+    thread_or_snapshot: Annotated[
+        str,
+        typer.Argument(
+            metavar="THREAD|SNAPSHOT",
+            help="A thread to restore, or a snapshot whose threads are restored.",
+            autocompletion=complete_thread,
+        ),
+    ],
+    checkpoint: Annotated[
+        str | None,
+        typer.Argument(metavar="CHECKPOINT", help="Where to: its ID, or how it begins."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="Where to: the latest that has this label.")
+    ] = None,
+    certified: Certified = False,
+    yes: Yes = False,
+) -> None:
+    """Go back to a checkpoint of a thread, or to a snapshot of several.
+
+    It shows what would change, and asks. The earlier state is appended, as by `rollback`.
+    To leave the threads as they are, use `fork` and `snapshot restore`.
+    """
+    if checkpoint is None and label is None:
+        _restore_snapshot(cli, thread_or_snapshot, certified=certified, yes=yes)
+        return
+    if checkpoint is not None and label is not None:
+        raise CommandError(Exit.USAGE, "CHECKPOINT and --label exclude one another", "give one")
+    client, thread_id = cli.client, thread_or_snapshot
+    if checkpoint is None:
+        wanted = _labelled(cli, thread_id, str(label))
+    else:
+        wanted = finding.checkpoint_id(client, thread_id, checkpoint)
+    latest = finding.load(client, thread_id, None).checkpoint_id
+    if wanted == latest:
+        raise CommandError(
+            Exit.REFUSED, f"{wanted} is the latest of thread '{plain(thread_id)}' already"
+        )
+    if not yes:
+        changes = client.diff(thread_id, latest, wanted, max_changes=_SHOWN_CHANGES)
+        print_changes(cli.out, changes.changes)
+        if changes.truncated:
+            cli.out.note("and more")
+    cli.confirm(f"Take thread '{thread_id}' back to {wanted}", is_agreed=yes)
+    # The person agreed to the difference to this latest checkpoint, and to no other.
+    roll_back(cli, thread_id, wanted, expected_head=latest, certified=certified)
+
+
+def _labelled(cli: Session, thread_id: str, label: str) -> str:
+    found = next(cli.client.list(thread_id, checkpoint_ns="", label=label, limit=1), None)
+    if found is None:
+        raise CommandError(
+            Exit.NOT_FOUND,
+            f"thread '{plain(thread_id)}' has no checkpoint labelled '{plain(label)}'",
+            "`tuskpoint list THREAD` lists its checkpoints",
+        )
+    return found.checkpoint_id
+
+
+def _restore_snapshot(cli: Session, given: str, *, certified: bool, yes: bool) -> None:
+    try:
+        snapshot = finding.snapshot(cli.client, given)
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        raise CommandError(
+            Exit.NOT_FOUND,
+            error.message,
+            "to restore a thread, give a checkpoint or --label",
+        ) from error
+    names = ", ".join(f"'{one.thread_id}'" for one in snapshot.members)
+    count = counted(len(snapshot.members), "thread")
+    cli.confirm(f"Take {count} back to snapshot {snapshot.snapshot_id}: {names}", is_agreed=yes)
+    restore_members(cli, snapshot, mode="rollback", certified=certified)

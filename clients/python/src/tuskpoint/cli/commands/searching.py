@@ -1,0 +1,72 @@
+"""`search`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from ..arguments import Metadata
+from ..printing import shapes
+from ..printing.words import counted, plain, short_id
+from ..program import LOOK, command
+from ..session import Session, json_object
+
+
+class Mode(StrEnum):
+    """How a search is made."""
+
+    LEXICAL = "lexical"
+    VECTOR = "vector"
+    MEMWAL = "memwal"
+
+
+@command("search", panel=LOOK)
+def search(
+    cli: Session,
+    query: Annotated[
+        str,
+        typer.Argument(metavar="QUERY", help='What happened; in "double quotes", exactly these.'),
+    ],
+    thread_id: Annotated[
+        str | None, typer.Option("--thread", metavar="THREAD", help="Only this thread.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this agent.")] = None,
+    metadata: Metadata = None,
+    mode: Annotated[Mode | None, typer.Option(help="How. [the best that the server has]")] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, max=100, metavar="N", help="At most so many.")
+    ] = 10,
+) -> None:
+    """Find checkpoints by what happened."""
+    found = cli.client.search_history(
+        query,
+        limit,
+        thread_id=thread_id,
+        agent_id=agent,
+        filter_metadata=None if metadata is None else json_object(metadata, "--metadata"),
+        mode=None if mode is None else mode.value,
+    )
+    if cli.out.is_json:
+        cli.out.object(shapes.search(found))
+        return
+    if found:
+        cli.out.table(
+            ("thread", "CHECKPOINT", "DISTANCE", "found"),
+            (
+                (
+                    cli.out.folded(plain(one.thread_id)),
+                    cli.out.styled(short_id(one.checkpoint_id), "cyan"),
+                    f"{one.distance:.3f}",
+                    plain(one.summary or one.content),
+                )
+                for one in found
+            ),
+        )
+    else:
+        cli.out.note("nothing found")
+    if found.unindexed:
+        cli.out.note(f"{counted(found.unindexed, 'checkpoint')} are not indexed yet")
+    if found.truncated:
+        cli.out.note("there may be more that was not looked at: narrow the search")

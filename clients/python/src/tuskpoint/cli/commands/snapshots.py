@@ -1,0 +1,186 @@
+"""`snapshot create`, `list`, `show`, `restore`, `delete`."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .. import finding
+from ..arguments import Certified, Limit, Snapshot, Threads, Yes, durability, table_limit
+from ..printing import shapes
+from ..printing.output import head
+from ..printing.words import ago, compact, counted, moment, plain
+from ..program import CHANGE, PROGRAM, command
+from ..session import Session, json_object
+
+if TYPE_CHECKING:
+    from ..._messages.snapshots import RestoreModeName, SnapshotRecord
+
+SNAPSHOTS = typer.Typer(help="Capture several threads at one instant, and restore them together.")
+PROGRAM.add_typer(SNAPSHOTS, name="snapshot", rich_help_panel=CHANGE)
+
+SessionOption = Annotated[
+    str, typer.Option("--session", metavar="ID", help="Session of the application.")
+]
+HostOption = Annotated[
+    str, typer.Option("--host", metavar="NAME", help="Host that the application runs on.")
+]
+DirectoryOption = Annotated[
+    str, typer.Option("--directory", metavar="DIR", help="Directory that it runs in.")
+]
+
+
+@command("create", within=SNAPSHOTS)
+def create(
+    cli: Session,
+    thread_ids: Threads,
+    session: SessionOption = "",
+    host: HostOption = "",
+    directory: DirectoryOption = "",
+    metadata: Annotated[
+        str | None, typer.Option(metavar="JSON", help="An object to save with it.")
+    ] = None,
+    certified: Certified = False,
+) -> None:
+    """Capture the latest checkpoints of threads."""
+    made = cli.client.create_snapshot(
+        thread_ids,
+        session_id=session,
+        hostname=host,
+        working_directory=directory,
+        metadata=None if metadata is None else json_object(metadata, "--metadata"),
+        durability=durability(certified),
+    )
+    members = counted(len(made.members), "thread")
+    cli.out.say(f"captured {members} as snapshot {plain(made.snapshot_id)}")
+    if cli.out.is_json:
+        cli.out.object(shapes.record(made))
+
+
+@command("list", within=SNAPSHOTS)
+def list_snapshots(
+    cli: Session,
+    session: SessionOption = "",
+    host: HostOption = "",
+    directory: DirectoryOption = "",
+    limit: Limit = None,
+) -> None:
+    """List snapshots, newest first."""
+    found = cli.client.list_snapshots(
+        session_id=session, hostname=host, working_directory=directory
+    )
+    most = table_limit(limit, is_json=cli.out.is_json)
+    if cli.out.is_json:
+        for one in islice(found, most):
+            cli.out.line(shapes.record(one))
+        return
+    shown, is_more = head(found, most)
+    if not shown:
+        cli.out.note("no snapshots")
+        return
+    cli.out.table(
+        ("SNAPSHOT", "CAPTURED", "THREADS", "session", "host", "directory"),
+        (
+            (
+                cli.out.styled(plain(one.snapshot_id), "cyan"),
+                ago(one.created),
+                f"{len(one.members):,}",
+                plain(one.session_id),
+                plain(one.hostname),
+                plain(one.working_directory),
+            )
+            for one in shown
+        ),
+    )
+    if is_more:
+        cli.out.note(f"there are more than {most}: --limit N shows more")
+
+
+@command("show", within=SNAPSHOTS)
+def show(cli: Session, snapshot: Snapshot) -> None:
+    """Show a snapshot and what it captured."""
+    one = finding.snapshot(cli.client, snapshot)
+    if cli.out.is_json:
+        cli.out.object(shapes.record(one))
+        return
+    cli.out.fields(
+        [
+            ("snapshot", cli.out.styled(plain(one.snapshot_id), "cyan")),
+            ("captured", moment(one.created)),
+            ("session", plain(one.session_id)),
+            ("host", plain(one.hostname)),
+            ("directory", plain(one.working_directory)),
+            ("metadata", plain(compact(dict(one.metadata))) if one.metadata else ""),
+        ]
+    )
+    cli.out.say("")
+    cli.out.table(
+        ("thread", "CHECKPOINT"),
+        ((cli.out.folded(plain(member.thread_id)), member.checkpoint_id) for member in one.members),
+    )
+
+
+@command("restore", within=SNAPSHOTS)
+def restore(
+    cli: Session,
+    snapshot: Snapshot,
+    rollback: Annotated[
+        bool,
+        typer.Option("--rollback", help="Roll back the captured threads instead. It asks first."),
+    ] = False,
+    certified: Certified = False,
+    yes: Yes = False,
+) -> None:
+    """Make a new thread of each thread in a snapshot: of all, or of none."""
+    one = finding.snapshot(cli.client, snapshot)
+    if rollback:
+        names = ", ".join(f"'{member.thread_id}'" for member in one.members)
+        cli.confirm(f"Take {names} back to snapshot {one.snapshot_id}", is_agreed=yes)
+    restore_members(cli, one, mode="rollback" if rollback else "new_threads", certified=certified)
+
+
+def restore_members(
+    cli: Session, snapshot: SnapshotRecord, *, mode: RestoreModeName, certified: bool
+) -> None:
+    """Restore the threads of a snapshot, and print the checkpoints that they continue from."""
+    restored = cli.client.restore_snapshot(
+        snapshot.snapshot_id, mode=mode, durability=durability(certified)
+    )
+    pairs = list(zip(snapshot.members, restored, strict=True))
+    if cli.out.is_json:
+        cli.out.object(
+            {
+                "snapshot_id": snapshot.snapshot_id,
+                "mode": mode,
+                "restored": [
+                    {
+                        "captured_thread_id": member.thread_id,
+                        "thread_id": one.thread_id,
+                        "checkpoint_id": one.checkpoint_id,
+                    }
+                    for member, one in pairs
+                ],
+            }
+        )
+        return
+    for member, one in pairs:
+        if member.thread_id == one.thread_id:
+            cli.out.say(f"thread {plain(one.thread_id)} is back: {one.checkpoint_id}")
+        else:
+            cli.out.say(f"thread {plain(member.thread_id)} continues as {plain(one.thread_id)}")
+
+
+@command("delete", within=SNAPSHOTS)
+def delete(
+    cli: Session, snapshot: Snapshot, certified: Certified = False, yes: Yes = False
+) -> None:
+    """Delete a snapshot; threads restored from it stay. It asks first."""
+    one = finding.snapshot(cli.client, snapshot)
+    members = counted(len(one.members), "thread")
+    cli.confirm(f"Delete snapshot {one.snapshot_id} of {members}", is_agreed=yes)
+    deleted = cli.client.delete_snapshot(one.snapshot_id, durability=durability(certified))
+    cli.out.say(f"deleted snapshot {plain(one.snapshot_id)}")
+    if cli.out.is_json:
+        cli.out.object({"snapshot_id": one.snapshot_id, "deleted": deleted})

@@ -1,0 +1,107 @@
+"""`verify`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..arguments import Thread
+from ..exits import CommandError, Exit
+from ..printing import shapes
+from ..printing.progress import progress
+from ..printing.words import counted, plain, short_id, size
+from ..program import OPERATE, command
+from ..session import Session
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from ..._messages.lineage import CheckpointVerdict, Verification
+
+_STYLES = {"pass": "green", "fail": "bold red", "unverified": "yellow", "retracted": "dim"}
+_MEANINGS = {
+    "pass": "the stored bytes have the recorded hash",
+    "fail": "they do not, or are not there",
+    "unverified": "not certified yet",
+    "retracted": "deleted",
+}
+
+
+@command("verify", panel=OPERATE)
+def verify(
+    cli: Session,
+    thread_id: Thread,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show every verdict, not only what failed.")
+    ] = False,
+) -> None:
+    """Read every stored checkpoint of a thread back, and judge it by the recorded hash."""
+    total = cli.client.thread(thread_id).checkpoint_count
+    shown: list[CheckpointVerdict] = []
+    with progress(
+        cli.out, "verifying", total=total, noun="checkpoint", is_streaming=cli.out.is_json
+    ) as bar:
+
+        def take(one: CheckpointVerdict) -> None:
+            bar.advance()
+            if cli.out.is_json:
+                cli.out.line(shapes.verdict(one))
+            elif every or one.verdict == "fail":
+                shown.append(one)
+
+        outcome = cli.client.verify(thread_id, take)
+    if cli.out.is_json:
+        cli.out.line(shapes.verification(outcome))
+    else:
+        _print(cli, shown, outcome)
+    if not outcome.ok:
+        raise _failure(thread_id, outcome)
+
+
+def _print(cli: Session, shown: list[CheckpointVerdict], outcome: Verification) -> None:
+    if shown:
+        cli.out.table(
+            ("VERDICT", "CHECKPOINT", "SIZE", "SHA-256", "detail"),
+            (
+                (
+                    cli.out.styled(one.verdict, _STYLES[one.verdict]),
+                    short_id(one.checkpoint_id),
+                    "" if one.location is None else size(one.location.size),
+                    "" if one.location is None else one.location.sha256[:16],
+                    plain(one.detail),
+                )
+                for one in shown
+            ),
+        )
+        cli.out.say("")
+    counts = {
+        "pass": outcome.passed,
+        "fail": outcome.failed,
+        "unverified": outcome.unverified,
+        "retracted": outcome.retracted,
+    }
+    rows: list[tuple[Text, str, str]] = [
+        (cli.out.styled(name, _STYLES[name]), f"{count:,}", _MEANINGS[name])
+        for name, count in counts.items()
+        if count or name == "pass"
+    ]
+    cli.out.table(("VERDICT", "CHECKPOINTS", "meaning"), rows)
+
+
+def _failure(thread_id: str, outcome: Verification) -> CommandError:
+    name = f"thread '{plain(thread_id)}'"
+    if outcome.chain_detail:
+        return CommandError(
+            Exit.INTEGRITY,
+            f"the manifest of {name} is not what was recorded: {plain(outcome.chain_detail)}",
+        )
+    if outcome.failed:
+        return CommandError(
+            Exit.INTEGRITY,
+            f"{counted(outcome.failed, 'checkpoint')} of {name} failed",
+            "do not continue from these; `tuskpoint verify --all THREAD` shows which are sound",
+        )
+    return CommandError(
+        Exit.REFUSED, f"nothing of {name} is certified yet", "`tuskpoint flush` certifies it"
+    )

@@ -1,0 +1,193 @@
+"""What commands print, and where: tables, trees and sentences for people, JSON for programs.
+
+What was asked for goes to stdout; errors, warnings, questions' echoes and progress go to stderr.
+Colour is used at a terminal only, and not if `NO_COLOR` is set. Texts that agents wrote are never
+read as markup, and nothing in them reaches the terminal that it would obey (`words.plain`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+
+from . import shapes
+from .words import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+    from rich.tree import Tree
+
+_NO_TERMINAL_WIDTH = 10_000  # nothing is cut for a file or a pipe that gives no width
+_NARROW = 72
+_JSON_INDENT = 2
+
+ItemT = TypeVar("ItemT")
+
+
+class Output:
+    """Prints for one command.
+
+    Args:
+        is_json: Whether programs read it.
+        is_colored: Whether colour is used if stdout or stderr is a terminal.
+        is_aside: Whether what people read goes to stderr, because programs read stdout.
+    """
+
+    def __init__(self, *, is_json: bool, is_colored: bool = True, is_aside: bool = False) -> None:
+        self.is_json = is_json
+        self._is_colored = is_colored and not os.environ.get("NO_COLOR")
+        self._is_aside = is_aside
+
+    @cached_property
+    def stdout(self) -> Console:
+        """The console of results for people."""
+        return self._console(sys.stdout)
+
+    @cached_property
+    def stderr(self) -> Console:
+        """The console of errors and progress."""
+        return self._console(sys.stderr)
+
+    @property
+    def screen(self) -> Console:
+        """Where people read: stdout, unless a program reads that."""
+        return self.stderr if self._is_aside else self.stdout
+
+    def aside(self) -> Output:
+        """Return an output for people that leaves stdout to a program, if one reads it."""
+        return Output(is_json=False, is_colored=self._is_colored, is_aside=self.is_json)
+
+    @property
+    def width(self) -> int:
+        """How many characters a line on the screen has."""
+        return self.screen.width
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether a table has to do without what can be done without."""
+        return self.width < _NARROW
+
+    def object(self, shape: Any) -> None:
+        """Print the one result of a command as JSON."""
+        self._write(shapes.text(shape, is_unicode=_is_unicode(sys.stdout), indent=_JSON_INDENT))
+
+    def line(self, shape: Any) -> None:
+        """Print one of a stream of results as a line of JSON, at once."""
+        self._write(shapes.text(shape, is_unicode=_is_unicode(sys.stdout)))
+
+    def say(self, text: str | Text) -> None:
+        """Print a sentence for people; programs do not get it."""
+        if not self.is_json:
+            self.put(text)
+
+    def put(self, text: str | Text, *, console: Console | None = None) -> None:
+        """Print a line as it is: it is neither cut nor broken."""
+        (console or self.screen).print(text, soft_wrap=True)
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Print lines for people as they are; quick, as a state may have 100,000s of them."""
+        if not self.is_json:
+            self.screen.file.writelines(f"{line}\n" for line in lines)
+
+    def note(self, text: str) -> None:
+        """Print a remark to stderr, for people."""
+        if not self.is_json:
+            self.stderr.print(self.dim(plain(text)), soft_wrap=True)
+
+    def table(self, headings: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> None:
+        """Print a table; columns whose heading is in lower case give way to the width.
+
+        Args:
+            headings: The headings; all are printed in upper case.
+            rows: The cells, already safe to print.
+        """
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        for heading in headings:
+            table.add_column(heading.upper(), no_wrap=heading.isupper(), overflow="ellipsis")
+        for row in rows:
+            table.add_row(
+                *(
+                    Text(cell, no_wrap=True, overflow="ellipsis") if isinstance(cell, str) else cell
+                    for cell in row
+                )
+            )
+        self.screen.print(table)
+
+    def fields(self, pairs: Iterable[tuple[str, str | Text]]) -> None:
+        """Print names and values below one another; what is empty is left out."""
+        shown = [(name, value) for name, value in pairs if value]
+        width = max((len(name) for name, _ in shown), default=0)
+        for name, value in shown:
+            line = self.styled(f"{name:<{width}}  ", "bold")
+            line.append(value) if isinstance(value, str) else line.append_text(value)
+            self.put(line)
+
+    def tree(self, tree: Tree) -> None:
+        """Print a tree; its lines are cut to the width."""
+        self.screen.print(tree, no_wrap=True, overflow="ellipsis")
+
+    def styled(self, text: str, style: str) -> Text:
+        """Return a text in a style, which what is appended to it does not have."""
+        from rich.text import Text
+
+        return Text(no_wrap=True, overflow="ellipsis").append(text, style)
+
+    def folded(self, text: str) -> Text:
+        """Return a name that wraps at the end of its column."""
+        from rich.text import Text
+
+        return Text(text, no_wrap=False, overflow="fold")
+
+    def dim(self, text: str) -> Text:
+        """Return a text of less weight."""
+        return self.styled(text, "dim")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    def _console(self, stream: TextIO) -> Console:
+        from rich.console import Console
+
+        class PipeConsole(Console):
+            """A console that leaves closed pipes to the program."""
+
+            def on_broken_pipe(self) -> None:
+                raise
+
+        is_terminal = stream.isatty()
+        return PipeConsole(
+            file=stream,
+            force_terminal=is_terminal,
+            color_system="auto" if is_terminal and self._is_colored else None,
+            width=None if is_terminal else _width_of_pipe(),
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+        )
+
+
+def head(found: Iterable[ItemT], limit: int | None) -> tuple[list[ItemT], bool]:
+    """Return what is found up to a limit, and whether there is more."""
+    if limit is None:
+        return list(found), False
+    items = list(islice(found, limit + 1))
+    return items[:limit], len(items) > limit
+
+
+def _width_of_pipe() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else _NO_TERMINAL_WIDTH
+
+
+def _is_unicode(stream: TextIO) -> bool:
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"

@@ -1,0 +1,118 @@
+"""Progress of long work: a bar with rate and remaining time, on stderr, at a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from .output import Output
+
+if TYPE_CHECKING:
+    from rich.progress import ProgressColumn, Task
+
+BYTES = "bytes"
+
+_RATE_SECONDS = 10.0  # over which the rate is measured
+
+
+class Bar(Protocol):
+    """The progress of long work."""
+
+    def advance(self, amount: int = 1) -> None:
+        """Add to what is done."""
+        ...
+
+    def reach(self, amount: int, doing: str = "", total: int | None = None) -> None:
+        """Set what is done in all and, if they change, the work's name and its total."""
+        ...
+
+
+class _NoBar:
+    def advance(self, amount: int = 1) -> None:
+        """See `Bar`."""
+
+    def reach(self, amount: int, doing: str = "", total: int | None = None) -> None:
+        """See `Bar`."""
+
+
+@contextmanager
+def progress(
+    output: Output,
+    doing: str,
+    *,
+    total: int | None = None,
+    noun: str = "",
+    is_streaming: bool = False,
+) -> Iterator[Bar]:
+    """Show how far the work in this block is.
+
+    Args:
+        output: Where to.
+        doing: What is being done.
+        total: How much there is to do; `None` if that is not known.
+        noun: What is counted: "bytes", or the name of one; empty if nothing is.
+        is_streaming: Whether the work prints results as it goes. Then nothing is shown if they
+            go to the same terminal.
+    """
+    if not sys.stderr.isatty() or (is_streaming and sys.stdout.isatty()):
+        yield _NoBar()
+        return
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    with Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        *_amount(noun),
+        TimeElapsedColumn() if total is None else TimeRemainingColumn(),
+        console=output.stderr,
+        transient=True,
+        speed_estimate_period=_RATE_SECONDS,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    ) as shown:
+        task = shown.add_task(doing, total=total)
+
+        class Shown:
+            """A bar that is seen."""
+
+            def advance(self, amount: int = 1) -> None:
+                shown.advance(task, amount)
+
+            def reach(self, amount: int, doing: str = "", total: int | None = None) -> None:
+                shown.update(task, completed=amount, total=total, description=doing or None)
+
+        yield Shown()
+
+
+def _amount(noun: str) -> list[ProgressColumn]:
+    """Return the columns that show how much is done, and how fast."""
+    from rich.progress import DownloadColumn, ProgressColumn, TransferSpeedColumn
+    from rich.text import Text
+
+    class Count(ProgressColumn):
+        """How many of how many."""
+
+        def render(self, task: Task) -> Text:
+            done = f"{task.completed:,.0f}"
+            return Text(done if task.total is None else f"{done}/{task.total:,.0f}")
+
+    class Rate(ProgressColumn):
+        """How many in a second."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{speed:,.1f} {noun}s/s")
+
+    if not noun:
+        return []
+    if noun == BYTES:
+        return [DownloadColumn(binary_units=True), TransferSpeedColumn()]
+    return [Count(), Rate()]

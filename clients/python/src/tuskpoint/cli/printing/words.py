@@ -1,0 +1,126 @@
+"""How times, sizes and texts are spelled for people. Pure."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+_SHORT_ID = 18  # the three groups of a UUIDv6 that hold its time, to 100 nanoseconds
+_UUID = 36
+_JOINER = "\u200d"  # holds emoji together
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+
+def now() -> datetime:
+    """Return the time, aware."""
+    return datetime.now(UTC)
+
+
+def ago(moment: datetime | None, at: datetime | None = None) -> str:
+    """Return how long ago something was, or how soon it will be; empty for no time.
+
+    Args:
+        moment: When.
+        at: Seen from when. Default: from now.
+    """
+    if moment is None:
+        return ""
+    seconds = ((at or now()) - moment).total_seconds()
+    if abs(seconds) >= 30 * _DAY:
+        return moment.astimezone().strftime("%Y-%m-%d")
+    return _away(seconds)
+
+
+def _away(seconds: float) -> str:
+    """Return how long ago something was, in words; negative seconds are in the future."""
+    if abs(seconds) < _MINUTE:
+        return "just now" if seconds > -1 else "in a moment"
+    length = span(timedelta(seconds=abs(seconds)))
+    return f"{length} ago" if seconds > 0 else f"in {length}"
+
+
+def span(length: timedelta) -> str:
+    """Return a length of time in its largest whole unit."""
+    seconds = length.total_seconds()
+    if seconds < _MINUTE:
+        return f"{seconds:g} s"
+    if seconds < _HOUR:
+        return f"{int(seconds // _MINUTE)} min"
+    if seconds < _DAY:
+        return f"{int(seconds // _HOUR)} h"
+    return f"{int(seconds // _DAY)} d"
+
+
+def moment(time: datetime | None, at: datetime | None = None) -> str:
+    """Return a time of this machine's time zone, to the second, and how long ago it was.
+
+    Args:
+        time: When; "never" for no time.
+        at: Seen from when. Default: from now.
+    """
+    if time is None:
+        return "never"
+    seconds = ((at or now()) - time).total_seconds()
+    return f"{time.astimezone():%Y-%m-%d %H:%M:%S} ({_away(seconds)})"
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in a unit that leaves few digits."""
+    amount = float(count)
+    for unit in _UNITS[:-1]:
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} {_UNITS[-1]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: "1 checkpoint", "2,000 checkpoints"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def plain(text: str) -> str:
+    """Return a text on one line and without anything that a terminal would obey.
+
+    Names, labels and summaries are what agents wrote. A control character in one, or one that
+    turns the direction of writing, is shown as its escape.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else _visible(one) for one in text)
+
+
+def _visible(character: str) -> str:
+    if character == _JOINER:
+        return character
+    if character.isspace():
+        return " "
+    return character.encode("unicode_escape").decode()
+
+
+def short_id(checkpoint_id: str) -> str:
+    """Return the part of a checkpoint's ID that is unique in its thread.
+
+    That is its time. An ID that is not a UUIDv6 is returned whole.
+    """
+    is_uuid6 = (
+        len(checkpoint_id) == _UUID
+        and checkpoint_id[14] == "6"
+        and [checkpoint_id[place] for place in (8, 13, 18, 23)] == ["-"] * 4
+    )
+    return checkpoint_id[:_SHORT_ID] if is_uuid6 else checkpoint_id
+
+
+def compact(value: Any) -> str:
+    """Return a value as JSON on one line."""
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "))
+
+
+def value_lines(value: Any, width: int) -> list[str]:
+    """Return a value as JSON: on one line if that is no wider than `width`, else indented."""
+    line = plain(compact(value))
+    if len(line) <= width or not isinstance(value, dict | list):
+        return [line]
+    return [plain(one) for one in json.dumps(value, ensure_ascii=False, indent=2).split("\n")]

@@ -1,0 +1,181 @@
+"""Methods beyond LangGraph's: hand-offs, forks, rollbacks, verification, differences."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import asdict
+from typing import Any
+
+from ..._messages import handoff as handoffs
+from ..._messages import lineage as lineages
+from ..._messages.handoff import DescriptorLike
+from ...v1.thread_service_pb2 import VerifyThreadRequest
+from .._base import SaverBase
+from .._encode import thread_text
+
+
+class AsyncLineage(SaverBase):
+    """Hand-offs, forks, rollbacks, verification and differences. All return plain dictionaries."""
+
+    async def ahandoff_checkpoint(
+        self, thread_id: str, checkpoint_id: str | None, to_agent: str | None = None
+    ) -> dict[str, str]:
+        """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
+
+        An agent with the descriptor and the same blob store can adopt it, with its interrupts.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint; `None` for the latest.
+            to_agent: Name of the receiving agent.
+
+        Returns:
+            `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent` and
+            `summary`.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+            Unavailable: The blob store is not available.
+        """
+        request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent or "")
+        answer = await self._async_calls.create_handoff(request)
+        return handoffs.read_descriptor(answer.descriptor).as_dict()
+
+    async def aadopt_checkpoint(
+        self, descriptor: DescriptorLike, new_thread_id: str
+    ) -> dict[str, Any]:
+        """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
+
+        Continue with `graph.ainvoke(..., {"configurable": {"thread_id": new_thread_id}})`. The call
+        waits until the new checkpoint is certified.
+
+        Args:
+            descriptor: What `ahandoff_checkpoint` returned, or its JSON text.
+            new_thread_id: Name of the new thread.
+
+        Returns:
+            `adopted_from`, `new_thread_id`, `checkpoint_id`, `blob_id` and `verified`.
+
+        Raises:
+            InvalidDescriptor: The descriptor is malformed.
+            DescriptorMismatch: The blob holds another checkpoint than the descriptor names.
+            HashMismatch: The blob does not have the hash. Nothing was written.
+            NotFound: The blob store has no such blob.
+            AlreadyExists: The new thread has checkpoints.
+        """
+        adopting = handoffs.Adopting()
+        request = handoffs.adopting(descriptor, _named(new_thread_id), "certified")
+        async with aclosing(self._async_calls.adopt_handoff(request)) as frames:
+            async for frame in frames:
+                adopting.add(frame)
+        return asdict(adopting.end())
+
+    async def afork(
+        self, thread_id: str, checkpoint_id: str | None = None, new_thread_id: str | None = None
+    ) -> dict[str, Any]:
+        """Create a thread that starts with a checkpoint of another thread and its interrupts.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint; `None` for the latest.
+            new_thread_id: Name of the new thread; `None` lets the server generate one.
+
+        Returns:
+            `new_thread_id`, `checkpoint_id` and `forked_from`.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+            AlreadyExists: The new thread has checkpoints.
+        """
+        request = lineages.forking(
+            thread_text(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
+        )
+        return asdict(lineages.fork_of(await self._async_calls.fork_thread(request)))
+
+    async def arollback_to(
+        self, thread_id: str, checkpoint_id: str, *, expected_head: str | None = None
+    ) -> dict[str, Any]:
+        """Append a checkpoint that has the state of an earlier one. Nothing is removed.
+
+        Continue with `graph.ainvoke(None, config)` and the new checkpoint's ID in `config`: tasks
+        run again and interrupts raise again. Without the ID LangGraph resumes instead and skips
+        a subgraph that keeps its own state and had finished a run.
+
+        Args:
+            thread_id: The thread.
+            checkpoint_id: The checkpoint to go back to.
+            expected_head: The ID that the latest must have; otherwise nothing is appended.
+
+        Returns:
+            `thread_id`, `checkpoint_id` and `rolled_back_from`.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+            Conflict: The latest is not `expected_head`.
+        """
+        request = lineages.rolling_back(
+            thread_text(thread_id), checkpoint_id, expected_head, "", self._waits_for
+        )
+        return asdict(lineages.rollback_of(await self._async_calls.rollback_thread(request)))
+
+    async def averify_trail(self, thread_id: str) -> dict[str, Any]:
+        """Read every stored checkpoint of a thread back from the blob store and check it.
+
+        Returns:
+            `ok`, the counts `passed`, `failed`, `unverified` (not certified: `flush` first) and
+            `retracted` (deleted), `chain_detail` (the problem of the manifest), and
+            `failures`, a list of the failed checkpoints.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        verifying = lineages.Verifying()
+        request = VerifyThreadRequest(thread_id=thread_text(thread_id))
+        async with aclosing(self._async_calls.verify_thread(request)) as frames:
+            async for frame in frames:
+                verifying.add(frame)
+        return _plain(verifying.end())
+
+    async def adiff(
+        self,
+        thread_id: str,
+        from_checkpoint_id: str,
+        to_checkpoint_id: str | None = None,
+        *,
+        to_thread_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Compare the states of two checkpoints, in the JSON view.
+
+        Args:
+            thread_id: The thread.
+            from_checkpoint_id: The first checkpoint.
+            to_checkpoint_id: The second checkpoint; `None` for the latest.
+            to_thread_id: Thread of the second checkpoint; `None` for the same thread.
+
+        Returns:
+            `changes`, each with `kind` ("added", "removed" or "changed"), `channel`, `path` (a
+            JSON Pointer), `from_json` and `to_json`; and `truncated`, whether there are more.
+
+        Raises:
+            NotFound: There is no such checkpoint.
+        """
+        request = lineages.comparing(
+            thread_text(thread_id),
+            from_checkpoint_id,
+            to_checkpoint_id,
+            _named(to_thread_id),
+            "",
+            0,
+        )
+        return _plain(lineages.diff_of(await self._async_calls.diff_checkpoints(request)))
+
+
+def _named(thread_id: object) -> str:
+    """Return a thread ID as text; empty for none."""
+    return "" if thread_id is None else str(thread_id)
+
+
+def _plain(record: lineages.Verification | lineages.Diff) -> dict[str, Any]:
+    """Return a record as dictionaries and lists."""
+    named = asdict(record)
+    return {key: list(one) if isinstance(one, tuple) else one for key, one in named.items()}

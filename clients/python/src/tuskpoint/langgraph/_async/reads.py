@@ -1,0 +1,76 @@
+"""Reads of single checkpoints and of streams."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory
+
+from ..._messages.history import replaying
+from ...v1.checkpoint_pb2 import Checkpoint
+from .._base import SaverBase
+from .._decode import decode_history, decode_tuple, parent_with_sends
+from .._encode import checkpoint_ref, history_request, list_request, thread_text
+
+
+class AsyncReads(SaverBase):
+    """Reads of checkpoints."""
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint of a config, or the latest of its namespace; `None` if missing."""
+        message = await self._async_calls.get_checkpoint(checkpoint_ref(config))
+        return None if message is None else await self._adecode(message)
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Yield checkpoints, newest first.
+
+        Args:
+            config: Filters by thread, namespace and checkpoint; a missing key, or `None`, matches
+                all.
+            filter: Metadata keys and the values that they must have, compared whole.
+            before: Only checkpoints with an ID below this config's.
+            limit: Maximum number; 0 and less yields none.
+        """
+        if limit is not None and limit <= 0:
+            return
+        request = list_request(config, filter, before, limit)
+        async with aclosing(self._async_calls.list_checkpoints(request)) as messages:
+            async for message in messages:
+                yield await self._adecode(message)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what rebuilds delta channels: a stored value and the writes since."""
+        if not channels:
+            return {}
+        histories = await self._async_calls.get_delta_history(history_request(config, channels))
+        return decode_history(channels, histories, self.serde)
+
+    async def areplay(self, thread_id: str) -> AsyncGenerator[CheckpointTuple, None]:
+        """Yield the checkpoints of a thread and its subgraphs, oldest first.
+
+        The stream resumes after a lost connection or a restart of the server.
+
+        Raises:
+            NotFound: There is no such thread.
+        """
+        request = replaying(thread_text(thread_id), None, "", "", "full", "any")
+        async with aclosing(self._async_calls.replay_thread(request)) as messages:
+            async for message in messages:
+                yield await self._adecode(message)
+
+    async def _adecode(self, message: Checkpoint) -> CheckpointTuple:
+        parent = parent_with_sends(message)
+        sender = None if parent is None else await self._async_calls.get_checkpoint(parent)
+        return decode_tuple(message, self.serde, sender)

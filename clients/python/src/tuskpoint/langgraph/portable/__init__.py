@@ -1,0 +1,9 @@
+"""State that LangGraph.js reads and writes. docs/portable-state.md lists the form of each type.
+
+Reading must never import, or call a method of, anything that the data names.
+"""
+
+from .serializer import PortableSerializer
+from .values import Map, NotPortable, PortableError, Record, RegExp
+
+__all__ = ["Map", "NotPortable", "PortableError", "PortableSerializer", "Record", "RegExp"]

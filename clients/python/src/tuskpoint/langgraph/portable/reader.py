@@ -1,0 +1,284 @@
+"""From the JSON that LangGraph.js, or `writer`, wrote to values of Python.
+
+What is built is decided by the tables of this package. Names in the data are looked up there;
+nothing is imported, and no method is called because data says so. A form that is not known, or
+has no counterpart in Python, stays the object that it is in JSON, as a `Record`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+from langchain_core.documents import Document
+from langchain_core.messages import ToolMessageChunk
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from .channels import build_interrupt, build_overwrite, build_send
+from .forms import Fields, Forms
+from .messages import TOOL_CHUNK, build_message, message_class
+from .values import (
+    MAX_SAFE_INTEGER,
+    Map,
+    PortableError,
+    Record,
+    RegExp,
+    double_prints,
+)
+
+_ESCAPE = "__lc_escaped__"
+_AS_THEY_ARE = frozenset({str, float, bool, type(None)})
+_MALFORMED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    OSError,  # of a time zone that is a directory
+    TypeError,
+    ValueError,
+    re.error,
+)
+_OF_THE_FORM = frozenset({"lc", "type", "class"})
+
+
+class _Undefined(Enum):
+    """JavaScript's `undefined`: a property without value is as if it were not there."""
+
+    UNDEFINED = auto()
+
+
+_UNDEFINED = _Undefined.UNDEFINED
+
+
+class _Inert(Exception):
+    """The object has no counterpart here and stays as it is."""
+
+
+class _Where(Enum):
+    """What surrounds a value, which decides how far it is believed."""
+
+    STATE = auto()
+    MESSAGE = auto()
+    ESCAPED = auto()
+    """LangChain.js wrapped a plain object that looked like a serial form: it is not one."""
+
+
+class Reader:
+    """Reads one value after another; it keeps nothing of them.
+
+    Args:
+        forms: The further types that have a form.
+    """
+
+    def __init__(self, forms: Forms) -> None:
+        self._forms = forms
+
+    def value(self, text: bytes) -> Any:
+        """Return the value that JSON encodes.
+
+        Raises:
+            ValueError: It is no JSON, nested too deeply, or a form in it is malformed.
+        """
+        try:
+            value = self._tree(json.loads(text), _Where.STATE)
+        except RecursionError:
+            raise ValueError("the value is nested more deeply than Python can follow") from None
+        return None if value is _UNDEFINED else value
+
+    def _tree(self, found: Any, where: _Where) -> Any:
+        if isinstance(found, dict):
+            return self._object(found, where)
+        if isinstance(found, list):
+            return self._list(found, where)
+        if isinstance(found, int) and not -MAX_SAFE_INTEGER <= found <= MAX_SAFE_INTEGER:
+            return _large(found)
+        return found
+
+    def _list(self, found: list[Any], where: _Where) -> list[Any]:
+        items = [item if type(item) in _AS_THEY_ARE else self._tree(item, where) for item in found]
+        return [None if item is _UNDEFINED else item for item in items]
+
+    def _object(self, found: dict[str, Any], where: _Where) -> Any:
+        version = found.get("lc")
+        if version is None or isinstance(version, bool) or version not in (1, 2):
+            if where is _Where.MESSAGE and found.keys() == {_ESCAPE}:
+                return self._tree(found[_ESCAPE], _Where.ESCAPED)
+            return self._plain(found, where)
+        kind = found.get("type")
+        try:
+            if version == 2 and kind == "python":
+                return self._python(found, where)
+            if where is _Where.ESCAPED:
+                raise _Inert
+            if version == 1:
+                return self._message(found)
+            return self._javascript(found, kind, where)
+        except _Inert:
+            return Record(found)
+
+    def _plain(self, found: Mapping[str, Any], where: _Where) -> dict[str, Any]:
+        members = {}
+        for key, item in found.items():
+            value = item if type(item) in _AS_THEY_ARE else self._tree(item, where)
+            if value is not _UNDEFINED:
+                members[key] = value
+        return members
+
+    # --- LangChain's and JavaScript's own ----------------------------------------------
+
+    def _message(self, found: dict[str, Any]) -> Any:
+        kind = message_class(found.get("id")) if found.get("type") == "constructor" else None
+        given = found.get("kwargs")
+        if kind is None or not isinstance(given, dict):
+            raise _Inert
+        return build_message(kind, self._plain(given, _Where.MESSAGE))
+
+    def _javascript(self, found: dict[str, Any], kind: object, where: _Where) -> Any:
+        if kind == "undefined":
+            return _UNDEFINED
+        if kind == "delta_snapshot" and "value" in found:
+            held = self._tree(found["value"], where)
+            return _DeltaSnapshot(None if held is _UNDEFINED else held)
+        identity, given = found.get("id"), found.get("args")
+        if kind != "constructor" or not isinstance(identity, list) or not isinstance(given, list):
+            raise _Inert
+        build = _CONSTRUCTORS.get(identity[0]) if _is_name(identity) else None
+        if build is None or found.get("method") not in (None, _METHODS.get(identity[0])):
+            raise _Inert
+        marks = found.get("kwargs")
+        return build(self._list(given, where), marks if isinstance(marks, dict) else {})
+
+    # --- Python's own ------------------------------------------------------------------
+
+    def _python(self, found: dict[str, Any], where: _Where) -> Any:
+        name = found.get("class")
+        form = self._forms.named(name)
+        build: Callable[[Fields], Any] | None
+        build = form.build if form is not None else _OBJECTS.get(str(name))
+        if build is None:
+            raise _Inert
+        parts = {key: item for key, item in found.items() if key not in _OF_THE_FORM}
+        if where is _Where.ESCAPED:  # LangChain.js wraps this form too: what is in it is ours again
+            where = _Where.MESSAGE
+        try:
+            return build(self._plain(parts, where))
+        except _Inert:
+            raise
+        except _MALFORMED as error:
+            raise ValueError(f"what was saved as {name} is invalid: {error!r}") from error
+
+
+def _large(found: int) -> int | float:
+    """Return what digits beyond the safe integers mean: a double of JavaScript, rounded, or all."""
+    is_rounded = double_prints(found) and int(float(found)) != found
+    return float(found) if is_rounded else found
+
+
+# --- JavaScript's constructors --------------------------------------------------------------
+
+
+def _is_name(identity: list[Any]) -> bool:
+    return len(identity) == 1 and isinstance(identity[0], str)
+
+
+def _set(given: list[Any], marks: Fields) -> Any:
+    items = _hashed(_only_list(given))
+    if len(items) != len(given[0]):  # 1 and true are two items there, and one here
+        raise _Inert
+    return items if marks.get("python") == "frozenset" else set(items)
+
+
+def _map(given: list[Any], marks: Fields) -> Any:
+    entries = _entries(_only_list(given))
+    return entries if any(not isinstance(key, str) for key in entries) else Map(entries)
+
+
+def _bytes(given: list[Any], marks: Fields) -> Any:
+    octets = _only_list(given)
+    if not all(type(octet) is int and 0 <= octet <= 255 for octet in octets):
+        raise _Inert
+    return bytearray(octets) if marks.get("python") == "bytearray" else bytes(octets)
+
+
+def _regexp(given: list[Any], marks: Fields) -> Any:
+    if len(given) != 2 or not all(isinstance(part, str) for part in given):
+        raise _Inert
+    return RegExp(*given)
+
+
+def _error(given: list[Any], marks: Fields) -> Any:
+    if len(given) != 1 or not isinstance(given[0], str):
+        raise _Inert
+    return PortableError(given[0])
+
+
+def _only_list(given: list[Any]) -> list[Any]:
+    if len(given) != 1 or not isinstance(given[0], list):
+        raise _Inert
+    return given[0]
+
+
+def _hashed(items: list[Any]) -> frozenset[Any]:
+    try:
+        return frozenset(_frozen(item) for item in items)
+    except TypeError:
+        raise _Inert from None
+
+
+def _entries(pairs: list[Any]) -> dict[Any, Any]:
+    if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
+        raise _Inert
+    try:
+        entries = {_frozen(key): item for key, item in pairs}
+    except TypeError:
+        raise _Inert from None
+    if len(entries) != len(pairs):
+        raise _Inert
+    return entries
+
+
+def _frozen(item: Any) -> Any:
+    """Return an item as it can be hashed: lists that stand there were tuples."""
+    if isinstance(item, list):
+        return tuple(_frozen(part) for part in item)
+    return frozenset(item) if isinstance(item, set) else item
+
+
+_CONSTRUCTORS: Mapping[str, Callable[[list[Any], Fields], Any]] = {
+    "Set": _set,
+    "Map": _map,
+    "Uint8Array": _bytes,
+    "RegExp": _regexp,
+    "Error": _error,
+}
+_METHODS: Mapping[str, str] = {"Uint8Array": "from"}
+
+
+# --- what only `writer` writes --------------------------------------------------------------
+
+
+def _document(parts: Fields) -> Document:
+    return Document(
+        page_content=parts["pageContent"], metadata=parts["metadata"], id=parts.get("id")
+    )
+
+
+_OBJECTS: Mapping[str, Callable[[Fields], Any]] = {
+    "builtins.int": lambda parts: int(parts["value"]),
+    "builtins.float": lambda parts: float(parts["value"]),
+    "builtins.bytes": lambda parts: base64.b64decode(parts["value"], validate=True),
+    "builtins.bytearray": lambda parts: bytearray(base64.b64decode(parts["value"], validate=True)),
+    "builtins.dict": lambda parts: _entries(parts["value"]),
+    "builtins.set": lambda parts: set(_hashed(parts["value"])),
+    "builtins.frozenset": lambda parts: _hashed(parts["value"]),
+    "javascript.Map": lambda parts: Map(_entries(parts["value"])),
+    "builtins.Exception": lambda parts: PortableError(parts["message"], parts["name"]),
+    "langchain_core.documents.Document": _document,
+    "langgraph.types.Send": build_send,
+    "langgraph.types.Interrupt": build_interrupt,
+    "langgraph.types.Overwrite": build_overwrite,
+    TOOL_CHUNK: lambda parts: build_message(ToolMessageChunk, parts["value"]),
+}

@@ -1,0 +1,131 @@
+"""Who calls and what that allows: a call's tenant and scopes, from its credential.
+
+A token comes as `authorization: Bearer TOKEN` (RFC 6750) and is known by its SHA-256, which
+is looked up in a mapping; `domain.credentials` says why that is safe. No call waits for a
+file: the credentials in force are replaced from outside when their file has changed.
+
+A call lives no longer than its credential. One that is running when its credential expires,
+is taken away or loses a scope is cut off, so that a watch does not go on for weeks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ...domain.credentials import (
+    EVERYTHING,
+    Credentials,
+    Grant,
+    Presented,
+    token_digest,
+)
+from ...domain.errors import Reason, Refusal
+
+if TYPE_CHECKING:
+    from .door import Call
+
+
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
+"""https://www.rfc-editor.org/rfc/rfc6750#section-2.1; schemes are compared without case."""
+
+_log = logging.getLogger(__name__)
+
+
+class Authentication:
+    """Says whose data a call is about, and what it may do.
+
+    Attributes:
+        running: The calls that were admitted and have not ended.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._credentials = credentials
+        self._now = now
+        self._expiry: asyncio.TimerHandle | None = None  # ends the calls that expire next
+        self.running: set[Call] = set()
+
+    def admit(self, call: Call) -> None:
+        """Give a call what its credential allows, as long as it is among those `running`."""
+        grant: Grant | None = EVERYTHING
+        if self._credentials is not None:
+            call.presented = _presented(call, self._credentials)
+            grant = self._credentials.find(call.presented)
+        if grant is None and not isinstance(call.presented, bytes):
+            raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
+        if grant is None:
+            raise _refused(call, "unknown")
+        if grant.expires is not None and self._now() >= grant.expires:
+            raise _refused(call, "expired", "it has expired; ask for another")
+        call.grant = grant
+        self.running.add(call)
+        if grant.expires is not None:
+            self._end_expired()
+
+    def dismiss(self, call: Call) -> None:
+        """Take note that a call has ended."""
+        self.running.discard(call)
+
+    def replace(self, credentials: Credentials) -> None:
+        """Put other credentials in force, and end the calls that they do not allow any more."""
+        self._credentials = credentials
+        ended: Counter[str] = Counter()
+        for call in self.running:
+            grant = credentials.find(call.presented)
+            if grant is not None and grant.covers(call.grant):
+                call.grant = grant
+            elif call.ended is None:
+                ended[call.grant.name] += 1
+                call.end(_refused(call, "revoked", "it was revoked while the call ran"))
+        for name, count in ended.items():
+            _log.info("credential '%s' is not in force any more: %d calls cut off", name, count)
+        self._end_expired()
+
+    def _end_expired(self) -> None:
+        """End the calls whose credential has expired; look again when the next one does."""
+        now, following = self._now(), None
+        for call in self.running:
+            expires = call.grant.expires
+            if expires is None or call.ended is not None:
+                continue
+            if expires <= now:
+                call.end(_refused(call, "expired", "it expired while the call ran"))
+            elif following is None or expires < following:
+                following = expires
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if following is not None:
+            left = (following - now).total_seconds()
+            self._expiry = asyncio.get_running_loop().call_later(left, self._end_expired)
+
+
+def _presented(call: Call, credentials: Credentials) -> Presented:
+    metadata = call.context.invocation_metadata() or ()
+    sent = [value for name, value in metadata if name == "authorization"]
+    if not sent:
+        # Names in the client's certificate, which the handshake has checked.
+        names = call.context.auth_context() if credentials.subjects else {}
+        kinds = ("peer_dns", "x509_common_name")
+        found = (name.decode(errors="replace") for kind in kinds for name in names.get(kind, ()))
+        return tuple(found)
+    if len(sent) > 1:
+        raise _refused(call, "malformed", "send metadata 'authorization' once")
+    bearer = _BEARER.fullmatch(sent[0]) if isinstance(sent[0], str) else None
+    if bearer is None:
+        raise _refused(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
+    return token_digest(bearer[1])
+
+
+def _refused(call: Call, why: str, advice: str = "") -> Refusal:
+    call.denied = why
+    return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)

@@ -1,0 +1,283 @@
+"""The door of the server: the handlers that gRPC calls, and what is done around each call.
+
+A servicer is an object with a coroutine (one answer) or an async generator (a stream of answers)
+for each method that is built. It takes the parsed request and the `Call`. An answer is a message,
+or a mapping of its fields; its durability is the one asked for unless it says. Its `checks` say, by
+the name of a request, what is demanded of it besides the limits of its fields.
+
+A method to which the client sends a stream takes the `Call` and the `Door`. It reads and writes the
+bytes of messages on `Call.context` itself and returns at the end of the stream, which has no cap on
+its time; its frames have the door's, and are measured by the door's telemetry.
+
+Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from grpc_status import rpc_status  # type: ignore[import-untyped]
+
+from ...domain.credentials import NOTHING, Grant, Presented, Scope
+from ...domain.errors import Reason, Refusal, invalid_field
+from ...domain.limits import LIMITS
+from ...domain.model import Durability
+from ..messages.validation import Check, check, limit_exceeded
+from .authentication import Authentication
+from .errors import incident, to_status
+from .policy import POLICY, check_scopes
+from .telemetry import Telemetry
+
+WRITE_SECONDS = 1.0  # that a message may be on its way once its call is to end
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Fields = Mapping[str, Any]  # of an answer
+Frames = AsyncIterator[Fields]
+Run = Callable[["Call", Any], Awaitable[Any]]
+Take = Callable[[Any], Any]  # checks a request, and returns what its behavior is called with
+Behavior = TypeVar("Behavior", bound=Callable[..., Any])
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of a method, as its servicer and what is around it see it."""
+
+    method: str  # full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint"
+    context: Context
+    endless: bool = False  # it goes on until one side ends it
+    wanted: Durability = Durability.JOURNALED  # what its only request asks for
+    draining: asyncio.Event = field(default_factory=asyncio.Event)  # set once the server drains
+    presented: Presented = ()  # the credential that it came with; set by authentication
+    grant: Grant = NOTHING  # what that allows
+    denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
+    code: str = "OK"  # name of the status that it ends with, as far as is known
+    ended: Refusal | None = None  # why the server ended it while it ran
+    task: asyncio.Task[Any] | None = None  # that runs its behavior
+    is_writing: bool = False  # gRPC has a message that it has not passed on yet
+
+    @property
+    def tenant(self) -> str:
+        """Whose data it is about."""
+        return self.grant.tenant
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """What its credential allows."""
+        return self.grant.scopes
+
+    def end(self, why: Refusal) -> None:
+        """Cancel its behavior, so that it ends with this refusal; the first one counts.
+
+        A message on its way is passed on first: gRPC takes no status beside it.
+        """
+        if self.ended is None and self.task is not None:
+            self.ended = why
+            self.code = why.status.name
+            if self.is_writing:
+                asyncio.get_running_loop().call_later(WRITE_SECONDS, self._cancel)
+            else:
+                self.task.cancel()
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+def endless(behavior: Behavior) -> Behavior:
+    """Mark the behavior of a method that goes on until one side ends the call.
+
+    No cap ends it; a drain does, with `DRAINING`.
+    """
+    behavior.endless = True  # type: ignore[attr-defined]
+    return behavior
+
+
+class Door:
+    """What is done around every call.
+
+    Drain, credential and scopes are checked before anything is parsed. Telemetry has the final
+    code of whatever is refused. A failure that is no refusal ends with an incident ID: gRPC would
+    send its text to the client.
+
+    gRPC ends a call at the client's deadline. A call without one, or with a later one, ends after
+    `max_call_seconds`. Endless calls and streams of requests have no cap: they live as long as
+    their client and its credential, and keep-alive pings find dead clients.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        authentication: Authentication,
+        max_call_seconds: float,
+        policy: Mapping[str, frozenset[Scope]] = POLICY,
+    ) -> None:
+        self.telemetry = telemetry
+        self.max_call_seconds = max_call_seconds
+        self._authentication = authentication
+        self._policy = policy
+        self._draining = asyncio.Event()
+        self._emptied = asyncio.Event()
+
+    async def handle(self, call: Call, run: Run, raw: Any, *, capped: bool) -> Any:
+        """Return what a call answers, or end it with its status."""
+        measured = self.telemetry.begin(call.method, call.context.invocation_metadata() or ())
+        call.draining, call.task = self._draining, asyncio.current_task()
+        cap = None
+        try:
+            if self._draining.is_set():
+                raise Refusal(Reason.DRAINING)
+            self._authentication.admit(call)
+            check_scopes(call, self._policy.get(call.method))
+            if capped:
+                cap = self._cap(call)
+            return await run(call, raw)
+        except asyncio.CancelledError:
+            if call.ended is None or call.task is None:
+                call.code = measured.cancelled_code(call.context.time_remaining())
+                raise
+            call.task.uncancel()
+            refusal = call.ended
+        except Refusal as refused:
+            refusal = refused
+            call.code = refusal.status.name
+        except Exception as error:  # noqa: BLE001 - a defect, known by its incident ID
+            refusal = incident(error, call.method)
+            call.code = refusal.status.name
+        finally:
+            call.task = None
+            if cap is not None:
+                cap.cancel()
+            self._authentication.dismiss(call)
+            if self._draining.is_set() and not self._authentication.running:
+                self._emptied.set()
+            self.telemetry.end(measured, call.code, call.denied)
+        status = rpc_status.to_status(to_status(refusal))
+        return await call.context.abort_with_status(status)
+
+    def _cap(self, call: Call) -> asyncio.TimerHandle | None:
+        """Arm the timer that ends a call whose client allows it more time than the server."""
+        remaining: float | None = call.context.time_remaining()
+        if remaining is not None and remaining <= self.max_call_seconds:
+            return None
+        loop, why = asyncio.get_running_loop(), Refusal(Reason.DEADLINE_EXCEEDED)
+        return loop.call_later(self.max_call_seconds, call.end, why)
+
+    async def drain(self, grace_s: float) -> bool:
+        """Let no call in, end what is endless, and wait; return whether all calls left in time."""
+        self._draining.set()
+        if not self._authentication.running:
+            return True
+        for call in self._authentication.running:
+            if call.endless:
+                call.end(Refusal(Reason.DRAINING))
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._emptied.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+def service_handler(
+    service: ServiceDescriptor, servicer: object, door: Door
+) -> grpc.GenericRpcHandler:
+    """Return the handler of a service."""
+    checks: Mapping[str, Check] = getattr(servicer, "checks", {})
+    takes: Mapping[str, Take] = getattr(servicer, "takes", {})
+    handlers = {}
+    for method in service.methods:
+        behavior, asked = getattr(servicer, method.name, None), method.input_type.name
+        take = takes.get(asked) or partial(_checked, checks.get(asked))
+        run = _not_built if behavior is None else _run(method, behavior, take, door)
+        is_endless = getattr(behavior, "endless", False)
+        handlers[method.name] = _method_handler(method, run, door, is_endless=is_endless)
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def _method_handler(
+    method: MethodDescriptor, run: Run, door: Door, *, is_endless: bool
+) -> grpc.RpcMethodHandler[Any, Any]:
+    name = f"/{method.containing_service.full_name}/{method.name}"
+    capped = not (is_endless or method.client_streaming)
+
+    async def handle(raw: Any, context: Context) -> Any:
+        return await door.handle(Call(name, context, is_endless), run, raw, capped=capped)
+
+    streams = (method.client_streaming, method.server_streaming)
+    shape = "_".join("stream" if many else "unary" for many in streams)
+    make = getattr(grpc, f"{shape}_rpc_method_handler")
+    # Requests are parsed at the door: gRPC answers a malformed one with an error of its own.
+    handler: grpc.RpcMethodHandler[Any, Any] = make(handle)
+    return handler
+
+
+async def _not_built(call: Call, raw: Any) -> Any:
+    raise Refusal(Reason.NOT_IMPLEMENTED, method=call.method)
+
+
+def _checked(further: Check | None, request: Any) -> Any:
+    check(request, further)
+    return request
+
+
+def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, door: Door) -> Run:
+    """Return what parses the request of a method, runs its behavior and serializes the answers."""
+    request_class = message_factory.GetMessageClass(method.input_type)
+    answer_class = message_factory.GetMessageClass(method.output_type)
+    sides = (method.input_type, method.output_type)
+    durable = all("durability" in side.fields_by_name for side in sides)
+
+    def requested(raw: bytes, call: Call) -> Any:
+        request: Any = parsed(request_class, raw)
+        taken = take(request)
+        if durable:
+            call.wanted = Durability(request.durability)
+        return taken
+
+    def answered(answer: Any) -> Any:
+        return answer if isinstance(answer, Message) else answer_class(**answer)
+
+    async def unary(call: Call, raw: bytes) -> bytes:
+        answer = answered(await behavior(requested(raw, call), call))
+        if durable and not answer.durability:
+            answer.durability = call.wanted
+        return answer.SerializeToString()  # type: ignore[no-any-return]
+
+    async def streaming(call: Call, raw: bytes) -> None:
+        # Written here and not yielded to gRPC: so a cancelled call is cancelled at this
+        # point, and the generators inside are closed before it ends.
+        async with aclosing(behavior(requested(raw, call), call)) as answers:
+            async for answer in answers:
+                call.is_writing = True
+                await call.context.write(answered(answer).SerializeToString())
+                call.is_writing = False
+                if call.ended is not None:
+                    raise call.ended
+
+    async def both(call: Call, raw: object) -> None:
+        await behavior(call, door)
+
+    if method.client_streaming:
+        return both
+    return streaming if method.server_streaming else unary
+
+
+def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
+    """Return the message in these bytes, or refuse what is too large or none of its kind."""
+    if len(raw) > LIMITS.max_message:
+        what = f"a message of {len(raw)} bytes"
+        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
+    try:
+        return request_class.FromString(raw)
+    except DecodeError:
+        raise invalid_field("request", f"is not a {request_class.DESCRIPTOR.full_name}") from None

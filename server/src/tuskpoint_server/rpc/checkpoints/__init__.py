@@ -1,0 +1,1 @@
+"""`CheckpointService` on the wire. It must not decide what a call means."""

@@ -1,0 +1,51 @@
+"""Answers that a call and a frame of a stream have in common."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from tuskpoint.v1 import checkpoint_pb2, errors_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+
+from ...domain.errors import Reason, Refusal
+from ...domain.limits import LIMITS
+from ...service.checkpoints import Checkpoints, SaveOutcome
+from ...service.completing import content_bytes
+from ..messages import convert
+from ..messages.chunks import whole
+
+SavedT = TypeVar("SavedT", pb.SaveCheckpointResponse, pb.SaveWritesResponse)
+
+
+def fill_saved(message: SavedT, outcome: SaveOutcome) -> SavedT:
+    """Fill and return the answer to a save, field by field: every save has one."""
+    saved = outcome.saved
+    message.durability, message.seq = convert.number(outcome.durability), saved.seq
+    message.catalog_blob_id = outcome.catalog_blob_id
+    if outcome.backlog_warning:
+        waiting = "much is waiting for certification; saves are refused if it grows on"
+        message.warnings.add(kind=errors_pb2.WARNING_KIND_BACKLOG, message=waiting)
+    if isinstance(message, pb.SaveWritesResponse):
+        message.early = saved.early
+    else:
+        ref, key = message.ref, saved.key
+        ref.thread_id, ref.checkpoint_ns = key.thread_id, key.checkpoint_ns
+        ref.checkpoint_id, message.incarnation = key.checkpoint_id, saved.incarnation
+    return message
+
+
+async def checkpoint_in_one(
+    checkpoints: Checkpoints,
+    tenant: str,
+    request: pb.GetCheckpointRequest,
+    maximum: int = LIMITS.max_unary,
+) -> checkpoint_pb2.Checkpoint:
+    """Return a checkpoint that fits a message, or refuse one of more than `maximum` bytes."""
+    loaded = await checkpoints.load(tenant, *convert.asked(request))
+    size = content_bytes(loaded)
+    if size <= maximum:
+        message = convert.checkpoint(loaded, whole())
+        size = message.ByteSize()
+    if size > maximum:
+        raise Refusal(Reason.CHECKPOINT_TOO_LARGE, size_bytes=size, maximum=maximum)
+    return message

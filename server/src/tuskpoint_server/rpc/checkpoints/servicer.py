@@ -1,0 +1,95 @@
+"""`CheckpointService` on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tuskpoint.v1 import checkpoint_service_pb2 as saves_pb
+
+from ...domain.limits import LIMITS
+from ...domain.model import CheckpointDraft, Source, View
+from ...service.checkpoints import Checkpoints
+from ..around.door import Call, Door, Fields, Frames, Take, endless
+from ..messages import convert
+from ..messages.saves import Writes, take_checkpoint, take_writes
+from ..messages.validation import Check, Checks
+from .answers import checkpoint_in_one, fill_saved
+from .exchange import Exchange, Sessions
+
+
+def _list(checks: Checks, request: saves_pb.ListCheckpointsRequest) -> None:
+    checks.at_most("filter_json", len(request.filter_json), LIMITS.max_metadata, " bytes")
+
+
+def _delta_history(checks: Checks, request: saves_pb.GetDeltaHistoryRequest) -> None:
+    checks.channels("channels", request.channels)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointServicer:
+    """`CheckpointService`: saves checkpoints and pending writes, and loads them exactly."""
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        "ListCheckpointsRequest": _list,
+        "GetDeltaHistoryRequest": _delta_history,
+    }
+    takes: ClassVar[Mapping[str, Take]] = {
+        "SaveCheckpointRequest": take_checkpoint,
+        "SaveWritesRequest": take_writes,
+    }
+    _checkpoints: Checkpoints
+    _sessions: Sessions = field(default_factory=dict)
+
+    async def SaveCheckpoint(
+        self, draft: CheckpointDraft, call: Call
+    ) -> saves_pb.SaveCheckpointResponse:
+        saved = await self._checkpoints.save(call.tenant, draft)
+        reached = await self._checkpoints.reach(call.tenant, saved, call.wanted)
+        return fill_saved(saves_pb.SaveCheckpointResponse(), reached)
+
+    @endless
+    async def Exchange(self, call: Call, door: Door) -> None:
+        await Exchange(self._checkpoints, self._sessions, call, door).run()
+
+    async def SaveWrites(self, taken: Writes, call: Call) -> saves_pb.SaveWritesResponse:
+        key, writes = taken
+        saved = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
+        reached = await self._checkpoints.reach(call.tenant, saved, call.wanted)
+        return fill_saved(saves_pb.SaveWritesResponse(), reached)
+
+    async def SetLabel(self, request: saves_pb.SetLabelRequest, call: Call) -> Fields:
+        key = convert.key(request.ref)
+        saved = await self._checkpoints.set_label(call.tenant, key, request.label)
+        await self._checkpoints.reach(call.tenant, saved, call.wanted)
+        return {"ref": convert.ref(saved.key), "seq": saved.seq}
+
+    async def GetCheckpoint(
+        self, request: saves_pb.GetCheckpointRequest, call: Call
+    ) -> Fields | saves_pb.GetCheckpointResponse:
+        (stored,) = self._checkpoints.glance(call.tenant, [convert.asked(request)])
+        if stored is None:
+            return {"checkpoint": await checkpoint_in_one(self._checkpoints, call.tenant, request)}
+        answer = saves_pb.GetCheckpointResponse()
+        convert.fill_stored(answer.checkpoint, stored)
+        return answer
+
+    async def LoadCheckpoint(self, request: saves_pb.LoadCheckpointRequest, call: Call) -> Frames:
+        loaded = await self._checkpoints.load(call.tenant, *convert.asked(request))
+        for frame in convert.checkpoint_frames(loaded):
+            yield frame
+
+    async def ListCheckpoints(self, request: saves_pb.ListCheckpointsRequest, call: Call) -> Frames:
+        query, view = convert.checkpoint_query(request), View(request.view)
+        limit = request.limit if request.HasField("limit") else None
+        source, listed = Source(request.source), self._checkpoints.completer.listed
+        async for loaded in listed(call.tenant, query, view, source, limit):
+            for frame in convert.checkpoint_frames(loaded):
+                yield frame
+
+    async def GetDeltaHistory(self, request: saves_pb.GetDeltaHistoryRequest, call: Call) -> Frames:
+        key = convert.key(request.ref)
+        for history in await self._checkpoints.delta_history(call.tenant, key, request.channels):
+            for frame in convert.history_frames(history):
+                yield frame

@@ -1,0 +1,70 @@
+"""`HandoffService` on the wire."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from contextlib import aclosing
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar
+
+from tuskpoint.v1 import handoff_service_pb2 as handoff_pb
+
+from ..domain.limits import LIMITS
+from ..domain.lineage import Descriptor
+from ..service.handoffs import Handoffs
+from .around.door import Call, Fields, Frames
+from .messages import convert
+from .messages.validation import Check, Checks
+
+_MAX_BLOB_ID = 256  # bytes; those of the known stores have 43
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
+    named = request.descriptor
+    if not _SHA256.fullmatch(named.blob_sha256):
+        checks.fail(
+            "descriptor.blob_sha256",
+            "must be the SHA-256 of the blob, 64 lowercase hex digits: nothing is adopted "
+            "without it",
+        )
+    checks.text("descriptor.blob_id", named.blob_id, _MAX_BLOB_ID, required=True)
+    checks.thread("descriptor.thread_id", named.thread_id)
+    field, longest = "descriptor.checkpoint_id", LIMITS.max_checkpoint_id
+    checks.text(field, named.checkpoint_id, longest, required=True)
+    if named.source != f"{named.thread_id}:{named.checkpoint_id}":
+        checks.fail("descriptor.source", 'must be "thread:checkpoint", as the other fields say')
+    checks.text("descriptor.to_agent", named.to_agent, LIMITS.max_agent_id)
+    checks.text("descriptor.summary", named.summary, LIMITS.max_summary)
+
+
+@dataclass(frozen=True, slots=True)
+class HandoffServicer:
+    """`HandoffService`: hands checkpoints off, and adopts them."""
+
+    checks: ClassVar[Mapping[str, Check]] = {"AdoptHandoffRequest": _adopt}
+    _handoffs: Handoffs
+
+    async def CreateHandoff(self, request: handoff_pb.CreateHandoffRequest, call: Call) -> Fields:
+        key, to_agent = convert.key(request.ref), request.to_agent
+        descriptor = await self._handoffs.create(call.tenant, key, to_agent, request.request_id)
+        return {"descriptor": asdict(descriptor)}
+
+    async def AdoptHandoff(self, request: handoff_pb.AdoptHandoffRequest, call: Call) -> Frames:
+        named = request.descriptor
+        descriptor = Descriptor(*(getattr(named, field.name) for field in fields(Descriptor)))
+        asked = (descriptor, request.new_thread_id, request.request_id, call.wanted)
+        async with aclosing(self._handoffs.adopt(call.tenant, *asked)) as steps:
+            async for step in steps:
+                frame: dict[str, Any] = {"stage": step.stage, "fetched_bytes": step.fetched_bytes}
+                if step.adopted is not None:
+                    adoption = handoff_pb.Adoption(
+                        adopted_from=named.source,
+                        new_thread_id=step.adopted.thread_id,
+                        checkpoint_id=step.adopted.checkpoint_id,
+                        blob_id=step.blob_id,
+                        verified=True,
+                    )
+                    frame |= {"durability": call.wanted, "adoption": adoption}
+                yield frame

@@ -1,0 +1,275 @@
+"""Saves as messages: one pass checks, digests and takes them apart.
+
+The pass checks what nearly every save looks like. It only finds out that `validation` would find
+nothing wrong; where it is not sure (other scripts than ASCII in names, long names, large values,
+vectors), `validation` makes the whole list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tuskpoint.v1 import checkpoint_pb2, value_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+
+from ...domain import model
+from ...domain.errors import Reason, Refusal
+from ...domain.limits import LIMITS
+from ...domain.search import pack_vector
+from ...domain.snapshots import is_reserved
+from ...domain.state import decode_version, parse_metadata
+from ...domain.values import DIGEST_BYTES, value_digest
+from .chunks import Received
+from .convert import key, number
+from .validation import Check, check, check_save, check_writes
+
+SPECIAL_CHANNELS = {
+    "__error__": -1,
+    "__scheduled__": -2,
+    "__interrupt__": -3,
+    "__resume__": -4,
+}
+"""Slots of the writes that the last one wins; see `tuskpoint.v1.PendingWrite.idx`."""
+
+_SHORT, _LONG = 128, 1024
+"""Characters of ASCII that are within the limits of all texts that the pass collects."""
+
+Writes = tuple[model.CheckpointKey, tuple[model.Write, ...]]
+"""The checkpoint that writes follow, and these."""
+
+
+def take_checkpoint(
+    request: pb.SaveCheckpointRequest,
+    received: Sequence[Received] | None = None,
+    *,
+    streamed: bool = False,
+) -> model.CheckpointDraft | None:
+    """Check a save and return the checkpoint that it describes. Takes the request apart.
+
+    Args:
+        request: The save; its durability is set if it leaves it open.
+        received: The large values of a save for which `None` was returned, in order.
+        streamed: Whether large values may follow in chunks.
+
+    Returns:
+        The checkpoint; `None`, with the request unchanged, if its large values have to come first.
+
+    Raises:
+        Refusal: `INVALID_FIELD`, `LIMIT_EXCEEDED`, `METADATA_NOT_JSON`, `DIGEST_MISMATCH`.
+    """
+    taking = _Pass(received)
+    checkpoint = request.checkpoint
+    state, ref = checkpoint.state, checkpoint.ref
+    channels = taking.channels(state.channels)
+    writes = taking.writes(request.writes)
+    expected_head = request.expected_head if request.HasField("expected_head") else None
+    draft_key = key(ref)
+    parent_id, label = checkpoint.parent_checkpoint_id, checkpoint.label
+    summary, agent_id = checkpoint.summary, request.agent_id
+    if received is None:
+        taking.required.append(draft_key.thread_id)
+        taking.texts += (draft_key.checkpoint_id, parent_id, label, agent_id, expected_head or "")
+        taking.long_texts += (draft_key.checkpoint_ns, summary)
+        common = (
+            checkpoint.HasField("state")
+            and not (request.vector or state.extras or state.delta_channels)
+            and len(checkpoint.metadata_json) <= LIMITS.max_metadata
+            and len(state.ts) <= LIMITS.max_timestamp_text
+            and _is_plain(state.ts)
+            and not is_reserved(draft_key.thread_id)
+            and _are_common_versions(state.versions_seen)
+        )
+        taking.check(request, check_save, common=common, streamed=streamed)
+        if taking.waits:
+            return None
+    metadata = parse_metadata(checkpoint.metadata_json, "checkpoint.metadata_json")
+    if taking.mismatch is not None:
+        raise taking.mismatch
+    delta_channels = tuple(state.delta_channels)
+    state.ClearField("channels")
+    return model.CheckpointDraft(
+        key=draft_key,
+        parent_id=parent_id,
+        frame=state.SerializeToString(deterministic=True),
+        channels=channels,
+        delta_channels=delta_channels,
+        metadata=metadata,
+        label=label,
+        summary=summary,
+        agent_id=agent_id,
+        writes=writes,
+        expected_head=expected_head,
+        vector=pack_vector(request.vector) if request.vector else b"",
+        searchable=request.searchable if request.HasField("searchable") else None,
+    )
+
+
+def take_writes(
+    request: pb.SaveWritesRequest,
+    received: Sequence[Received] | None = None,
+    *,
+    streamed: bool = False,
+) -> Writes | None:
+    """Check a save of pending writes and return them; see `take_checkpoint`."""
+    taking = _Pass(received)
+    place, writes = key(request.ref), taking.writes(request.writes)
+    if received is None:
+        taking.required += (place.thread_id, place.checkpoint_id)
+        taking.long_texts.append(place.checkpoint_ns)
+        common = bool(writes) and not is_reserved(place.thread_id)
+        taking.check(request, check_writes, common=common, streamed=streamed)
+        if taking.waits:
+            return None
+    return place, writes
+
+
+class _Pass:
+    """One pass over the channels and writes of a save, and what it notes on the way."""
+
+    def __init__(self, received: Sequence[Received] | None) -> None:
+        self.required: list[str] = []  # texts that must not be empty
+        self.texts: list[str] = []  # that may be empty
+        self.long_texts: list[str] = []  # that may be empty, and are longer
+        self.waits = False  # a large value has not come yet
+        self.mismatch: Refusal | None = None  # of a digest and its value
+        self._odd = False  # something is not as it nearly always is
+        self._received = iter(received or ())
+
+    def check(
+        self,
+        request: pb.SaveCheckpointRequest | pb.SaveWritesRequest,
+        further: Check,
+        *,
+        common: bool,
+        streamed: bool,
+    ) -> None:
+        """Check a request with the whole list, unless all of it is as it nearly always is."""
+        if common and request.durability in _DURABILITIES and self._is_common():
+            if not request.durability:
+                request.durability = number(model.Durability.JOURNALED)
+        else:
+            check(request, further, streamed=streamed)
+
+    def _is_common(self) -> bool:
+        required, texts, long_texts = self.required, self.texts, self.long_texts
+        return (
+            not self._odd
+            and "" not in required
+            and len(max(required, key=len)) <= _SHORT
+            and len(max(texts, key=len, default="")) <= _SHORT
+            and len(max(long_texts, key=len)) <= _LONG
+            and _is_plain("".join(required + texts + long_texts))
+        )
+
+    def channels(self, messages: Sequence[value_pb2.Channel]) -> tuple[model.ChannelDraft, ...]:
+        """Return channels with their digests and content."""
+        drafts = []
+        for message in messages:
+            name, claimed = message.name, message.digest
+            version: model.Version | None = message.version.text
+            if version:
+                self.texts.append(version)  # type: ignore[arg-type]
+            elif message.HasField("version"):
+                version = decode_version(message.version)
+                self._odd = self._odd or not _is_common_version(message.version)
+            else:
+                version = None
+            content: model.Value | bytes | model.Reference = claimed
+            digest = None
+            kind = message.WhichOneof("content")
+            if kind == "inherit" or kind == "empty":
+                content = _INHERIT if kind == "inherit" else _EMPTY
+                self._odd = self._odd or claimed != b""
+            elif kind is not None:
+                content, digest = self._content(message)
+                if claimed and claimed != digest:
+                    self._mismatched(message, digest)
+            elif len(claimed) != DIGEST_BYTES:
+                self._odd = True
+            drafts.append(model.ChannelDraft(name, version, content, digest))
+        names = [draft[0] for draft in drafts]
+        self._odd = self._odd or len(names) > LIMITS.max_channels or len(set(names)) < len(names)
+        self.required += names
+        return tuple(drafts)
+
+    def writes(self, messages: Sequence[value_pb2.PendingWrite]) -> tuple[model.Write, ...]:
+        """Return pending writes with their slots, digests and content."""
+        positions: dict[str, int] = {}
+        writes = []
+        for message in messages:
+            task_id, task_path, channel = message.task_id, message.task_path, message.channel
+            self.required += (task_id, channel)
+            self.long_texts.append(task_path)
+            position = positions.get(task_id, 0)
+            positions[task_id] = position + 1
+            if message.HasField("idx"):
+                position = message.idx
+            else:
+                position = SPECIAL_CHANNELS.get(channel, position)
+            value, digest = self._content(message)
+            writes.append(model.Write(task_id, task_path, position, channel, value, digest))
+        self._odd = self._odd or len(writes) > LIMITS.max_writes
+        return tuple(writes)
+
+    def _content(
+        self, message: value_pb2.Channel | value_pb2.PendingWrite
+    ) -> tuple[model.Value, bytes]:
+        if message.HasField("value"):
+            sent = message.value
+            kind = sent.type
+            self.required.append(kind)
+            value = model.Value(kind, sent.data)
+            return value, value_digest(value)
+        self._odd = True
+        received = next(self._received, None)
+        if received is not None:
+            return received
+        self.waits = True
+        return _NOTHING
+
+    def _mismatched(self, message: value_pb2.Channel, digest: bytes) -> None:
+        self._odd = self._odd or len(message.digest) != DIGEST_BYTES
+        if self.mismatch is None:
+            self.mismatch = Refusal(
+                Reason.DIGEST_MISMATCH,
+                channel=message.name,
+                claimed=message.digest.hex(),
+                computed=digest.hex(),
+            )
+
+
+_INHERIT, _EMPTY = model.Reference.INHERIT, model.Reference.EMPTY
+_DURABILITIES = frozenset({0, *model.Durability})  # 0: the request leaves it open
+_MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
+_NOTHING = (model.Value("", b""), b"")
+
+
+def _are_common_versions(seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
+    for node in seen:  # its views are slow
+        one = seen[node]
+        # Most need no look at each version. In bytes that are all ASCII no text is longer than
+        # 127 and no number is infinite or NaN (its exponent is not ASCII); without a zero there
+        # is no NUL and no version without a kind (its length is 0).
+        raw = one.SerializeToString()
+        if raw.isascii() and b"\0" not in raw and len(raw) <= _MANY:
+            continue
+        versions = one.channels
+        if len(versions) > LIMITS.max_channels:
+            return False
+        for version in versions.values():
+            if not _is_common_version(version):
+                return False
+    return True
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and "\0" not in text
+
+
+def _is_common_version(version: value_pb2.Version) -> bool:
+    text = version.text
+    if text:
+        return len(text) <= _SHORT and _is_plain(text)
+    kind = version.WhichOneof("kind")
+    return kind in ("text", "integer") or (kind == "number" and math.isfinite(version.number))

@@ -1,0 +1,121 @@
+"""The gRPC server: every service of the contract, health, TLS, and reflection if wanted."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
+
+from ...domain.limits import LIMITS
+from ..around.authentication import Authentication
+from ..around.door import Door, service_handler
+from ..around.telemetry import Telemetry
+from .health import Health
+
+MAX_PENDING_CALLS = 100_000  # calls that may wait to be picked up
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    # Above the limit, so that a message which is too large can be told why; gRPC's own refusal
+    # of what exceeds this one carries no reason.
+    ("grpc.max_receive_message_length", 2 * LIMITS.max_message),
+    ("grpc.max_send_message_length", LIMITS.max_message),
+    # A second server on a taken port must fail, not share it silently.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", 1024),  # of one connection
+    # By default the core cancels calls at random once about 1,000 wait to be picked up.
+    ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
+    # By default whoever connects and says nothing keeps a descriptor for two minutes.
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    # Find dead clients, and let live ones ping every 10 s, with or without a call.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.max_ping_strikes", 3),
+)
+
+
+@dataclass(slots=True)
+class Server:
+    """A built server, not yet started, and the port that it listens on."""
+
+    grpc_server: grpc.aio.Server
+    port: int
+    door: Door
+    _health: Health
+
+    async def start(self) -> None:
+        """Serve, and say so to health checks."""
+        await self.grpc_server.start()
+        self._health.tell(serving=True)
+
+    async def drain(self, grace_s: float) -> bool:
+        """Stop serving; tell whether every call finished within `grace_s` seconds.
+
+        Health turns to NOT_SERVING, new calls are refused with `DRAINING` and long streams
+        are told; then the calls inside finish; then the connections close.
+        """
+        self._health.tell(serving=False)
+        finished = await self.door.drain(grace_s)
+        # Lets last answers leave. Only watchers of health are still connected for longer.
+        await self.grpc_server.stop(1.0 if finished else 0)
+        return finished
+
+
+def build(
+    host: str,
+    port: int,
+    contract: Sequence[tuple[ServiceDescriptor, object]],
+    *,
+    max_call_seconds: float,
+    reflect: bool,
+    authentication: Authentication | None = None,
+    tls: grpc.ServerCredentials | None = None,
+) -> Server:
+    """Build a server that listens on an address (port 0 picks a free one), or raise `OSError`.
+
+    Without `authentication` everybody is tenant `default`; without `tls` it serves in plaintext.
+    Like health, reflection asks for no credential.
+    """
+    _try_to_listen(host, port)
+    server = grpc.aio.server(options=_OPTIONS)
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        if tls is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, tls)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+    door = Door(Telemetry(host, port), authentication or Authentication(), max_call_seconds)
+    for service, servicer in contract:
+        server.add_generic_rpc_handlers((service_handler(service, servicer, door),))
+    names = [service.full_name for service, _ in contract]
+    health = Health(names)
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    if reflect:
+        from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
+
+        names += ["grpc.health.v1.Health", reflection.SERVICE_NAME]
+        reflection.enable_server_reflection(names, server)
+    return Server(server, port, door, health)
+
+
+def _try_to_listen(host: str, port: int) -> None:
+    """Listen for a moment: a socket says why it cannot, gRPC does not."""
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        probe.listen(1)

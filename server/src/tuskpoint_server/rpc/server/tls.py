@@ -1,0 +1,71 @@
+"""TLS of the server, with a certificate that can be replaced while it serves."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import grpc
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from ..around.telemetry import SCOPE
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Certified:
+    """What a server shows of itself, and whom it asks to do the same. All PEM, or seconds."""
+
+    certificates: bytes  # its certificate, and those between it and the root
+    key: bytes  # the private key of the first
+    client_ca: bytes | None  # roots that a client's must lead to; `None`: none is asked for
+    expires_s: float  # end of the certificate, since the Unix epoch
+
+
+class Tls:
+    """gRPC's `credentials` of a server, of which the certificate can be replaced as it serves.
+
+    gRPC asks for the certificate before each handshake, so new connections get the new one and
+    old ones go on. TLS 1.2 is the oldest version that gRPC's core speaks.
+    """
+
+    def __init__(
+        self, certified: Certified, *, meter_provider: metrics.MeterProvider | None = None
+    ) -> None:
+        self._expires_s = certified.expires_s
+        # Read in gRPC's threads, written in the event loop's; both ends are atomic.
+        self._next: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
+        self.credentials = grpc.dynamic_ssl_server_credentials(
+            _configuration(certified),
+            self._fetch,  # type: ignore[arg-type] # it may return None, says gRPC
+            require_client_authentication=certified.client_ca is not None,
+        )
+        metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(
+            "tuskpoint.server.certificate.expiry",
+            [self._observe],
+            unit="s",
+            description="Seconds until the certificate of the server expires.",
+        )
+
+    def replace(self, certified: Certified) -> None:
+        """Show another certificate from the next handshake on."""
+        self._next.append(_configuration(certified))
+        self._expires_s = certified.expires_s
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return the certificate to use from now on; `None` if it is the same as before."""
+        try:
+            return self._next.pop()
+        except IndexError:
+            return None
+
+    def _observe(self, options: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(self._expires_s - time.time())
+
+
+def _configuration(certified: Certified) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(certified.key, certified.certificates)], root_certificates=certified.client_ca
+    )

@@ -1,0 +1,56 @@
+"""Every service of the contract, with what serves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf.descriptor import ServiceDescriptor
+
+from tuskpoint.v1 import (
+    admin_service_pb2,
+    checkpoint_service_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+)
+
+from ..service.admin import Admin
+from ..service.checkpoints import Checkpoints, History
+from ..service.handoffs import Handoffs
+from ..service.searching import Search
+from ..service.threads import Snapshots, Threads
+from .admin import AdminServicer
+from .checkpoints.servicer import CheckpointServicer
+from .handoffs import HandoffServicer
+from .history import HistoryServicer
+from .search import SearchServicer
+from .snapshots import SnapshotServicer
+from .threads.servicer import ThreadServicer
+
+
+def services(
+    checkpoints: Checkpoints,
+    threads: Threads,
+    snapshots: Snapshots,
+    history: History,
+    handoffs: Handoffs,
+    search: Search,
+    admin: Admin,
+) -> list[tuple[ServiceDescriptor, object]]:
+    """Return every service of the contract with its servicer."""
+    built: list[tuple[Any, object]] = [
+        (checkpoint_service_pb2, CheckpointServicer(checkpoints)),
+        (thread_service_pb2, ThreadServicer(threads, checkpoints)),
+        (history_service_pb2, HistoryServicer(history)),
+        (handoff_service_pb2, HandoffServicer(handoffs)),
+        (search_service_pb2, SearchServicer(search)),
+        (snapshot_service_pb2, SnapshotServicer(snapshots)),
+        (admin_service_pb2, AdminServicer(admin)),
+    ]
+    return [
+        (service, servicer)
+        for file, servicer in built
+        for service in file.DESCRIPTOR.services_by_name.values()
+    ]

@@ -1,0 +1,1 @@
+"""`ThreadService` on the wire. It must not decide what a call means."""

@@ -1,0 +1,138 @@
+"""`ThreadService` on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tuskpoint.v1 import thread_service_pb2 as thread_pb
+
+from ...domain.errors import Reason, Refusal
+from ...domain.limits import LIMITS
+from ...domain.threads import PruneStrategy, ThreadState
+from ...journal.checkpoints.threads import ThreadQuery
+from ...service.checkpoints import Checkpoints
+from ...service.threads import Threads
+from ..around.door import Call, Fields
+from ..messages.convert import filled, key, ref
+from ..messages.validation import Check, Checks
+from .messages import lineage_step, manifest_response, thread, thread_detail, verification_frame
+
+
+def _manifest(checks: Checks, request: thread_pb.GetManifestRequest) -> None:
+    if request.store and request.page_token:
+        checks.fail("store", "must not be set with a page token; ask for it with the first page")
+
+
+def _retention(checks: Checks, request: thread_pb.SetRetentionRequest) -> None:
+    retention = request.retention
+    if retention.nanos:
+        checks.fail("retention", "must be whole seconds")
+    elif not 0 <= retention.seconds <= LIMITS.max_retention_s:
+        checks.fail("retention", f"must be 1 to {LIMITS.max_retention_s} seconds, or 0 to keep it")
+
+
+def _delete_runs(checks: Checks, request: thread_pb.DeleteRunsRequest) -> None:
+    checks.names("run_ids", request.run_ids, LIMITS.max_run_id, LIMITS.max_batch, " names")
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadServicer:
+    """`ThreadService`: looks after whole threads."""
+
+    checks: ClassVar[Mapping[str, Check]] = {
+        "DeleteRunsRequest": _delete_runs,
+        "GetManifestRequest": _manifest,
+        "SetRetentionRequest": _retention,
+    }
+    _threads: Threads
+    _checkpoints: Checkpoints
+
+    async def GetThread(self, request: thread_pb.GetThreadRequest, call: Call) -> Fields:
+        detail = await self._threads.get(call.tenant, request.thread_id)
+        return {"thread": thread_detail(detail)}
+
+    async def ListThreads(self, request: thread_pb.ListThreadsRequest, call: Call) -> Fields:
+        state = ThreadState(request.state) if request.state else None
+        query = ThreadQuery(request.agent_id, request.label, state)
+        asked = (query, request.page_size, request.page_token)
+        threads, token = await self._threads.list(call.tenant, *asked)
+        return {"threads": map(thread, threads), "next_page_token": token}
+
+    async def DeleteThread(self, request: thread_pb.DeleteThreadRequest, call: Call) -> Fields:
+        removed = await self._threads.delete(call.tenant, request.thread_id, call.wanted)
+        return {"deleted_checkpoints": removed}
+
+    async def SetRetention(self, request: thread_pb.SetRetentionRequest, call: Call) -> Fields:
+        thread_id, seconds = request.thread_id, request.retention.seconds
+        await self._threads.set_retention(call.tenant, thread_id, seconds, call.wanted)
+        return {}
+
+    async def SetSearchable(self, request: thread_pb.SetSearchableRequest, call: Call) -> Fields:
+        thread_id, searchable = request.thread_id, request.searchable
+        await self._threads.set_searchable(call.tenant, thread_id, searchable, call.wanted)
+        return {}
+
+    async def CopyThread(self, request: thread_pb.CopyThreadRequest, call: Call) -> Fields:
+        names = (request.source_thread_id, request.target_thread_id, request.request_id)
+        return {"copied_checkpoints": await self._threads.copy(call.tenant, *names, call.wanted)}
+
+    async def PruneThreads(self, request: thread_pb.PruneThreadsRequest, call: Call) -> Fields:
+        everything = request.strategy == thread_pb.PRUNE_STRATEGY_DELETE_ALL
+        strategy = PruneStrategy.DELETE_ALL if everything else PruneStrategy.KEEP_LATEST
+        thread_ids = request.thread_ids
+        removed = await self._threads.prune(call.tenant, thread_ids, strategy, call.wanted)
+        return {"deleted_checkpoints": removed}
+
+    async def DeleteRuns(self, request: thread_pb.DeleteRunsRequest, call: Call) -> Fields:
+        removed = await self._threads.delete_runs(call.tenant, request.run_ids, call.wanted)
+        return {"deleted_checkpoints": removed}
+
+    async def ForkThread(self, request: thread_pb.ForkThreadRequest, call: Call) -> Fields:
+        asked = (key(request.ref), request.new_thread_id, request.request_id)
+        made = await self._threads.fork(call.tenant, *asked, call.wanted)
+        forked_from = f"{request.ref.thread_id}:{made.checkpoint_id}"
+        return {"ref": ref(made), "forked_from": forked_from}
+
+    async def RollbackThread(self, request: thread_pb.RollbackThreadRequest, call: Call) -> Fields:
+        earlier, request_id = key(request.ref), request.request_id
+        head = request.expected_head if request.HasField("expected_head") else None
+        made = await self._threads.rollback(call.tenant, earlier, request_id, head, call.wanted)
+        return {"ref": ref(made), "rolled_back_from": str(earlier)}
+
+    async def GetLineage(self, request: thread_pb.GetLineageRequest, call: Call) -> Fields:
+        tree = await self._threads.lineage(call.tenant, request.thread_id)
+        return {
+            "ancestors": map(lineage_step, tree.ancestors),
+            "descendants": map(lineage_step, tree.descendants),
+            "truncated": tree.truncated,
+        }
+
+    async def DiffCheckpoints(
+        self, request: thread_pb.DiffCheckpointsRequest, call: Call
+    ) -> Fields:
+        before, after = key(getattr(request, "from")), key(request.to)
+        found = await self._checkpoints.diff(call.tenant, before, after, request.max_changes)
+        changes = [
+            filled(thread_pb.Change(from_json=one.before, to_json=one.after), one)
+            for one in found.changes
+        ]
+        return {"changes": changes, "truncated": found.truncated}
+
+    async def VerifyThread(
+        self, request: thread_pb.VerifyThreadRequest, call: Call
+    ) -> AsyncIterator[thread_pb.VerifyThreadResponse]:
+        async with aclosing(self._threads.verify(call.tenant, request.thread_id)) as found:
+            async for one in found:
+                if call.draining.is_set():
+                    raise Refusal(Reason.DRAINING)
+                yield verification_frame(one)
+
+    async def GetManifest(
+        self, request: thread_pb.GetManifestRequest, call: Call
+    ) -> thread_pb.GetManifestResponse:
+        thread_id, size, token = request.thread_id, request.page_size, request.page_token
+        found = self._threads.manifest(call.tenant, thread_id, size, token, store=request.store)
+        return manifest_response(await found)

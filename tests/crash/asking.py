@@ -1,0 +1,211 @@
+"""How the agents of `writer` ask for something, and record what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Awaitable, Callable
+
+import grpc
+import grpc.aio
+
+from tests.crash.content import (
+    Line,
+    checkpoint_fingerprint,
+    slot,
+    write_fingerprint,
+)
+from tests.crash.ledger import Key, Ledger
+from tests.crash.ways import FAILURES, Unary, status_of
+from tuskpoint._async.calls import AsyncCalls
+from tuskpoint.errors import TuskPointError
+from tuskpoint.v1.checkpoint_pb2 import (
+    DURABILITY_JOURNALED,
+    Checkpoint,
+    CheckpointRef,
+    Durability,
+)
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
+from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+from tuskpoint.v1.value_pb2 import PendingWrite
+
+
+class Writer:
+    """What the agents share.
+
+    Args:
+        channel: Leads to the server, for calls without the client.
+        calls: The client, with streams that all share.
+        ledger: The record.
+        gives_up: Whether half of what failed is left, and calls of the client now and then.
+        stops_when_refused: Whether the first failure ends all.
+
+    Attributes:
+        saves: How the agent saves: by the client, or without it.
+        stopped: Set once no more requests are to be made.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        calls: AsyncCalls,
+        ledger: Ledger,
+        *,
+        gives_up: bool,
+        stops_when_refused: bool,
+    ) -> None:
+        self.raw = CheckpointServiceStub(channel)
+        self.threads = ThreadServiceStub(channel)
+        self.snapshots = SnapshotServiceStub(channel)
+        self.calls = calls
+        self.saves: AsyncCalls | Unary = calls
+        self.ledger = ledger
+        self.gives_up = gives_up
+        self.stops_when_refused = stops_when_refused
+        self.stopped = asyncio.Event()
+
+    def unary(self) -> Writer:
+        """Return the same for an agent that saves without the client."""
+        one = copy.copy(self)
+        one.saves = Unary(self.raw)
+        return one
+
+    async def ask(
+        self,
+        source: random.Random,
+        number: int,
+        attempt: Callable[[], Awaitable[int]],
+        made: Callable[[], list[Key]] = list,
+        *,
+        once: bool = False,
+    ) -> bool:
+        """Make a request until it is acknowledged, or until the agent gives up.
+
+        Args:
+            source: Decides whether to try again after a failure.
+            number: The request's number in the ledger.
+            attempt: Makes the request; returns the durability reached.
+            made: Tells what the last attempt made of checkpoints.
+            once: Whether it must not be made twice.
+        """
+        while True:
+            try:
+                self.ledger.acknowledge(number, await attempt(), made())
+                return True
+            except FAILURES as error:
+                status, detail = status_of(error), str(error)
+            if self.stops_when_refused:
+                self.stopped.set()
+            again = status is grpc.StatusCode.UNAVAILABLE and not self.stopped.is_set()
+            again = again and not once
+            if self.gives_up and source.random() < 0.5:
+                again = False
+            self.ledger.refuse(number, status.name, detail, final=not again)
+            if not again:
+                return False
+
+    def intend(
+        self, ref: CheckpointRef, checkpoint: Checkpoint | None, writes: list[PendingWrite]
+    ) -> int:
+        """Record a save before it is sent."""
+        state = None if checkpoint is None else checkpoint_fingerprint(checkpoint)
+        prints = {slot(write): write_fingerprint(write) for write in writes}
+        return self.ledger.intend(key_of(ref), state, prints)
+
+
+def key_of(ref: CheckpointRef) -> Key:
+    """Return the identity of a checkpoint as a tuple."""
+    return ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id
+
+
+async def save(
+    writer: Writer,
+    line: Line,
+    checkpoint: Checkpoint,
+    writes: list[PendingWrite],
+    durability: Durability = DURABILITY_JOURNALED,
+    *,
+    patient: bool = False,
+) -> bool:
+    """Save a checkpoint with writes in one call; values that did not change are inherited.
+
+    Args:
+        writer: What the agents share.
+        line: Where the thread stands.
+        checkpoint: The checkpoint, every value inline.
+        writes: Its pending writes.
+        durability: What to wait for.
+        patient: Whether to wait for the answer, however long it takes.
+    """
+    request = SaveCheckpointRequest(
+        checkpoint=line.as_sent(checkpoint), writes=writes, durability=durability
+    )
+    whole = SaveCheckpointRequest(checkpoint=checkpoint, writes=writes, durability=durability)
+
+    async def attempt() -> int:
+        try:
+            answer = await writer.saves.save_checkpoint(request)
+        except FAILURES as error:
+            if status_of(error) is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise
+            # Contents that the server cannot resolve are sent again.
+            answer = await writer.saves.save_checkpoint(whole)
+        return answer.durability
+
+    number = writer.intend(checkpoint.ref, checkpoint, writes)
+    return await writer.ask(
+        line.source, number, attempt if patient else hasty(writer, line.source, attempt)
+    )
+
+
+async def save_writes(
+    writer: Writer, line: Line, ref: CheckpointRef, writes: list[PendingWrite]
+) -> bool:
+    """Save pending writes."""
+    request = SaveWritesRequest(ref=ref, writes=writes)
+
+    async def attempt() -> int:
+        answer = await writer.saves.save_writes(request)
+        return answer.durability
+
+    number = writer.intend(ref, None, writes)
+    return await writer.ask(line.source, number, hasty(writer, line.source, attempt))
+
+
+def hasty(
+    writer: Writer, source: random.Random, attempt: Callable[[], Awaitable[int]]
+) -> Callable[[], Awaitable[int]]:
+    """Return an attempt that some callers of the client leave before its answer.
+
+    The client does not fail when a server is killed, so only this gives up there. Nothing of such a
+    call may take effect after a later call of the same agent.
+    """
+    if writer.saves is not writer.calls or not writer.gives_up or source.random() < 0.8:
+        return attempt
+
+    async def left() -> int:
+        try:
+            return await asyncio.wait_for(attempt(), source.uniform(0.002, 0.3))
+        except TimeoutError:
+            raise TuskPointError("the agent left", status="CANCELLED") from None
+
+    return left
+
+
+async def check_load(writer: Writer, checkpoint: Checkpoint) -> None:
+    """Load the checkpoint that was just acknowledged.
+
+    Raises:
+        RuntimeError: It is not what was saved.
+    """
+    try:
+        found = await writer.calls.get_checkpoint(checkpoint.ref)
+    except TuskPointError as error:
+        if status_of(error) is not grpc.StatusCode.UNAVAILABLE:
+            raise
+        return
+    if found is None or checkpoint_fingerprint(found) != checkpoint_fingerprint(checkpoint):
+        raise RuntimeError(f"{checkpoint.ref} was acknowledged and is not loaded as it was saved")

@@ -1,0 +1,181 @@
+"""The ways by which the agents of `writer` reach a server, and what their failures mean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest import mock
+
+import grpc
+import grpc.aio
+
+from tuskpoint._async.calls import AsyncCalls
+from tuskpoint._transport import channel
+from tuskpoint._transport.exchange import lanes
+from tuskpoint._transport.retry import RetryPolicy
+from tuskpoint._transport.settings.options import Options
+from tuskpoint.errors import TuskPointError
+from tuskpoint.v1.checkpoint_pb2 import Checkpoint
+from tuskpoint.v1.checkpoint_service_pb2 import (
+    ExchangeRequest,
+    Frame,
+    Hello,
+    SaveCheckpointRequest,
+    SaveCheckpointResponse,
+    SaveWritesRequest,
+    SaveWritesResponse,
+)
+from tuskpoint.v1.errors_pb2 import CallError
+from tuskpoint.v1.value_pb2 import LargeValue, PendingWrite, ValueChunk
+
+if TYPE_CHECKING:
+    from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
+
+CHUNK_BYTES = 64 * 1024
+CLIENT_SECONDS = 60.0
+STATUSES = {status.value[0]: status for status in grpc.StatusCode}
+LOST_CONNECTION = {
+    (grpc.StatusCode.CANCELLED, "CANCELLED"),
+    (grpc.StatusCode.INTERNAL, "Internal error from Core"),
+}
+# The server comes back within a second; the default back-off would outlast the test.
+RECONNECT_OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 200),
+]
+CHANNEL_OPTIONS = [*RECONNECT_OPTIONS, ("grpc.enable_retries", 0)]
+
+
+class RefusedError(Exception):
+    """A save was refused inside a stream that goes on."""
+
+    def __init__(self, error: CallError) -> None:
+        super().__init__(error.message)
+        self.status = STATUSES[error.code]
+
+
+Failure = grpc.aio.AioRpcError | RefusedError | TuskPointError
+FAILURES = (grpc.aio.AioRpcError, RefusedError, TuskPointError)
+
+
+def status_of(failure: Failure) -> grpc.StatusCode:
+    """Return the status of a failed call, `UNAVAILABLE` for what gRPC puts for a lost connection.
+
+    A server that stops cancels calls which arrive after its last word, and grpc.aio reports
+    "Internal error from Core" if a stream ends while the client is writing to it.
+    """
+    if isinstance(failure, TuskPointError):
+        return grpc.StatusCode[failure.status]
+    if isinstance(failure, RefusedError):
+        return failure.status
+    if (failure.code(), failure.details()) in LOST_CONNECTION:
+        return grpc.StatusCode.UNAVAILABLE
+    return failure.code()
+
+
+class Unary:
+    """Saves in unary calls, without any client of the project."""
+
+    def __init__(self, stub: CheckpointServiceAsyncStub) -> None:
+        self._stub = stub
+
+    async def save_checkpoint(self, request: SaveCheckpointRequest) -> SaveCheckpointResponse:
+        """Save a checkpoint."""
+        return await self._stub.SaveCheckpoint(request, wait_for_ready=True)
+
+    async def save_writes(self, request: SaveWritesRequest) -> SaveWritesResponse:
+        """Save pending writes."""
+        return await self._stub.SaveWrites(request, wait_for_ready=True)
+
+
+class CountingLane(lanes.Lane):
+    """A lane that counts over all lanes.
+
+    Attributes:
+        streams: How many streams were opened.
+        resent: How many frames go on another stream because theirs broke before the answer.
+    """
+
+    streams = 0
+    resent = 0
+
+    def open(self) -> Hello:
+        """See `Lane`."""
+        CountingLane.streams += 1
+        return super().open()
+
+    def end(
+        self, failure: TuskPointError, now_s: float, *, renewed: bool = False
+    ) -> list[lanes.Call]:
+        """See `Lane`."""
+        sent = [call for call in self._sent.values() if not call.is_abandoned]
+        failed = super().end(failure, now_s, renewed=renewed)
+        CountingLane.resent += sum(call not in failed for call in sent)
+        return failed
+
+
+@contextmanager
+def client(target: str, *, retries: bool) -> Iterator[AsyncCalls]:
+    """Make the calls of the Python client, whose saves and loads share its streams.
+
+    Args:
+        target: The server, or what stands before it.
+        retries: Whether the client sends again what a break left without an answer.
+    """
+    policy = RetryPolicy(
+        max_attempts=10_000 if retries else 1, initial_delay_s=0.02, max_delay_s=0.1
+    )
+
+    def options(place: str) -> list[tuple[str, int | str]]:
+        return [*given(place), *RECONNECT_OPTIONS]
+
+    given = channel.channel_options
+    with (
+        mock.patch.object(lanes, "Lane", CountingLane),
+        mock.patch.object(channel, "channel_options", options),
+    ):
+        yield AsyncCalls(Options(target, timeout_s=CLIENT_SECONDS, retry=policy))
+
+
+async def stream_one(
+    stub: CheckpointServiceAsyncStub, checkpoint: Checkpoint, writes: list[PendingWrite]
+) -> int:
+    """Save one checkpoint on a stream of its own; return the durability reached."""
+    call = stub.Exchange(messages(checkpoint, writes), wait_for_ready=True)
+    reached = 0
+    try:
+        async for message in call:
+            for answer in message.answers:
+                if answer.HasField("error"):
+                    raise RefusedError(answer.error)
+                reached = answer.saved.durability
+    except grpc.aio.AioRpcError:
+        # What ends the stream after the answer does not take the answer back.
+        if not reached:
+            raise
+    if not reached:
+        raise RuntimeError("the stream ended without an answer")
+    return reached
+
+
+async def messages(
+    checkpoint: Checkpoint, writes: list[PendingWrite]
+) -> AsyncIterator[ExchangeRequest]:
+    """Yield a save frame by frame; its values above one chunk come in chunks."""
+    sent = Checkpoint()
+    sent.CopyFrom(checkpoint)
+    large = []
+    for one in sent.state.channels:
+        if len(one.value.data) > CHUNK_BYTES:
+            data = one.value.data
+            large.append(data)
+            one.large.CopyFrom(LargeValue(type=one.value.type, size_bytes=len(data)))
+    opening = SaveCheckpointRequest(checkpoint=sent, writes=writes)
+    yield ExchangeRequest(frames=[Frame(id=1, save=opening)])
+    for index, data in enumerate(large):
+        for offset in range(0, len(data), CHUNK_BYTES):
+            piece = data[offset : offset + CHUNK_BYTES]
+            chunk = ValueChunk(value_index=index, offset=offset, data=piece)
+            yield ExchangeRequest(frames=[Frame(id=1, chunk=chunk)])

@@ -1,0 +1,298 @@
+"""Audits of quilts on an emulated Walrus, over HTTP, after the server that stored them is gone."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.crash.processes import WalrusProcess
+from tests.integration.cli.audit import kit
+from tests.integration.cli.audit.kit import COPY, LONG, SHORT, House
+from tuskpoint.audit.aggregator import AggregatorSource
+from tuskpoint.audit.formats.stored import Location
+from tuskpoint.audit.verdicts import Verdict, counted
+from tuskpoint.cli import main
+
+STEPS = 20
+"""Checkpoints of the long thread."""
+
+OTHERS = 8
+"""Those of the short thread, of its fork and its copy, and of a snapshot of two threads."""
+
+
+@pytest.fixture(scope="module")
+def walrus() -> Iterator[WalrusProcess]:
+    with WalrusProcess() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory, walrus: WalrusProcess) -> House:
+    """What a server left behind on Walrus."""
+    return kit.left_behind(tmp_path_factory.mktemp("audited"), walrus.settings, STEPS)
+
+
+@pytest.fixture
+async def source(walrus: WalrusProcess) -> AggregatorSource:
+    return AggregatorSource([walrus.url], sleep=kit.no_pause())
+
+
+@contextmanager
+def fault(walrus: WalrusProcess, operation: str, kind: str, **more: object) -> Iterator[None]:
+    """Let every request of an operation meet a fault."""
+    walrus.strike(operation, 1.0, kind=kind, **more)
+    try:
+        yield
+    finally:
+        walrus.calm()
+
+
+async def test_a_catalog_leads_to_all_that_was_certified(
+    left: House, source: AggregatorSource
+) -> None:
+    found = await kit.audited_catalog(source, left.catalog)
+    assert found.result == "PASS"
+    assert found.of(LONG) == dict.fromkeys(left.ids[LONG], "PASS")
+    assert found.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
+    assert list(found.of(COPY).values()) == ["PASS"]
+    assert counted(found.findings.items)["pass"] == STEPS + OTHERS
+    blobs = [(item, blob) for item in found.findings.items for blob in item.blobs]
+    assert all(bool(blob.identifier) == (item.kind != "bundle") for item, blob in blobs)
+    await source.close()
+
+
+async def test_a_quilt_alone_leads_to_its_catalog_without_a_pass(
+    left: House, source: AggregatorSource
+) -> None:
+    found = await kit.audited_catalog(source, Location(left.catalog.blob_id), (SHORT,))
+    assert found.result == "UNPINNED"
+    assert found.of(SHORT) == dict.fromkeys(left.ids[SHORT], "PASS")
+    pinned = Location(left.catalog.blob_id, "", left.catalog.sha256)
+    assert (await kit.audited_catalog(source, pinned, (SHORT,))).result == "PASS"
+    await source.close()
+
+
+async def test_a_descriptor_leads_to_a_blob_of_its_own(
+    left: House, source: AggregatorSource
+) -> None:
+    found = await kit.audited_descriptor(source, left.handoff)
+    assert found.result == "PASS"
+    assert found.of(SHORT) == {left.ids[SHORT][1]: "PASS"}
+    await source.close()
+
+
+async def test_a_patch_is_read_by_its_own_id_too(
+    left: House, source: AggregatorSource, walrus: WalrusProcess
+) -> None:
+    async with httpx.AsyncClient(base_url=walrus.url, trust_env=False) as http:
+        answer = await http.get(f"/v1/quilts/{left.catalog.blob_id}/patches")
+    [patch_id] = [
+        patch["patch_id"]
+        for patch in answer.json()
+        if patch["identifier"] == left.catalog.identifier
+    ]
+    found = await kit.audited_catalog(source, Location(patch_id, "", left.catalog.sha256), (LONG,))
+    assert found.findings.root.verdict is Verdict.PASS
+    assert (await kit.audited_catalog(source, Location(patch_id), (LONG,))).result != "PASS"
+    await source.close()
+
+
+async def test_two_endpoints_of_a_network_give_the_same_findings(
+    left: House, walrus: WalrusProcess
+) -> None:
+    digests = set()
+    for url in (walrus.url, walrus.url.replace("127.0.0.1", "localhost")):
+        source = AggregatorSource([url])
+        found = await kit.audited_catalog(source, left.catalog, (SHORT,))
+        digests.add(json.dumps(found.findings.as_json(), sort_keys=True))
+        await source.close()
+    assert len(digests) == 1
+
+
+async def test_corrupted_answers_fail(
+    left: House, source: AggregatorSource, walrus: WalrusProcess
+) -> None:
+    with fault(walrus, "get_blob", "corrupt"):
+        found = await kit.audited_descriptor(source, left.handoff)
+    assert found.result == "FAIL"
+    assert found.findings.root.actual_sha256 not in ("", left.handoff.blob_sha256)
+    await source.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [("drop", {}), ("cut", {}), ("gateway", {"status": 502}), ("refuse", {"status": 503})],
+)
+async def test_an_aggregator_that_fails_leaves_the_audit_incomplete(
+    left: House,
+    source: AggregatorSource,
+    walrus: WalrusProcess,
+    kind: str,
+    more: dict[str, object],
+) -> None:
+    with fault(walrus, "get_patch", kind, **more):
+        found = await kit.audited_catalog(source, left.catalog, (SHORT,))
+    assert found.result == "INCOMPLETE"
+    assert found.findings.root.verdict is Verdict.UNREADABLE
+    await source.close()
+
+
+async def test_an_aggregator_that_fails_now_and_then_changes_nothing(
+    left: House, source: AggregatorSource, walrus: WalrusProcess
+) -> None:
+    walrus.strike("get_patch", 0.15, kind="refuse", status=503)
+    steps = 0
+    try:
+        for _ in range(5):
+            found = await kit.audited_catalog(source, left.catalog)
+            assert found.result == "PASS"
+            steps += len(found.told)
+    finally:
+        walrus.calm()
+        await source.close()
+    assert source.traffic.requests > steps
+
+
+# --- as people run it ------------------------------------------------------------------
+
+
+@dataclass
+class Ended:
+    """How the command ended."""
+
+    code: int
+    out: str
+    errors: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(walrus: WalrusProcess, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `tuskpoint audit` in this process."""
+
+    def run(*arguments: str) -> Ended:
+        code = main(["audit", *arguments])
+        return Ended(code, *capsys.readouterr())
+
+    return run
+
+
+def test_reports_can_be_compared(
+    left: House,
+    walrus: WalrusProcess,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report, text = tmp_path / "report.json", tmp_path / "report.txt"
+    catalog = left.catalog
+    done = run(
+        *("catalog", "--sha256", catalog.sha256, "--aggregator", walrus.url),
+        *("--report", str(report), "--text", str(text), "--", catalog.blob_id),
+    )
+    assert (done.code, done.errors) == (0, "")
+    assert done.out.startswith(f"Audit of catalog {catalog.blob_id}/")
+    assert ": PASS" in done.out
+    written = json.loads(report.read_text())
+    assert written["source"]["places"] == [walrus.url]
+    assert written["findings"]["summary"]["checkpoints"]["pass"] == STEPS + OTHERS
+    assert left.ids[LONG][0] in text.read_text()
+
+    again = tmp_path / "again.json"
+    monkeypatch.setenv("WALRUS_AGGREGATOR_URL", f"http://127.0.0.1:1, {walrus.url}")
+    named = f"{catalog.blob_id}:{catalog.sha256}"
+    assert run("catalog", "--report", str(again), "--", named).code == 0
+    done = run("compare", str(report), str(again), "--json")
+    assert done.code == 0
+    assert json.loads(done.out)["same"] is True
+
+    again.write_text(again.read_text().replace('"PASS"', '"FAIL"', 1))
+    done = run("compare", str(report), str(again))
+    assert done.code == 6
+    assert "are not those that its digest was made of" in done.out
+
+
+def test_a_descriptor_comes_by_a_pipe_and_no_server_is_needed(
+    left: House, walrus: WalrusProcess
+) -> None:
+    done = kit.run_command(
+        *("audit", "descriptor", "-", "--aggregator", walrus.url, "--json"),
+        stdin=left.handoff.to_json(),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["findings"]["result"] == "PASS"
+
+
+def test_what_is_wrong_is_said(
+    left: House, walrus: WalrusProcess, run: Run, tmp_path: Path
+) -> None:
+    lie = tmp_path / "descriptor.json"
+    lie.write_text(kit.changed(left.handoff, summary="Another.").to_json())
+    done = run("descriptor", str(lie), "--aggregator", walrus.url)
+    assert done.code == 6
+    assert "the descriptor's summary is not that of the checkpoint" in done.out
+
+
+def test_a_manifest_is_named_as_a_catalog_is(left: House, walrus: WalrusProcess, run: Run) -> None:
+    at, source = left.manifest, ("--aggregator", walrus.url)
+    for arguments in (
+        ("--sha256", at.sha256, "--", at.blob_id),
+        ("--", f"{at.blob_id}:{at.sha256}"),
+    ):
+        done = run("manifest", *source, *arguments)
+        assert (done.code, done.errors) == (0, ""), done.out
+        assert "3 pass" in done.out
+    assert run("manifest", *source, "--", at.blob_id).code == 4
+    assert run("manifest", *source, "--sha256", "0" * 64, "--", at.blob_id).code == 6
+
+
+def test_each_result_has_its_code(
+    left: House, walrus: WalrusProcess, run: Run, tmp_path: Path
+) -> None:
+    found = left.catalog
+    source = ("--aggregator", walrus.url)
+    head = tmp_path / "head.json"
+    head.write_text(json.dumps({"blob_id": found.blob_id, "sha256": found.sha256}))
+    nowhere = base64.urlsafe_b64encode(bytes(32)).decode().rstrip("=")
+    pinned = f"{found.blob_id}:{found.sha256}"
+    for code, arguments in (
+        (0, ("catalog", *source, "--history", "2", "--thread", SHORT, "--", pinned)),
+        (4, ("catalog", *source, "--thread", SHORT, "--", found.blob_id)),
+        (6, ("catalog", *source, "--sha256", "0" * 64, "--", found.blob_id)),
+        (6, ("catalog", *source, "--", nowhere)),
+        (6, ("manifest", *source, "--", f"{found.blob_id}/{found.identifier}")),
+        (3, ("catalog", *source, "--thread", "nobody", "--", found.blob_id)),
+        (2, ("catalog", "--", found.blob_id)),
+        (2, ("catalog", *source, "not-an-id")),
+        (2, ("catalog", "--blob-dir", str(tmp_path / "nowhere"), "--", found.blob_id)),
+        (2, ("catalog", "--blob-dir", str(tmp_path), *source, "--", found.blob_id)),
+        (2, ("catalog", *source, "--report", str(tmp_path), "--", found.blob_id)),
+        (2, ("manifest", *source, str(head))),
+        (2, ("descriptor", str(head), *source)),
+        (2, ("compare", str(head), str(head))),
+    ):
+        done = run(*arguments)
+        assert done.code == code, (arguments, done)
+        assert done.errors.count("\n") <= 1
+
+
+def test_a_source_that_cannot_be_read_is_neither_a_pass_nor_a_failure(
+    left: House, walrus: WalrusProcess, run: Run
+) -> None:
+    walrus.strike("get_patch", 1.0, kind="refuse", status=451)
+    try:
+        name = f"{left.catalog.blob_id}:{left.catalog.sha256}"
+        done = run("catalog", "--aggregator", walrus.url, "--", name)
+    finally:
+        walrus.calm()
+    assert done.code == 5
+    assert ": INCOMPLETE" in done.out

@@ -1,0 +1,102 @@
+"""A service that keeps checkpoints in memory and fails on demand, and events to save."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from tuskpoint import errors
+from tuskpoint._transport.settings.options import Options
+from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, View
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
+
+WAIT_S = 30.0
+DOWN = errors.Unavailable("down", status="UNAVAILABLE")
+REFUSED = errors.InvalidRequest("refused", status="INVALID_ARGUMENT", reason="INVALID_FIELD")
+
+Hook = Callable[[SaveCheckpointRequest], None]
+
+
+class Service:
+    """Stands in for the calls of every saver: keeps checkpoints, and fails as it is told.
+
+    Attributes:
+        before: Called before a save is applied; what it raises is the answer.
+        after: Called after a save was applied; what it raises is the answer.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.stored: dict[str, dict[str, Checkpoint]] = defaultdict(dict)
+        self.requests: list[SaveCheckpointRequest] = []
+        self.before: Hook = lambda request: None
+        self.after: Hook = lambda request: None
+
+    def calls(self, options: Options) -> Calls:
+        return Calls(self)
+
+    def latest(self, thread_id: str) -> Checkpoint | None:
+        with self.lock:
+            stored = self.stored[thread_id]
+            return stored[max(stored)] if stored else None
+
+    def history(self, thread_id: str) -> list[Checkpoint]:
+        return [one for _, one in sorted(self.stored[thread_id].items())]
+
+    def steps(self, thread_id: str) -> list[int]:
+        return [json.loads(one.metadata_json)["step"] for one in self.history(thread_id)]
+
+
+class Calls:
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.is_closed = False
+
+    def get_checkpoint(self, ref: CheckpointRef, *, view: View = 0) -> Checkpoint | None:  # type: ignore[assignment]
+        if not ref.checkpoint_id:
+            return self.service.latest(ref.thread_id)
+        return self.service.stored[ref.thread_id].get(ref.checkpoint_id)
+
+    def save_checkpoint(self, request: SaveCheckpointRequest) -> SaveCheckpointResponse:
+        service, ref = self.service, request.checkpoint.ref
+        with service.lock:
+            service.requests.append(request)
+        service.before(request)
+        if self.is_closed:
+            raise ValueError("Cannot invoke RPC on closed channel!")
+        with service.lock:
+            service.stored[ref.thread_id][ref.checkpoint_id] = request.checkpoint
+        service.after(request)
+        return SaveCheckpointResponse(ref=ref)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def event(step: int, thread_id: str = "t", **state: Any) -> dict[str, Any]:
+    payload = {"thread_id": thread_id, "step": step, "state": state or {"n": step}}
+    return {"topic": "agent/step_complete", "payload": {**payload, "timestamp": 1.5}}
+
+
+def parents(history: list[Checkpoint]) -> list[str]:
+    return [one.parent_checkpoint_id for one in history]
+
+
+def line_of(history: list[Checkpoint]) -> list[str]:
+    """The parents that checkpoints in one line have."""
+    return ["", *[one.ref.checkpoint_id for one in history[:-1]]]
+
+
+class Gate:
+    """Holds saves up until it is opened."""
+
+    def __init__(self) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+
+    def __call__(self, request: SaveCheckpointRequest) -> None:
+        self.reached.set()
+        assert self.opened.wait(WAIT_S)
