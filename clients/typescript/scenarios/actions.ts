@@ -1,7 +1,7 @@
 /** The calls of the client's own layer, by the names that scenarios have for them. */
 
 import { Client, type Descriptor, type DurabilityName } from "../src/index.js";
-import type { Json } from "../src/json.js";
+import type { Json } from "../src/messages/json.js";
 import type { World } from "./calls.js";
 
 type Given = Readonly<Record<string, Json>>;

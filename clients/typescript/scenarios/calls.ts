@@ -12,7 +12,7 @@ import {
   type MessageShape,
 } from "@bufbuild/protobuf";
 
-import { Connection } from "../src/connection.js";
+import { Connection } from "../src/transport/connection.js";
 import { file_tuskpoint_v1_admin_service } from "../src/gen/tuskpoint/v1/admin_service_pb.js";
 import { file_tuskpoint_v1_checkpoint_service } from "../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { file_tuskpoint_v1_handoff_service } from "../src/gen/tuskpoint/v1/handoff_service_pb.js";
@@ -21,7 +21,7 @@ import { file_tuskpoint_v1_search_service } from "../src/gen/tuskpoint/v1/search
 import { file_tuskpoint_v1_snapshot_service } from "../src/gen/tuskpoint/v1/snapshot_service_pb.js";
 import { file_tuskpoint_v1_thread_service } from "../src/gen/tuskpoint/v1/thread_service_pb.js";
 import { Client, type ConnectionOptions } from "../src/index.js";
-import type { Json } from "../src/json.js";
+import type { Json } from "../src/messages/json.js";
 import { ACTIONS } from "./actions.js";
 
 const REGISTRY = createRegistry(
@@ -76,7 +76,7 @@ export class Player {
     this.world = world;
   }
 
-  /** Let go of all connections. */
+  /** Close all connections. */
   close(): void {
     for (const one of [...this.#clients.values(), ...this.#connections.values()]) {
       one.close();

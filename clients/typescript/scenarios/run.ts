@@ -9,7 +9,7 @@
 import { readFileSync } from "node:fs";
 
 import { TuskPointError } from "../src/index.js";
-import type { Json } from "../src/json.js";
+import type { Json } from "../src/messages/json.js";
 import { Player, type Step, type World } from "./calls.js";
 import { at, check, fill, Mismatch, type Variables } from "./values.js";
 
@@ -116,20 +116,20 @@ async function outcome(player: Player, step: Step): Promise<Json> {
 }
 
 function checkError(expected: Json | undefined, error: TuskPointError): void {
-  const told: Json = {
+  const shown: Json = {
     status: error.status,
     reason: error.reason,
     metadata: error.metadata,
     fields: error.violations.map((one) => one.field),
   };
   if (expected === undefined) {
-    throw new Mismatch(`it failed with ${JSON.stringify(told)}: ${error.message}`);
+    throw new Mismatch(`it failed with ${JSON.stringify(shown)}: ${error.message}`);
   }
   try {
-    check(expected, told, "error");
+    check(expected, shown, "error");
   } catch (mismatch) {
     const problem = inspected(mismatch);
-    throw new Mismatch(`${problem}; the error is ${JSON.stringify(told)}: ${error.message}`);
+    throw new Mismatch(`${problem}; the error is ${JSON.stringify(shown)}: ${error.message}`);
   }
 }
 

@@ -4,7 +4,7 @@
  * What the forms mean is in `tests/interop/scenarios/README.md`.
  */
 
-import type { Json, JsonObject } from "../src/json.js";
+import type { Json, JsonObject } from "../src/messages/json.js";
 
 const WHOLE = /^\$([a-z_]+)$/;
 const INSIDE = /\$\$|\$\{([a-z_]+)\}/g;

@@ -34,7 +34,7 @@ export interface FieldViolation {
   readonly problem: string;
 }
 
-/** What an error says besides its message. */
+/** What an error has besides its message. */
 export interface ErrorDetails {
   /** Default: "UNKNOWN". */
   readonly status?: StatusName;
@@ -84,7 +84,7 @@ export class TuskPointError extends Error {
 /** The request can never succeed as it is: change it. */
 export class InvalidRequest extends TuskPointError {}
 
-/** What should be the descriptor of a hand-off is none: take it over whole, as it was made. */
+/** It is not the descriptor of a hand-off: pass the whole descriptor, as it was made. */
 export class InvalidDescriptor extends InvalidRequest {}
 
 /** The descriptor names another checkpoint than its blob holds: ask for the original. */
@@ -94,7 +94,7 @@ export class DescriptorMismatch extends InvalidRequest {
     return this.metadata["field"] ?? "";
   }
 
-  /** What the descriptor says. */
+  /** What the descriptor claims. */
   get claimed(): string {
     return this.metadata["claimed"] ?? "";
   }
@@ -125,7 +125,7 @@ export class Conflict extends TuskPointError {}
 /** The thread was deleted: begin again with a checkpoint that has no parent. */
 export class ThreadDeleted extends TuskPointError {}
 
-/** The service is not in the state that the call needs; the reason, or the message, says which. */
+/** The service is not in the state that the call needs; the reason, or the message, names it. */
 export class PreconditionFailed extends TuskPointError {}
 
 /** The service does not hold content that the request refers to: send it inline. */
@@ -222,6 +222,7 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   THREAD_EXISTS: AlreadyExists,
   VALUES_MISSING: ValuesMissing,
   HEAD_MOVED: Conflict,
+  SESSION_RESUMED: Unavailable,
   CHECKPOINT_MISSING: NotFound,
   CHECKPOINT_TOO_LARGE: PreconditionFailed,
   NOT_CERTIFIED: PreconditionFailed,

@@ -5,9 +5,9 @@
  * "tuskpoint/langgraph". The messages of the contract are at "tuskpoint/v1/*".
  */
 
-export { Client } from "./client.js";
-export type { CallOptions, ConnectionOptions } from "./connection.js";
-export type { CredentialOptions } from "./credentials.js";
+export { Client } from "./client/client.js";
+export type { CallOptions, ConnectionOptions } from "./transport/connection.js";
+export type { CredentialOptions } from "./transport/credentials.js";
 export {
   AlreadyExists,
   Conflict,
@@ -38,25 +38,51 @@ export type {
   AdoptProgress,
   Descriptor,
   StageName,
-} from "./handoff.js";
-export type { EventName, ReplayOptions, ThreadEvent, WatchOptions } from "./history.js";
-export type { AnswerOptions, InterruptOptions, OpenInterrupt } from "./interrupts.js";
-export type { Json, JsonObject } from "./json.js";
-export type * from "./options.js";
-export type { RawClient, RawClients } from "./raw.js";
-export type { Channel, CheckpointRecord, Lineage, Location, Write } from "./records.js";
+} from "./messages/handoff.js";
+export type {
+  EventName,
+  HistoryOptions,
+  ReplayOptions,
+  ThreadEvent,
+  WatchOptions,
+} from "./messages/history.js";
+export type { AnswerOptions, InterruptOptions, OpenInterrupt } from "./client/interrupts.js";
+export type { Json, JsonObject } from "./messages/json.js";
+export type * from "./client/options.js";
+export type { RawClient, RawClients } from "./transport/raw.js";
+export type {
+  Change,
+  ChangeName,
+  CheckpointVerdict,
+  DescentName,
+  Diff,
+  LineageStep,
+  ThreadLineage,
+  VerdictName,
+  Verification,
+} from "./messages/lineage.js";
+export type {
+  Channel,
+  CheckpointRecord,
+  Lineage,
+  Location,
+  Reference,
+  Write,
+} from "./messages/records.js";
 export type {
   MetricName,
   SearchModeName,
   SearchOptions,
   SearchResult,
   SearchResults,
-} from "./search.js";
+} from "./messages/search.js";
+export type { SnapshotRecord } from "./messages/snapshots.js";
 export type {
   ArchiveStatus,
   Flushed,
+  ManifestRecord,
   ServerInfo,
   StateName,
   ThreadRecord,
-} from "./threads.js";
-export type { DurabilityName, SourceName, ViewName } from "./words.js";
+} from "./messages/threads.js";
+export type { DurabilityName, SourceName, ViewName } from "./messages/words.js";

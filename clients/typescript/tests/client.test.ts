@@ -1,6 +1,6 @@
 /** Saving, loading and the calls around them, against a real server. */
 
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 
 import {
   AlreadyExists,
@@ -119,7 +119,7 @@ describe("saving and loading", () => {
     expect((await client.load(thread)).channels.get("n")?.version).toBe(9007199254740994n);
   });
 
-  test("a save follows the latest, whoever saved it", async () => {
+  test("a save follows the latest, also of another client", async () => {
     const thread = newThread();
     const other = new Client(server.target);
     await client.save(thread, { n: 1 });
@@ -446,7 +446,7 @@ describe("search", () => {
 });
 
 describe("the server", () => {
-  test("tells what it is and how its archive stands", async () => {
+  test("reports what it is and how its archive stands", async () => {
     const thread = newThread();
     await client.save(thread, { a: 1 });
 
@@ -491,7 +491,7 @@ describe("errors", () => {
     expect(early.reason).toBe("NOT_CERTIFIED");
   });
 
-  test("tell what cannot be sent before it is sent", async () => {
+  test("report what cannot be sent before it is sent", async () => {
     const unreached = new Client("127.0.0.1:1");
     const refusals: [() => Promise<unknown>, string][] = [
       [() => unreached.save("t", { a: [undefined] }), "state.a[0]"],
@@ -565,6 +565,25 @@ describe("errors", () => {
     expect(timers()).toBeLessThanOrEqual(before);
     expect(warnings).toEqual([]);
     process.off("warning", listen);
+  });
+
+  test("a connection keeps the process alive only while it has calls", async () => {
+    const own = new Client(server.target);
+    const sockets = () =>
+      process.getActiveResourcesInfo().filter((one) => one === "TCPSocketWrap").length;
+    await vi.waitFor(() => expect(sockets()).toBe(0), { timeout: 10_000 });
+    const thread = newThread();
+    await own.save(thread, { a: 1 });
+    await own.save(thread, { text: "x".repeat(300_000) });
+    await own.info();
+    await vi.waitFor(() => expect(sockets()).toBe(0), { timeout: 10_000 });
+
+    const watching = own.watch(thread);
+    await watching.next();
+    expect(sockets()).toBe(1);
+    await watching.return();
+    await vi.waitFor(() => expect(sockets()).toBe(0), { timeout: 10_000 });
+    own.close();
   });
 
   test("where nothing listens the call is Unavailable once its time is up", async () => {

@@ -7,8 +7,8 @@ import { inspect } from "node:util";
 
 import { afterAll, describe, expect, test } from "vitest";
 
-import { Connection } from "../src/connection.js";
-import { credentialsFor } from "../src/credentials.js";
+import { Connection } from "../src/transport/connection.js";
+import { credentialsFor } from "../src/transport/credentials.js";
 import { InvalidRequest } from "../src/errors.js";
 import { Client } from "../src/index.js";
 import { writeCertificates } from "./kit.js";

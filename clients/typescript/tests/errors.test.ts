@@ -1,4 +1,4 @@
-/** Errors by class, whoever tells them. */
+/** Errors by class, of every origin. */
 
 import { Code, ConnectError } from "@connectrpc/connect";
 import { create } from "@bufbuild/protobuf";
@@ -22,7 +22,7 @@ import {
 } from "../src/errors.js";
 import { BadRequestSchema, ErrorInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
 import { CallErrorSchema, ErrorReason } from "../src/gen/tuskpoint/v1/errors_pb.js";
-import { fromCallError, fromConnectError } from "../src/status.js";
+import { fromCallError, fromConnectError } from "../src/transport/status.js";
 
 const TOLD = { "grpc-status": "1" };
 
@@ -56,7 +56,7 @@ describe("classes", () => {
   });
 });
 
-describe("what the server tells", () => {
+describe("what the server answers", () => {
   test("keeps status, reason, metadata, fields and cause", () => {
     const violations = [{ field: "limit", description: "it is 100 at most" }];
     const cause = new ConnectError("the limit is too high", Code.InvalidArgument, TOLD, [
@@ -81,7 +81,7 @@ describe("what the server tells", () => {
     });
   });
 
-  test("inside a stream is told the same way", () => {
+  test("inside a stream is reported the same way", () => {
     const error = fromCallError(
       create(CallErrorSchema, {
         code: 9,
@@ -104,7 +104,7 @@ describe("what the server tells", () => {
   });
 });
 
-describe("what no server tells", () => {
+describe("what no server answers", () => {
   test.each<[string, Code, StatusName]>([
     ["a reset", Code.Aborted, "UNAVAILABLE"],
     ["a broken stream", Code.Internal, "UNAVAILABLE"],
@@ -112,7 +112,7 @@ describe("what no server tells", () => {
     ["a deadline", Code.DeadlineExceeded, "DEADLINE_EXCEEDED"],
     ["another kind of server", Code.Unimplemented, "UNIMPLEMENTED"],
     ["a message too large", Code.ResourceExhausted, "RESOURCE_EXHAUSTED"],
-  ])("%s is told from what the server says", (_, code, status) => {
+  ])("%s is not taken for what the server answers", (_, code, status) => {
     const error = fromConnectError(new ConnectError("hm", code), "here:1");
     expect(error.status).toBe(status);
     expect(error.reason).toBe("");
@@ -136,7 +136,7 @@ describe("what no server tells", () => {
     expect(error.message).toContain("TUSKPOINT_CA_FILE");
   });
 
-  test("a server without TLS is told in one line, with what to do", () => {
+  test("a server without TLS is reported in one line, with what to do", () => {
     const text = "ssl3_get_record:wrong version number:ssl3_record.c:350:\n";
     const cause = Object.assign(new Error(text), { code: "ERR_SSL_WRONG_VERSION_NUMBER" });
     const error = fromConnectError(

@@ -23,9 +23,9 @@ test("a plan is saved, watched and handed over", async () => {
 
   await import("../examples/hand-over.js" as string);
 
-  const told = (who: string) => lines.filter((line) => line.startsWith(`${who}: `));
-  expect(told("planner")).toHaveLength(3);
-  expect(told("reviewer").at(-1)).toBe("reviewer: Planned to write the summary. (3 steps)");
-  expect(told("reviewer")).toHaveLength(4);
-  expect(told("writer").at(-1)).toMatch(/^writer: goes on from report-.*:.* with 3 steps$/);
+  const linesOf = (who: string) => lines.filter((line) => line.startsWith(`${who}: `));
+  expect(linesOf("planner")).toHaveLength(3);
+  expect(linesOf("reviewer").at(-1)).toBe("reviewer: Planned to write the summary. (3 steps)");
+  expect(linesOf("reviewer")).toHaveLength(4);
+  expect(linesOf("writer").at(-1)).toMatch(/^writer: goes on from report-.*:.* with 3 steps$/);
 });

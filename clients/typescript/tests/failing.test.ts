@@ -11,10 +11,7 @@ import { afterEach, expect, test, vi } from "vitest";
 
 import { ErrorInfoSchema, RetryInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
 import { AdminService } from "../src/gen/tuskpoint/v1/admin_service_pb.js";
-import {
-  CheckpointService,
-  type SaveCheckpointRequest,
-} from "../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { CheckpointService } from "../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { ErrorReason } from "../src/gen/tuskpoint/v1/errors_pb.js";
 import { AdoptStage, HandoffService } from "../src/gen/tuskpoint/v1/handoff_service_pb.js";
 import { HistoryService } from "../src/gen/tuskpoint/v1/history_service_pb.js";
@@ -30,6 +27,7 @@ import {
 } from "../src/index.js";
 import { all, take } from "./kit.js";
 import { scripted, type ScriptedServer } from "./scripted.js";
+import { answering } from "./scripted-exchange.js";
 
 const cleanups: (() => unknown)[] = [];
 
@@ -50,7 +48,7 @@ async function facing(
   return { client, server };
 }
 
-/** Return an error as the service tells it. */
+/** Return an error as the service sends it. */
 function refusal(code: Code, reason: string, retryAfterMs?: number): ConnectError {
   const info = { desc: ErrorInfoSchema, value: { reason, domain: "tuskpoint.dev" } };
   const retry = { desc: RetryInfoSchema, value: { retryDelay: durationFromMs(retryAfterMs ?? 0) } };
@@ -134,7 +132,7 @@ test("retries end with the deadline of the call", async () => {
   expect(handler.calls).toBeLessThan(99);
 });
 
-test("a call that hangs after a failure is told by the failure", async () => {
+test("a call that hangs after a failure fails with the failure", async () => {
   let calls = 0;
   const { client } = await facing((router) =>
     router.service(AdminService, {
@@ -168,22 +166,17 @@ test("a signal ends the wait for the next attempt", async () => {
   expect(handler.calls).toBe(1);
 });
 
-test("a save without an ID is sent again only if nothing was stored; the client mints IDs", async () => {
-  const requests: SaveCheckpointRequest[] = [];
+test("a save without an ID is sent again only if nothing was stored", async () => {
   const failures = [
     refusal(Code.Unavailable, "DRAINING"),
     new ConnectError("gone", Code.Unavailable),
-    new ConnectError("gone", Code.Unavailable),
   ];
+  let requests = 0;
   const { client } = await facing((router) =>
     router.service(CheckpointService, {
-      saveCheckpoint: (request) => {
-        requests.push(request);
-        const failure = failures[requests.length - 1];
-        if (failure !== undefined) {
-          throw failure;
-        }
-        return { ref: request.checkpoint?.ref ?? {}, seq: 1n };
+      saveCheckpoint: () => {
+        requests += 1;
+        throw failures[requests - 1] ?? new Error("there was one request too many");
       },
     }),
   );
@@ -192,12 +185,7 @@ test("a save without an ID is sent again only if nothing was stored; the client 
     checkpoint: { ref: { threadId: "t" } },
   });
   await expect(nameless).rejects.toThrow(Unavailable);
-  expect(requests).toHaveLength(2);
-
-  const saved = await client.save("t", { a: 1 }, { parentId: "" });
-  expect(requests).toHaveLength(4);
-  expect(requests[3]?.checkpoint?.ref?.checkpointId).toBe(saved.checkpointId);
-  expect(requests[2]).toEqual(requests[3]);
+  expect(requests).toBe(2);
 });
 
 test("a mutation carries one request ID through all its attempts", async () => {
@@ -229,53 +217,22 @@ test("content that the server lost is sent inline, at last all of it", async () 
   const inline: (string | undefined)[][] = [];
   const { client } = await facing((router) =>
     router.service(CheckpointService, {
-      saveCheckpoint: ({ checkpoint }) => {
+      exchange: answering((call) => {
+        const checkpoint = call.case === "save" ? call.value.checkpoint : undefined;
         const channels = checkpoint?.state?.channels ?? [];
         inline.push(channels.filter((one) => one.content.case === "value").map((one) => one.name));
         if (inline.length === 2 || inline.length === 3) {
-          throw refusal(Code.FailedPrecondition, "VALUES_MISSING");
+          const error = { code: Code.FailedPrecondition, reason: ErrorReason.VALUES_MISSING };
+          return { case: "error", value: error };
         }
-        return { ref: checkpoint?.ref ?? {}, seq: 1n };
-      },
+        return { case: "saved", value: { seq: 1n, durability: 1 } };
+      }),
     }),
   );
   await client.save("t", { a: 1, b: 2 }, { parentId: "" });
   await client.save("t", { a: 1, b: 3 });
 
   expect(inline).toEqual([["a", "b"], ["b"], ["b"], ["a", "b"]]);
-});
-
-test("a save on a stream is answered, refused, or made again", async () => {
-  const large = { text: "x".repeat(2_500_000) };
-  const sizes: number[] = [];
-  const { client } = await facing((router) =>
-    router.service(CheckpointService, {
-      async *saveCheckpoints(frames) {
-        let size = 0;
-        let saveId = 0n;
-        for await (const { frame, ...one } of frames) {
-          size += frame.case === "chunk" ? frame.value.data.length : 0;
-          saveId = one.saveId;
-        }
-        sizes.push(size);
-        if (sizes.length === 1) {
-          throw new ConnectError("gone", Code.Unavailable);
-        }
-        const error = { code: Code.Aborted, reason: ErrorReason.HEAD_MOVED, message: "moved" };
-        yield sizes.length === 2
-          ? { saveId, result: { case: "checkpoint", value: { seq: 7n, durability: 1 } } }
-          : { saveId, result: { case: "error", value: { ...error, metadata: { head: "h" } } } };
-      },
-    }),
-  );
-
-  const saved = await client.save("t", large, { parentId: "" });
-  const refused = client.save("t", large, { parentId: "" });
-
-  expect(saved.seq).toBe(7n);
-  await expect(refused).rejects.toThrow(Conflict);
-  await expect(refused).rejects.toMatchObject({ status: "ABORTED", metadata: { head: "h" } });
-  expect(sizes).toEqual(Array(3).fill(2_500_002));
 });
 
 test("a call whose token was replaced meanwhile is made again with the new one", async () => {
@@ -317,7 +274,7 @@ test("a stream that broke after its first answer is not begun again by the raw c
   expect(calls).toBe(2);
 });
 
-test("a watch goes on after its last cursor when its connection is cut", async () => {
+test("a watch continues after its last cursor when its connection is cut", async () => {
   const cursors: number[][] = [];
   const { client, server } = await facing((router) =>
     router.service(HistoryService, {
@@ -336,13 +293,13 @@ test("a watch goes on after its last cursor when its connection is cut", async (
     }),
   );
 
-  const told = await take(3, client.watch("t"));
+  const events = await take(3, client.watch("t"));
 
-  expect(told.map((one) => [...one.cursor])).toEqual([[1], [2], [3]]);
+  expect(events.map((one) => [...one.cursor])).toEqual([[1], [2], [3]]);
   expect(cursors).toEqual([[], [1], [2]]);
 });
 
-test("an adoption that breaks off goes on with the same request, and tells no stage twice", async () => {
+test("an adoption that breaks off continues with the same request, and reports no stage twice", async () => {
   const ids: string[] = [];
   const { client } = await facing((router) =>
     router.service(HandoffService, {
@@ -390,14 +347,17 @@ test("an adoption whose hash was not checked is none", async () => {
   await expect(client.adopt({ ...id, ...blob })).rejects.toThrow(ServerError);
 });
 
-test("warnings are told to the process, each kind once", async () => {
+test("warnings are emitted by the process, each kind once", async () => {
   const warnings: string[] = [];
   const listen = (warning: Error) => warnings.push(`${warning.name}: ${warning.message}`);
   process.on("warning", listen);
   cleanups.push(() => process.off("warning", listen));
   const { client, server } = await facing((router) =>
     router.service(CheckpointService, {
-      saveCheckpoint: () => ({ warnings: [{ kind: 1, message: "the backlog grows" }] }),
+      exchange: answering(() => ({
+        case: "saved",
+        value: { durability: 1, warnings: [{ kind: 1, message: "the backlog grows" }] },
+      })),
     }),
   );
 

@@ -1,4 +1,4 @@
-/** Replays and watches: what they tell, and that neither a kill nor a drain is noticed. */
+/** Replays and watches: what they yield, also across a kill and a drain. */
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 
@@ -24,44 +24,44 @@ afterAll(async () => {
   await server.remove();
 });
 
-/** Return the values of a channel as a watch told of them. */
+/** Return the values of a channel as a watch yielded them. */
 function steps(events: readonly ThreadEvent[]): unknown[] {
   return events.map((event) => event.checkpoint?.state["n"]);
 }
 
-test("a watch tells what was, then what happens, and goes on from a cursor", async () => {
+test("a watch yields what was, then what happens, and continues from a cursor", async () => {
   const first = await client.save("watched", { n: 1 });
   await client.setLabel("watched", "good");
   const watch = client.watch("watched", { kinds: ["checkpoint_saved", "label_set"] });
 
-  const told = [(await watch.next()).value, (await watch.next()).value] as ThreadEvent[];
+  const events = [(await watch.next()).value, (await watch.next()).value] as ThreadEvent[];
   const waiting = watch.next();
   await client.save("watched", { n: 2 });
-  told.push((await waiting).value as ThreadEvent);
+  events.push((await waiting).value as ThreadEvent);
   await watch.return(undefined);
-  const rest = await take(1, client.watch("watched", { cursor: told[1]?.cursor }));
+  const rest = await take(1, client.watch("watched", { cursor: events[1]?.cursor }));
   const entries = await take(1, client.watch("watched", { view: "entry" }));
 
-  expect(told.map((one) => one.kind)).toEqual([
+  expect(events.map((one) => one.kind)).toEqual([
     "checkpoint_saved",
     "label_set",
     "checkpoint_saved",
   ]);
-  expect(told.map((one) => one.seq)).toEqual([1n, 2n, 3n]);
-  expect(told[0]?.checkpoint?.checkpointId).toBe(first.checkpointId);
-  expect(told[0]?.time).toBeInstanceOf(Date);
+  expect(events.map((one) => one.seq)).toEqual([1n, 2n, 3n]);
+  expect(events[0]?.checkpoint?.checkpointId).toBe(first.checkpointId);
+  expect(events[0]?.time).toBeInstanceOf(Date);
   expect(steps(rest)).toEqual([2]);
   expect(entries[0]?.checkpoint?.channels.size).toBe(0);
 });
 
-test("progress is told if it is asked for", async () => {
+test("progress is yielded on request", async () => {
   await client.save("quiet", { n: 1 });
 
   const kinds = ["checkpoint_saved"] as const;
-  const told = await take(2, client.watch("quiet", { kinds, progressMs: 1_000 }));
+  const events = await take(2, client.watch("quiet", { kinds, progressMs: 1_000 }));
 
-  expect(told.map((one) => one.kind)).toEqual(["checkpoint_saved", "progress"]);
-  expect(told[1]).toMatchObject({ isProgress: true, checkpoint: undefined });
+  expect(events.map((one) => one.kind)).toEqual(["checkpoint_saved", "progress"]);
+  expect(events[1]).toMatchObject({ isProgress: true, checkpoint: undefined });
 });
 
 test("a cursor that is none, or of another thread, is refused", async () => {
@@ -80,11 +80,11 @@ test("a cursor that is none, or of another thread, is refused", async () => {
 });
 
 test("a watch survives a kill and a drain, without gap or duplicate", async () => {
-  const told: ThreadEvent[] = [];
+  const events: ThreadEvent[] = [];
   await client.save("survivor", { n: 0 });
   const watching = (async () => {
     for await (const event of client.watch("survivor")) {
-      told.push(event);
+      events.push(event);
       if (event.checkpoint?.state["n"] === 4) {
         return;
       }
@@ -105,13 +105,13 @@ test("a watch survives a kill and a drain, without gap or duplicate", async () =
   await watching;
   writer.close();
 
-  const saved = told.filter((one) => one.kind === "checkpoint_saved");
+  const saved = events.filter((one) => one.kind === "checkpoint_saved");
   expect(steps(saved)).toEqual([0, 1, 2, 3, 4]);
-  const changes = told.filter((one) => one.kind !== "certified");
+  const changes = events.filter((one) => one.kind !== "certified");
   expect(changes.map((one) => one.seq)).toEqual(changes.map((_, index) => BigInt(index) + 1n));
 });
 
-test("a replay goes on after a cut, in the middle of a large value too", async () => {
+test("a replay continues after a cut, in the middle of a large value too", async () => {
   const padding = "x".repeat(1_500_000);
   const ids: string[] = [];
   for (let n = 0; n < 3; n += 1) {

@@ -1,10 +1,16 @@
-/** What JSON cannot say is refused, with the path of it. */
+/** What JSON cannot represent is refused, with its path. */
 
 import { runInNewContext } from "node:vm";
 import { describe, expect, test } from "vitest";
 
 import { InvalidRequest, UnreadableValue } from "../src/errors.js";
-import { decodeObject, decodeValue, encodeJson, encodeObject, encodeState } from "../src/json.js";
+import {
+  decodeObject,
+  decodeValue,
+  encodeJson,
+  encodeObject,
+  encodeState,
+} from "../src/messages/json.js";
 
 const cycle: Record<string, unknown> = {};
 cycle["itself"] = { again: cycle };

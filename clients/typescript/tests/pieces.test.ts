@@ -3,10 +3,10 @@
 import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 
-import { CheckpointAssembler, DeltaHistoryAssembler } from "../src/assembling.js";
-import { mint, newCheckpointId } from "../src/checkpoint-ids.js";
-import { Connection } from "../src/connection.js";
-import { ReplayCourse } from "../src/courses.js";
+import { CheckpointAssembler, DeltaHistoryAssembler } from "../src/frames/assembling.js";
+import { mint, newCheckpointId } from "../src/messages/checkpoint-ids.js";
+import { Connection } from "../src/transport/connection.js";
+import { ReplayCourse } from "../src/frames/courses.js";
 import { InvalidRequest, ServerError } from "../src/errors.js";
 import { CheckpointSchema, type Checkpoint } from "../src/gen/tuskpoint/v1/checkpoint_pb.js";
 import {
@@ -17,11 +17,11 @@ import {
 } from "../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { ReplayThreadResponseSchema } from "../src/gen/tuskpoint/v1/history_service_pb.js";
 import { VersionSchema } from "../src/gen/tuskpoint/v1/value_pb.js";
-import { Persistence } from "../src/persistence.js";
-import { Attempts, isWorthRepeating, RETRY_POLICY } from "../src/retry.js";
-import { Memory, nextVersion } from "../src/saving.js";
-import { fitsUnary, saveFrames } from "../src/sending.js";
-import { isLoopback, normalizeTarget } from "../src/target.js";
+import { Persistence } from "../src/transport/persistence.js";
+import { Attempts, isWorthRepeating, RETRY_POLICY } from "../src/transport/retry.js";
+import { Memory, nextVersion } from "../src/client/saving.js";
+import { announce, chunksOf } from "../src/frames/sending.js";
+import { isLoopback, normalizeTarget } from "../src/transport/target.js";
 
 const MIB = 1024 * 1024;
 describe("targets", () => {
@@ -101,7 +101,7 @@ describe("versions", () => {
   const text = (value: string) => version({ case: "text", value });
   const padded = (n: number) => `${String(n).padStart(32, "0")}.${"0".repeat(16)}`;
 
-  test("go on in their kind", () => {
+  test("continue in their kind", () => {
     expect(nextVersion([]).kind).toEqual({ case: "text", value: padded(1) });
     expect(nextVersion([text(padded(9)), text(padded(10))]).kind.value).toBe(padded(11));
     const integers = [2n ** 53n + 1n, 5n].map((value) => version({ case: "integer", value }));
@@ -209,39 +209,34 @@ describe("chunks", () => {
   }
 
   /** Return the checkpoint of a save as a read returns it, with its writes. */
-  function wholeOf(save: SaveCheckpointRequest | undefined): Checkpoint {
-    const { checkpoint = create(CheckpointSchema), writes = [] } = save ?? {};
+  function wholeOf(save: SaveCheckpointRequest): Checkpoint {
+    const { checkpoint = create(CheckpointSchema), writes = [] } = save;
     return { ...checkpoint, writes };
   }
 
   test("are for values above 1 MiB, and for the largest if all together exceed 2 MiB", () => {
-    expect(fitsUnary(saveOf(0, MIB))).toBe(true);
-    expect(fitsUnary(saveOf(0, MIB + 1))).toBe(false);
-    expect(fitsUnary(saveOf(MIB, MIB))).toBe(true);
-    expect(fitsUnary(saveOf(1, MIB, MIB))).toBe(false);
+    expect(announce(saveOf(0, MIB)).values).toHaveLength(0);
+    expect(announce(saveOf(0, MIB + 1)).values).toHaveLength(1);
+    expect(announce(saveOf(MIB, MIB)).values).toHaveLength(0);
+    expect(announce(saveOf(1, MIB, MIB)).values).toHaveLength(1);
   });
 
   test("are put together to what was sent, channels first", () => {
     const save = saveOf(3 * MIB + 5, 7, 2 * MIB, 0);
-    const [announcement, ...chunks] = saveFrames(save, 4n);
+    const { save: announced, values } = announce(save);
+    const chunks = [...chunksOf(values)];
 
-    expect(announcement?.saveId).toBe(4n);
-    expect(chunks.map(({ frame }) => frame.case === "chunk" && frame.value.valueIndex)).toEqual([
-      0, 0, 1, 1, 1, 1,
-    ]);
+    expect(chunks.map((one) => one.valueIndex)).toEqual([0, 0, 1, 1, 1, 1]);
     const assembler = new CheckpointAssembler();
-    const begun = announcement?.frame.case === "checkpoint" ? announcement.frame.value : undefined;
-    const value = wholeOf(begun);
-    const first = create(LoadCheckpointResponseSchema, { frame: { case: "checkpoint", value } });
-    let whole = assembler.add(first.frame);
-    for (const { frame } of chunks) {
+    let whole = assembler.add({ case: "checkpoint", value: wholeOf(announced) });
+    for (const value of chunks) {
       expect(whole).toBeUndefined();
-      whole = frame.case === "chunk" ? assembler.add(frame) : undefined;
+      whole = assembler.add({ case: "chunk", value });
     }
     assembler.end();
     const bytes = toBinary(CheckpointSchema, whole ?? create(CheckpointSchema));
     expect(Buffer.compare(bytes, toBinary(CheckpointSchema, wholeOf(save)))).toBe(0);
-    expect(fitsUnary(save)).toBe(false); // nothing of it was changed
+    expect(announce(save).values).toHaveLength(2); // nothing of it was changed
   });
 
   test("that break the contract are not used", () => {

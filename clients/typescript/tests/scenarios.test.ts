@@ -3,7 +3,7 @@
 import { describe, expect, test } from "vitest";
 
 import { at, check, fill, Mismatch } from "../scenarios/values.js";
-import type { Json } from "../src/json.js";
+import type { Json } from "../src/messages/json.js";
 
 describe("values", () => {
   test.each<[Json, Json]>([

@@ -74,7 +74,7 @@ test("a token decides what may be done", async () => {
   await expect(large).rejects.toThrow(PermissionDenied);
 });
 
-test("without a token that is known nothing may be done, and errors do not tell it", async () => {
+test("without a known token nothing may be done, and errors do not contain it", async () => {
   for (const token of [undefined, "tusk_unknown"]) {
     const error = await client({ token })
       .info()
@@ -111,7 +111,7 @@ test.each([
   );
 });
 
-test("a certificate that is not trusted is told at once, with what to do", async () => {
+test("a certificate that is not trusted is reported at once, with what to do", async () => {
   const stranger = client({ token: writer, caFile: undefined, tls: true, timeoutMs: 60_000 });
   await expect(stranger.info()).rejects.toThrow("TUSKPOINT_CA_FILE");
 });

@@ -2,7 +2,7 @@
  * From LangGraph.js's arguments to requests of the contract.
  *
  * Nothing here does I/O. Whatever has to be serialized is handed to the serializer before these
- * functions first wait, because node code may go on to change the same objects.
+ * functions first wait, because node code may change the same objects meanwhile.
  */
 
 import { create } from "@bufbuild/protobuf";
@@ -49,7 +49,7 @@ import {
   VersionSchema,
 } from "../gen/tuskpoint/v1/value_pb.js";
 import type { Channel, Value, Version } from "../gen/tuskpoint/v1/value_pb.js";
-import { checkText } from "../json.js";
+import { checkText } from "../messages/json.js";
 import type { Saving } from "./summary.js";
 
 /** Writes in one request; the server's `ServerLimits.max_writes` is not lower. */
@@ -260,7 +260,7 @@ async function encodeChannel(
   serde: SerializerProtocol,
 ): Promise<Channel> {
   const value = Object.hasOwn(values, name) ? values[name] : undefined;
-  // LangGraph.js does not tell a channel without a value from one whose value is undefined.
+  // LangGraph.js does not distinguish a channel without a value from one whose value is undefined.
   const content =
     value === undefined
       ? { case: "empty" as const, value: create(EmptySchema) }

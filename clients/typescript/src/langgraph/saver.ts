@@ -14,8 +14,8 @@ import type {
   SerializerProtocol,
 } from "@langchain/langgraph-checkpoint";
 
-import { Calls } from "../calls.js";
-import { Connection, type ConnectionOptions } from "../connection.js";
+import { Calls } from "../transport/calls.js";
+import { Connection, type ConnectionOptions } from "../transport/connection.js";
 import { NotFound, ValuesMissing } from "../errors.js";
 import type { Checkpoint as CheckpointMessage } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 import { Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
@@ -28,8 +28,8 @@ import type {
   SaveCheckpointResponse,
   SaveWritesRequest,
 } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
-import { components } from "../search.js";
-import { durability, type DurabilityName } from "../words.js";
+import { components } from "../messages/search.js";
+import { durability, type DurabilityName } from "../messages/words.js";
 import { decodeConfig, decodeHistory, decodeTuple, parentWithSends } from "./decode.js";
 import {
   checkpointRef,
@@ -81,8 +81,8 @@ export interface SaverOptions extends ConnectionOptions {
 /**
  * Keeps LangGraph.js's checkpoints in a TuskPoint server.
  *
- * Constructing does no I/O. Values are sent only where a channel changed; whatever else the server
- * lacks is sent again unnoticed. A summary goes with each checkpoint: what
+ * Constructing does no I/O. Values are sent only where a channel changed; what else the server
+ * lacks is sent in a second call. A summary goes with each checkpoint: what
  * `config.configurable.tuskpoint_summary` says, else what `summarize` returns, else a sentence made
  * from the names of nodes and channels. So does a vector for search, if
  * `config.configurable.tuskpoint_vector` or `vectorize` gives one.
@@ -202,7 +202,7 @@ export class TuskPointSaver extends BaseCheckpointSaver {
 
   /** Return the version after `current`; threads that have numbers keep numbers. */
   override getNextVersion(current: number | undefined): number {
-    // The runtime compares text as well as numbers, but `compile` takes no saver that says so.
+    // The runtime compares text as well as numbers, but `compile` accepts no saver that is typed so.
     return nextVersion(current) as number;
   }
 
@@ -214,7 +214,7 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     await this.#calls.connection.raw.threads.deleteThread(request);
   }
 
-  /** Let go of the connection. What is under way fails, and so does what comes afterwards. */
+  /** Close the connection. Calls that are under way fail, and so do calls made afterwards. */
   close(): void {
     this.#calls.connection.close();
   }
@@ -297,7 +297,7 @@ function asEarly(request: SaveWritesRequest, error: unknown): SaveWritesRequest 
 }
 
 /**
- * Return the vector: the config's, else what `vectorize` says; empty for none.
+ * Return the vector: the config's, else what `vectorize` returns; empty for none.
  *
  * Errors of `vectorize` are the caller's and pass through.
  *

@@ -1,5 +1,5 @@
 /**
- * One sentence that says what happened at a checkpoint.
+ * A sentence about what happened at a checkpoint.
  *
  * Made from names only: which nodes ran, which channels changed, which nodes come next, and the
  * state's own `current_plan`. Values are neither serialized nor printed for it. The sentences are
@@ -42,7 +42,7 @@ export interface Saving {
 }
 
 /**
- * Return the summary: the config's, else what `summarize` says, else a built-in one.
+ * Return the summary: the config's, else what `summarize` returns, else a built-in one.
  *
  * Errors of `summarize` are the caller's and pass through.
  */

@@ -7,12 +7,12 @@ const PADDED = new RegExp(`^\\d{${DIGITS}}(\\.|$)`);
 /**
  * Return a version that sorts after `current`, of the same type.
  *
- * A thread that began with numbers goes on with numbers, because versions of different types
+ * A thread that began with numbers continues with numbers, because versions of different types
  * cannot be compared. Otherwise versions are text, the same text as the Python saver's, so that
  * one thread can be driven from both: a counter padded to 32 digits, a dot, and random digits
  * that tell branches of a fork apart.
  *
- * @throws RangeError - `current` is text in a form whose successor cannot be told.
+ * @throws RangeError - `current` is text in a form that has no successor.
  */
 export function nextVersion(current: string | number | undefined): string | number {
   if (typeof current === "number") {

@@ -7,7 +7,7 @@ import type { BaseCheckpointSaver } from "@langchain/langgraph";
 import type { RunnableConfig } from "@langchain/core/runnables";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
-import { Client } from "../../src/client.js";
+import { Client } from "../../src/client/client.js";
 import { Conflict } from "../../src/errors.js";
 import { TuskPointSaver } from "../../src/langgraph/index.js";
 import { all, TestServer } from "../kit.js";
@@ -38,14 +38,14 @@ const DURABILITIES = ["sync", "async", "exit"] as const;
 
 const thread = () => ({ configurable: { thread_id: randomUUID() } });
 
-/** Return what a scenario tells on the measure, and on our saver. */
-async function both<Told>(tell: (one: BaseCheckpointSaver) => Promise<Told>) {
-  return [await tell(new MemorySaver()), await tell(saver)] as const;
+/** Return what a scenario yields with the reference saver, and with ours. */
+async function both<Result>(play: (one: BaseCheckpointSaver) => Promise<Result>) {
+  return [await play(new MemorySaver()), await play(saver)] as const;
 }
 
 describe("as with LangGraph.js's own saver", () => {
   it.each(DURABILITIES)("parallel tasks and sends (%s)", async (durability) => {
-    const [expected, told] = await both(async (one) => {
+    const [expected, actual] = await both(async (one) => {
       const config = thread();
       const graph = parallelGraph(one);
       const results = [];
@@ -54,12 +54,12 @@ describe("as with LangGraph.js's own saver", () => {
       }
       return { results, history: (await all(graph.getStateHistory(config))).map(story) };
     });
-    expect(told).toEqual(expected);
-    expect(told.history).toHaveLength(durability === "exit" ? 2 : 10);
+    expect(actual).toEqual(expected);
+    expect(actual.history).toHaveLength(durability === "exit" ? 2 : 10);
   });
 
   it.each(DURABILITIES)("interrupts in a subgraph (%s)", async (durability) => {
-    const [expected, told] = await both(async (one) => {
+    const [expected, actual] = await both(async (one) => {
       const config = thread();
       const graph = interruptedGraph(one);
       const turns = [];
@@ -73,12 +73,12 @@ describe("as with LangGraph.js's own saver", () => {
       }
       return { turns, history: (await all(graph.getStateHistory(config))).map(story) };
     });
-    expect(told).toEqual(expected);
-    expect(told.turns.map((turn) => turn.asked)).toEqual([[{ question: "one?" }], ["two?"], []]);
+    expect(actual).toEqual(expected);
+    expect(actual.turns.map((turn) => turn.asked)).toEqual([[{ question: "one?" }], ["two?"], []]);
   });
 
   it("time travel, and a fork of the past", async () => {
-    const [expected, told] = await both(async (one) => {
+    const [expected, actual] = await both(async (one) => {
       const config = thread();
       const graph = parallelGraph(one);
       await graph.invoke({ topic: "a", log: [] }, config);
@@ -96,12 +96,12 @@ describe("as with LangGraph.js's own saver", () => {
         history: (await all(graph.getStateHistory(config))).map(story),
       };
     });
-    expect(told).toEqual(expected);
-    expect(told.forked.log).toContain("dig changed 1");
+    expect(actual).toEqual(expected);
+    expect(actual.forked.log).toContain("dig changed 1");
   });
 
   it("a copy of the first checkpoint, which has no parent to inherit from", async () => {
-    const [expected, told] = await both(async (one) => {
+    const [expected, actual] = await both(async (one) => {
       const config = thread();
       const graph = parallelGraph(one);
       await graph.invoke({ topic: "a", log: ["in"] }, config);
@@ -112,12 +112,12 @@ describe("as with LangGraph.js's own saver", () => {
         result: await graph.invoke(null, copied),
       };
     });
-    expect(told).toEqual(expected);
-    expect(told.result.log).toEqual(expect.arrayContaining(["in", "dig a 2", "9 notes"]));
+    expect(actual).toEqual(expected);
+    expect(actual.result.log).toEqual(expect.arrayContaining(["in", "dig a 2", "9 notes"]));
   });
 
   it("interrupted threads that are updated, replayed and copied", async () => {
-    const [expected, told] = await both(async (one) => {
+    const [expected, actual] = await both(async (one) => {
       const config = thread();
       const graph = interruptedGraph(one);
       await graph.invoke({ log: ["in"] }, config);
@@ -136,12 +136,12 @@ describe("as with LangGraph.js's own saver", () => {
         ),
       };
     });
-    expect(told).toEqual(expected);
-    expect(told.updates).toHaveLength(1);
+    expect(actual).toEqual(expected);
+    expect(actual.updates).toHaveLength(1);
   });
 
   it.each(DURABILITIES)("delta channels (%s)", async (durability) => {
-    const [expected, told] = await both(async (one) => {
+    const [expected, actual] = await both(async (one) => {
       const config = thread();
       const graph = deltaGraph(one);
       const results = [];
@@ -154,8 +154,8 @@ describe("as with LangGraph.js's own saver", () => {
       results.push(await graph.invoke({ items: ["after the fork"] }, { ...forked, durability }));
       return { results, history: (await all(graph.getStateHistory(config))).map(story) };
     });
-    expect(told).toEqual(expected);
-    expect(told.results[1]?.rare).toEqual(["4", "8"]);
+    expect(actual).toEqual(expected);
+    expect(actual.results[1]?.rare).toEqual(["4", "8"]);
   });
 });
 
@@ -211,7 +211,7 @@ describe("when processes end", () => {
   });
 });
 
-it("a server that is killed and comes back goes unnoticed", { timeout: 60_000 }, async () => {
+it("a graph survives a server that is killed and comes back", { timeout: 60_000 }, async () => {
   const config = thread();
   let isBack: Promise<void> | undefined;
   const kill = (node: string) => {

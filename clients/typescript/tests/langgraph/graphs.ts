@@ -1,4 +1,4 @@
-/** Graphs that the tests run, and what a run of them tells. */
+/** Graphs that the tests run, and what a run of them yields. */
 
 import {
   Annotation,
@@ -117,7 +117,7 @@ export function fragileGraph(
     .compile({ checkpointer });
 }
 
-/** Return what a snapshot tells, without IDs and times. */
+/** Return what a snapshot shows, without IDs and times. */
 export function story(snapshot: StateSnapshot): unknown {
   return {
     values: snapshot.values,

@@ -109,7 +109,11 @@ const STEPS = {
   state: async () => undefined,
 };
 
-async function told(graph: PortableGraph, saver: TuskPointSaver, config: Config): Promise<unknown> {
+async function report(
+  graph: PortableGraph,
+  saver: TuskPointSaver,
+  config: Config,
+): Promise<unknown> {
   const state = await graph.getState(config);
   const { topic, log, messages, notes, data, tags } = state.values;
   const head = await saver.getTuple(config);
@@ -154,6 +158,6 @@ if (target === undefined || threadId === undefined || take === undefined) {
   const graph = portableGraph(saver);
   const config = { configurable: { thread_id: threadId } };
   await take(graph, config);
-  console.log(JSON.stringify(await told(graph, saver, config)));
+  console.log(JSON.stringify(await report(graph, saver, config)));
   saver.close();
 }

@@ -7,8 +7,8 @@ import { DeltaSnapshot, emptyCheckpoint, uuid6 } from "@langchain/langgraph-chec
 import type { Checkpoint, CheckpointMetadata } from "@langchain/langgraph-checkpoint";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 
-import { Calls } from "../../src/calls.js";
-import { Connection } from "../../src/connection.js";
+import { Calls } from "../../src/transport/calls.js";
+import { Connection } from "../../src/transport/connection.js";
 import { InvalidRequest, ThreadDeleted, UnreadableValue } from "../../src/errors.js";
 import { View } from "../../src/gen/tuskpoint/v1/checkpoint_pb.js";
 import { SaveCheckpointRequestSchema } from "../../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
@@ -50,7 +50,7 @@ async function save(config: object, values: Record<string, unknown>) {
 }
 
 describe("saving", () => {
-  it("sends again what the server does not have, unnoticed", async () => {
+  it("sends again what the server does not have", async () => {
     const config = thread({ checkpoint_id: "0-not-saved" });
     const checkpoint = checkpointOf({ kept: ["a"], changed: "b" });
     const saved = await saver.put(config, checkpoint, METADATA, { changed: 1 });
@@ -138,7 +138,7 @@ describe("saving", () => {
     expect(tuple?.pendingWrites?.map(([, , value]) => value)).toEqual(["first", "early", "late"]);
   });
 
-  it("leaves metadata as it is, and tells what happened", async () => {
+  it("leaves metadata as it is, and summarizes what happened", async () => {
     const config = thread({ user: "not in it", __pregel_read: () => undefined });
     const nested = { ключ: [1.5, null, true] };
     const metadata = { ...METADATA, step: 3, nested, run_id: "r" };
@@ -156,22 +156,22 @@ describe("saving", () => {
   });
 
   it("takes the caller's summary and vector", async () => {
-    const told = new TuskPointSaver({
+    const summarizing = new TuskPointSaver({
       target: server.target,
-      summarize: () => "as told",
+      summarize: () => "as summarized",
       vectorize: () => [0.5, -0.5],
       searchable: true,
     });
-    const saved = await told.put(thread(), checkpointOf({}), METADATA, {});
+    const saved = await summarizing.put(thread(), checkpointOf({}), METADATA, {});
     const config = thread({ tuskpoint_summary: "by the config" });
-    const configured = await told.put(config, checkpointOf({}), METADATA, {});
-    told.close();
+    const configured = await summarizing.put(config, checkpointOf({}), METADATA, {});
+    summarizing.close();
     const calls = new Calls(new Connection({ target: server.target }));
     const summaries = [saved, configured].map(async (one) => {
       const entry = await calls.getCheckpoint(refOf(one), { view: View.ENTRY });
       return entry?.summary;
     });
-    expect(await Promise.all(summaries)).toEqual(["as told", "by the config"]);
+    expect(await Promise.all(summaries)).toEqual(["as summarized", "by the config"]);
     calls.connection.close();
   });
 
@@ -228,7 +228,7 @@ describe("reading", () => {
     expect(await saver.getTuple(numbered)).toBeUndefined();
   });
 
-  it("tells a value that is null from no value", async () => {
+  it("distinguishes a value that is null from no value", async () => {
     const checkpoint = checkpointOf({ nothing: null, gone: undefined });
     const config = await saver.put(thread(), checkpoint, METADATA, { nothing: 1, gone: 1 });
     const tuple = await saver.getTuple(config);

@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Duration } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration } from "@bufbuild/protobuf/wkt";
 import type { Checkpoint, CheckpointRef, Durability, Source, View } from "./checkpoint_pb.js";
 import { file_tuskpoint_v1_checkpoint } from "./checkpoint_pb.js";
 import type { CallError, Warning } from "./errors_pb.js";
@@ -16,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/checkpoint_service.proto.
  */
 export const file_tuskpoint_v1_checkpoint_service: GenFile = /*@__PURE__*/
-  fileDesc("CiV0dXNrcG9pbnQvdjEvY2hlY2twb2ludF9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEilwIKFVNhdmVDaGVja3BvaW50UmVxdWVzdBIsCgpjaGVja3BvaW50GAEgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnQSKgoGd3JpdGVzGAIgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkSGgoNZXhwZWN0ZWRfaGVhZBgEIAEoCUgAiAEBEhAKCGFnZW50X2lkGAUgASgJEg4KBnZlY3RvchgGIAMoAhIXCgpzZWFyY2hhYmxlGAcgASgISAGIAQFCEAoOX2V4cGVjdGVkX2hlYWRCDQoLX3NlYXJjaGFibGUi1AEKFlNhdmVDaGVja3BvaW50UmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EgsKA3NlcRgDIAEoBBITCgtpbmNhcm5hdGlvbhgEIAEoBBIXCg9jYXRhbG9nX2Jsb2JfaWQYBSABKAkSJwoId2FybmluZ3MYBiADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyLLAQoWU2F2ZUNoZWNrcG9pbnRzUmVxdWVzdBIPCgdzYXZlX2lkGAEgASgEEjkKCmNoZWNrcG9pbnQYAiABKAsyIy50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXF1ZXN0SAASMQoGd3JpdGVzGAMgASgLMh8udHVza3BvaW50LnYxLlNhdmVXcml0ZXNSZXF1ZXN0SAASKQoFY2h1bmsYBCABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIs4BChdTYXZlQ2hlY2twb2ludHNSZXNwb25zZRIPCgdzYXZlX2lkGAEgASgEEjoKCmNoZWNrcG9pbnQYAiABKAsyJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXNwb25zZUgAEjIKBndyaXRlcxgDIAEoCzIgLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVzcG9uc2VIABIoCgVlcnJvchgEIAEoCzIXLnR1c2twb2ludC52MS5DYWxsRXJyb3JIAEIICgZyZXN1bHQilwEKEVNhdmVXcml0ZXNSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEioKBndyaXRlcxgCIAMoCzIaLnR1c2twb2ludC52MS5QZW5kaW5nV3JpdGUSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IqABChJTYXZlV3JpdGVzUmVzcG9uc2USLAoKZHVyYWJpbGl0eRgBIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EgsKA3NlcRgCIAEoBBINCgVlYXJseRgDIAEoCBIXCg9jYXRhbG9nX2Jsb2JfaWQYBCABKAkSJwoId2FybmluZ3MYBSADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyKIAQoUR2V0Q2hlY2twb2ludFJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSIAoEdmlldxgCIAEoDjISLnR1c2twb2ludC52MS5WaWV3EiQKBnNvdXJjZRgDIAEoDjIULnR1c2twb2ludC52MS5Tb3VyY2UiRQoVR2V0Q2hlY2twb2ludFJlc3BvbnNlEiwKCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludCKJAQoVTG9hZENoZWNrcG9pbnRSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEiAKBHZpZXcYAiABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYAyABKA4yFC50dXNrcG9pbnQudjEuU291cmNlInwKFkxvYWRDaGVja3BvaW50UmVzcG9uc2USLgoKY2hlY2twb2ludBgBIAEoCzIYLnR1c2twb2ludC52MS5DaGVja3BvaW50SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIp0CChZMaXN0Q2hlY2twb2ludHNSZXF1ZXN0EhYKCXRocmVhZF9pZBgBIAEoCUgAiAEBEhoKDWNoZWNrcG9pbnRfbnMYAiABKAlIAYgBARIVCg1jaGVja3BvaW50X2lkGAMgASgJEg4KBmJlZm9yZRgEIAEoCRITCgtmaWx0ZXJfanNvbhgFIAEoDBINCgVsYWJlbBgGIAEoCRISCgVsaW1pdBgHIAEoDUgCiAEBEiAKBHZpZXcYCCABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYCSABKA4yFC50dXNrcG9pbnQudjEuU291cmNlQgwKCl90aHJlYWRfaWRCEAoOX2NoZWNrcG9pbnRfbnNCCAoGX2xpbWl0In0KF0xpc3RDaGVja3BvaW50c1Jlc3BvbnNlEi4KCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludEgAEikKBWNodW5rGAIgASgLMhgudHVza3BvaW50LnYxLlZhbHVlQ2h1bmtIAEIHCgVmcmFtZSJUChZHZXREZWx0YUhpc3RvcnlSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhAKCGNoYW5uZWxzGAIgAygJIncKE0RlbHRhQ2hhbm5lbEhpc3RvcnkSDwoHY2hhbm5lbBgBIAEoCRIjCgRzZWVkGAIgASgLMhUudHVza3BvaW50LnYxLkNoYW5uZWwSKgoGd3JpdGVzGAMgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZSKDAQoXR2V0RGVsdGFIaXN0b3J5UmVzcG9uc2USNAoHaGlzdG9yeRgBIAEoCzIhLnR1c2twb2ludC52MS5EZWx0YUNoYW5uZWxIaXN0b3J5SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIngKD1NldExhYmVsUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhINCgVsYWJlbBgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkidwoQU2V0TGFiZWxSZXNwb25zZRIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhILCgNzZXEYAiABKAQSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Mu0FChFDaGVja3BvaW50U2VydmljZRJbCg5TYXZlQ2hlY2twb2ludBIjLnR1c2twb2ludC52MS5TYXZlQ2hlY2twb2ludFJlcXVlc3QaJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXNwb25zZRJiCg9TYXZlQ2hlY2twb2ludHMSJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRzUmVxdWVzdBolLnR1c2twb2ludC52MS5TYXZlQ2hlY2twb2ludHNSZXNwb25zZSgBMAESTwoKU2F2ZVdyaXRlcxIfLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVxdWVzdBogLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVzcG9uc2USWAoNR2V0Q2hlY2twb2ludBIiLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVxdWVzdBojLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVzcG9uc2USXQoOTG9hZENoZWNrcG9pbnQSIy50dXNrcG9pbnQudjEuTG9hZENoZWNrcG9pbnRSZXF1ZXN0GiQudHVza3BvaW50LnYxLkxvYWRDaGVja3BvaW50UmVzcG9uc2UwARJgCg9MaXN0Q2hlY2twb2ludHMSJC50dXNrcG9pbnQudjEuTGlzdENoZWNrcG9pbnRzUmVxdWVzdBolLnR1c2twb2ludC52MS5MaXN0Q2hlY2twb2ludHNSZXNwb25zZTABEmAKD0dldERlbHRhSGlzdG9yeRIkLnR1c2twb2ludC52MS5HZXREZWx0YUhpc3RvcnlSZXF1ZXN0GiUudHVza3BvaW50LnYxLkdldERlbHRhSGlzdG9yeVJlc3BvbnNlMAESSQoIU2V0TGFiZWwSHS50dXNrcG9pbnQudjEuU2V0TGFiZWxSZXF1ZXN0Gh4udHVza3BvaW50LnYxLlNldExhYmVsUmVzcG9uc2ViBnByb3RvMw", [file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_errors, file_tuskpoint_v1_value]);
+  fileDesc("CiV0dXNrcG9pbnQvdjEvY2hlY2twb2ludF9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEilwIKFVNhdmVDaGVja3BvaW50UmVxdWVzdBIsCgpjaGVja3BvaW50GAEgASgLMhgudHVza3BvaW50LnYxLkNoZWNrcG9pbnQSKgoGd3JpdGVzGAIgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkSGgoNZXhwZWN0ZWRfaGVhZBgEIAEoCUgAiAEBEhAKCGFnZW50X2lkGAUgASgJEg4KBnZlY3RvchgGIAMoAhIXCgpzZWFyY2hhYmxlGAcgASgISAGIAQFCEAoOX2V4cGVjdGVkX2hlYWRCDQoLX3NlYXJjaGFibGUi1AEKFlNhdmVDaGVja3BvaW50UmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EgsKA3NlcRgDIAEoBBITCgtpbmNhcm5hdGlvbhgEIAEoBBIXCg9jYXRhbG9nX2Jsb2JfaWQYBSABKAkSJwoId2FybmluZ3MYBiADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyJaCg9FeGNoYW5nZVJlcXVlc3QSIgoFaGVsbG8YASABKAsyEy50dXNrcG9pbnQudjEuSGVsbG8SIwoGZnJhbWVzGAIgAygLMhMudHVza3BvaW50LnYxLkZyYW1lIikKBUhlbGxvEg8KB3Nlc3Npb24YASABKAwSDwoHYXR0ZW1wdBgCIAEoBCKiAgoFRnJhbWUSCgoCaWQYASABKAQSKgoHdGltZW91dBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhITCgt0cmFjZXBhcmVudBgDIAEoCRIzCgRzYXZlGAQgASgLMiMudHVza3BvaW50LnYxLlNhdmVDaGVja3BvaW50UmVxdWVzdEgAEjEKBndyaXRlcxgFIAEoCzIfLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVxdWVzdEgAEjEKA2dldBgGIAEoCzIiLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVxdWVzdEgAEikKBWNodW5rGAcgASgLMhgudHVza3BvaW50LnYxLlZhbHVlQ2h1bmtIAEIGCgRjYWxsIksKEEV4Y2hhbmdlUmVzcG9uc2USJQoHYW5zd2VycxgBIAMoCzIULnR1c2twb2ludC52MS5BbnN3ZXISEAoIZHJhaW5pbmcYAiABKAgi9gEKBkFuc3dlchIKCgJpZBgBIAEoBBIMCgRsYXN0GAIgASgIEjUKBXNhdmVkGAMgASgLMiQudHVza3BvaW50LnYxLlNhdmVDaGVja3BvaW50UmVzcG9uc2VIABIzCgd3cml0dGVuGAQgASgLMiAudHVza3BvaW50LnYxLlNhdmVXcml0ZXNSZXNwb25zZUgAEjIKA2dvdBgFIAEoCzIjLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVzcG9uc2VIABIoCgVlcnJvchgGIAEoCzIXLnR1c2twb2ludC52MS5DYWxsRXJyb3JIAEIICgZyZXN1bHQilwEKEVNhdmVXcml0ZXNSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEioKBndyaXRlcxgCIAMoCzIaLnR1c2twb2ludC52MS5QZW5kaW5nV3JpdGUSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IqABChJTYXZlV3JpdGVzUmVzcG9uc2USLAoKZHVyYWJpbGl0eRgBIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5EgsKA3NlcRgCIAEoBBINCgVlYXJseRgDIAEoCBIXCg9jYXRhbG9nX2Jsb2JfaWQYBCABKAkSJwoId2FybmluZ3MYBSADKAsyFS50dXNrcG9pbnQudjEuV2FybmluZyKIAQoUR2V0Q2hlY2twb2ludFJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSIAoEdmlldxgCIAEoDjISLnR1c2twb2ludC52MS5WaWV3EiQKBnNvdXJjZRgDIAEoDjIULnR1c2twb2ludC52MS5Tb3VyY2UiRQoVR2V0Q2hlY2twb2ludFJlc3BvbnNlEiwKCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludCKJAQoVTG9hZENoZWNrcG9pbnRSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEiAKBHZpZXcYAiABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYAyABKA4yFC50dXNrcG9pbnQudjEuU291cmNlInwKFkxvYWRDaGVja3BvaW50UmVzcG9uc2USLgoKY2hlY2twb2ludBgBIAEoCzIYLnR1c2twb2ludC52MS5DaGVja3BvaW50SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIp0CChZMaXN0Q2hlY2twb2ludHNSZXF1ZXN0EhYKCXRocmVhZF9pZBgBIAEoCUgAiAEBEhoKDWNoZWNrcG9pbnRfbnMYAiABKAlIAYgBARIVCg1jaGVja3BvaW50X2lkGAMgASgJEg4KBmJlZm9yZRgEIAEoCRITCgtmaWx0ZXJfanNvbhgFIAEoDBINCgVsYWJlbBgGIAEoCRISCgVsaW1pdBgHIAEoDUgCiAEBEiAKBHZpZXcYCCABKA4yEi50dXNrcG9pbnQudjEuVmlldxIkCgZzb3VyY2UYCSABKA4yFC50dXNrcG9pbnQudjEuU291cmNlQgwKCl90aHJlYWRfaWRCEAoOX2NoZWNrcG9pbnRfbnNCCAoGX2xpbWl0In0KF0xpc3RDaGVja3BvaW50c1Jlc3BvbnNlEi4KCmNoZWNrcG9pbnQYASABKAsyGC50dXNrcG9pbnQudjEuQ2hlY2twb2ludEgAEikKBWNodW5rGAIgASgLMhgudHVza3BvaW50LnYxLlZhbHVlQ2h1bmtIAEIHCgVmcmFtZSJUChZHZXREZWx0YUhpc3RvcnlSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhAKCGNoYW5uZWxzGAIgAygJIncKE0RlbHRhQ2hhbm5lbEhpc3RvcnkSDwoHY2hhbm5lbBgBIAEoCRIjCgRzZWVkGAIgASgLMhUudHVza3BvaW50LnYxLkNoYW5uZWwSKgoGd3JpdGVzGAMgAygLMhoudHVza3BvaW50LnYxLlBlbmRpbmdXcml0ZSKDAQoXR2V0RGVsdGFIaXN0b3J5UmVzcG9uc2USNAoHaGlzdG9yeRgBIAEoCzIhLnR1c2twb2ludC52MS5EZWx0YUNoYW5uZWxIaXN0b3J5SAASKQoFY2h1bmsYAiABKAsyGC50dXNrcG9pbnQudjEuVmFsdWVDaHVua0gAQgcKBWZyYW1lIngKD1NldExhYmVsUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhINCgVsYWJlbBgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkidwoQU2V0TGFiZWxSZXNwb25zZRIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhILCgNzZXEYAiABKAQSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5MtgFChFDaGVja3BvaW50U2VydmljZRJbCg5TYXZlQ2hlY2twb2ludBIjLnR1c2twb2ludC52MS5TYXZlQ2hlY2twb2ludFJlcXVlc3QaJC50dXNrcG9pbnQudjEuU2F2ZUNoZWNrcG9pbnRSZXNwb25zZRJNCghFeGNoYW5nZRIdLnR1c2twb2ludC52MS5FeGNoYW5nZVJlcXVlc3QaHi50dXNrcG9pbnQudjEuRXhjaGFuZ2VSZXNwb25zZSgBMAESTwoKU2F2ZVdyaXRlcxIfLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVxdWVzdBogLnR1c2twb2ludC52MS5TYXZlV3JpdGVzUmVzcG9uc2USWAoNR2V0Q2hlY2twb2ludBIiLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVxdWVzdBojLnR1c2twb2ludC52MS5HZXRDaGVja3BvaW50UmVzcG9uc2USXQoOTG9hZENoZWNrcG9pbnQSIy50dXNrcG9pbnQudjEuTG9hZENoZWNrcG9pbnRSZXF1ZXN0GiQudHVza3BvaW50LnYxLkxvYWRDaGVja3BvaW50UmVzcG9uc2UwARJgCg9MaXN0Q2hlY2twb2ludHMSJC50dXNrcG9pbnQudjEuTGlzdENoZWNrcG9pbnRzUmVxdWVzdBolLnR1c2twb2ludC52MS5MaXN0Q2hlY2twb2ludHNSZXNwb25zZTABEmAKD0dldERlbHRhSGlzdG9yeRIkLnR1c2twb2ludC52MS5HZXREZWx0YUhpc3RvcnlSZXF1ZXN0GiUudHVza3BvaW50LnYxLkdldERlbHRhSGlzdG9yeVJlc3BvbnNlMAESSQoIU2V0TGFiZWwSHS50dXNrcG9pbnQudjEuU2V0TGFiZWxSZXF1ZXN0Gh4udHVza3BvaW50LnYxLlNldExhYmVsUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_duration, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_errors, file_tuskpoint_v1_value]);
 
 /**
  * Request of `SaveCheckpoint`.
@@ -150,45 +152,130 @@ export const SaveCheckpointResponseSchema: GenMessage<SaveCheckpointResponse> = 
   messageDesc(file_tuskpoint_v1_checkpoint_service, 1);
 
 /**
- * One frame from the client on a `SaveCheckpoints` stream.
+ * One message from the client on an `Exchange` stream.
  *
- * @generated from message tuskpoint.v1.SaveCheckpointsRequest
+ * @generated from message tuskpoint.v1.ExchangeRequest
  */
-export type SaveCheckpointsRequest = Message<"tuskpoint.v1.SaveCheckpointsRequest"> & {
+export type ExchangeRequest = Message<"tuskpoint.v1.ExchangeRequest"> & {
   /**
-   * Number of the save, chosen by the client, not 0; every frame of a save
-   * carries it. Numbers MUST rise along the stream.
+   * Names the session. Only in the first message; without it no later stream
+   * takes the place of this one.
    *
-   * @generated from field: uint64 save_id = 1;
+   * @generated from field: tuskpoint.v1.Hello hello = 1;
    */
-  saveId: bigint;
+  hello?: Hello;
 
   /**
-   * The frame.
+   * Calls, in their order.
    *
-   * @generated from oneof tuskpoint.v1.SaveCheckpointsRequest.frame
+   * @generated from field: repeated tuskpoint.v1.Frame frames = 2;
    */
-  frame: {
+  frames: Frame[];
+};
+
+/**
+ * Describes the message tuskpoint.v1.ExchangeRequest.
+ * Use `create(ExchangeRequestSchema)` to create a new message.
+ */
+export const ExchangeRequestSchema: GenMessage<ExchangeRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 2);
+
+/**
+ * Names the session that an `Exchange` stream belongs to.
+ *
+ * @generated from message tuskpoint.v1.Hello
+ */
+export type Hello = Message<"tuskpoint.v1.Hello"> & {
+  /**
+   * 16 to 64 random bytes that the client made. A session belongs to the
+   * credential that opened it: with another token, these bytes name another
+   * session.
+   *
+   * @generated from field: bytes session = 1;
+   */
+  session: Uint8Array;
+
+  /**
+   * Which stream of the session this is; greater than that of every earlier
+   * one.
+   *
+   * @generated from field: uint64 attempt = 2;
+   */
+  attempt: bigint;
+};
+
+/**
+ * Describes the message tuskpoint.v1.Hello.
+ * Use `create(HelloSchema)` to create a new message.
+ */
+export const HelloSchema: GenMessage<Hello> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 3);
+
+/**
+ * One call on an `Exchange` stream, or a piece of one.
+ *
+ * @generated from message tuskpoint.v1.Frame
+ */
+export type Frame = Message<"tuskpoint.v1.Frame"> & {
+  /**
+   * Number of the call, chosen by the client, not 0. It rises along the stream
+   * and begins anew on each; chunks carry the number of their save and follow
+   * it directly.
+   *
+   * @generated from field: uint64 id = 1;
+   */
+  id: bigint;
+
+  /**
+   * Time that the call may take, from its receipt. Absent, or longer than the
+   * server's cap on calls: the cap. Ignored in chunks.
+   *
+   * @generated from field: google.protobuf.Duration timeout = 2;
+   */
+  timeout?: Duration;
+
+  /**
+   * Context of the caller's trace, in the form of the W3C header `traceparent`.
+   * Other text is ignored.
+   *
+   * @generated from field: string traceparent = 3;
+   */
+  traceparent: string;
+
+  /**
+   * The call.
+   *
+   * @generated from oneof tuskpoint.v1.Frame.call
+   */
+  call: {
     /**
-     * Begins the save of a checkpoint.
+     * Saves a checkpoint.
      *
-     * @generated from field: tuskpoint.v1.SaveCheckpointRequest checkpoint = 2;
+     * @generated from field: tuskpoint.v1.SaveCheckpointRequest save = 4;
      */
     value: SaveCheckpointRequest;
-    case: "checkpoint";
+    case: "save";
   } | {
     /**
-     * Begins a save of pending writes.
+     * Saves pending writes.
      *
-     * @generated from field: tuskpoint.v1.SaveWritesRequest writes = 3;
+     * @generated from field: tuskpoint.v1.SaveWritesRequest writes = 5;
      */
     value: SaveWritesRequest;
     case: "writes";
   } | {
     /**
-     * Continues the save that was begun last.
+     * Loads a checkpoint.
      *
-     * @generated from field: tuskpoint.v1.ValueChunk chunk = 4;
+     * @generated from field: tuskpoint.v1.GetCheckpointRequest get = 6;
+     */
+    value: GetCheckpointRequest;
+    case: "get";
+  } | {
+    /**
+     * Continues the save that the frame before belongs to.
+     *
+     * @generated from field: tuskpoint.v1.ValueChunk chunk = 7;
      */
     value: ValueChunk;
     case: "chunk";
@@ -196,51 +283,98 @@ export type SaveCheckpointsRequest = Message<"tuskpoint.v1.SaveCheckpointsReques
 };
 
 /**
- * Describes the message tuskpoint.v1.SaveCheckpointsRequest.
- * Use `create(SaveCheckpointsRequestSchema)` to create a new message.
+ * Describes the message tuskpoint.v1.Frame.
+ * Use `create(FrameSchema)` to create a new message.
  */
-export const SaveCheckpointsRequestSchema: GenMessage<SaveCheckpointsRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 2);
+export const FrameSchema: GenMessage<Frame> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 4);
 
 /**
- * One answer of the server on a `SaveCheckpoints` stream.
+ * One message from the server on an `Exchange` stream.
  *
- * @generated from message tuskpoint.v1.SaveCheckpointsResponse
+ * @generated from message tuskpoint.v1.ExchangeResponse
  */
-export type SaveCheckpointsResponse = Message<"tuskpoint.v1.SaveCheckpointsResponse"> & {
+export type ExchangeResponse = Message<"tuskpoint.v1.ExchangeResponse"> & {
   /**
-   * The save that this answers.
+   * Answers, as they became ready.
    *
-   * @generated from field: uint64 save_id = 1;
+   * @generated from field: repeated tuskpoint.v1.Answer answers = 1;
    */
-  saveId: bigint;
+  answers: Answer[];
 
   /**
-   * The answer.
+   * The server shuts down: it begins with no frame after this message, answers
+   * those that it has begun, and ends the stream with `UNAVAILABLE` /
+   * `DRAINING`. Frames without an answer then were not begun, and may be sent to
+   * another server. Waits for `CERTIFIED` end with the error `DRAINING`; their
+   * saves stay journaled.
    *
-   * @generated from oneof tuskpoint.v1.SaveCheckpointsResponse.result
+   * @generated from field: bool draining = 2;
+   */
+  draining: boolean;
+};
+
+/**
+ * Describes the message tuskpoint.v1.ExchangeResponse.
+ * Use `create(ExchangeResponseSchema)` to create a new message.
+ */
+export const ExchangeResponseSchema: GenMessage<ExchangeResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 5);
+
+/**
+ * The answer to one frame, or what it has reached so far.
+ *
+ * @generated from message tuskpoint.v1.Answer
+ */
+export type Answer = Message<"tuskpoint.v1.Answer"> & {
+  /**
+   * Number of the call.
+   *
+   * @generated from field: uint64 id = 1;
+   */
+  id: bigint;
+
+  /**
+   * Nothing more is answered to this call.
+   *
+   * @generated from field: bool last = 2;
+   */
+  last: boolean;
+
+  /**
+   * What the call has come to.
+   *
+   * @generated from oneof tuskpoint.v1.Answer.result
    */
   result: {
     /**
-     * The checkpoint reached the durability named inside.
+     * The checkpoint has the durability named inside.
      *
-     * @generated from field: tuskpoint.v1.SaveCheckpointResponse checkpoint = 2;
+     * @generated from field: tuskpoint.v1.SaveCheckpointResponse saved = 3;
      */
     value: SaveCheckpointResponse;
-    case: "checkpoint";
+    case: "saved";
   } | {
     /**
-     * The writes reached the durability named inside.
+     * The writes have the durability named inside.
      *
-     * @generated from field: tuskpoint.v1.SaveWritesResponse writes = 3;
+     * @generated from field: tuskpoint.v1.SaveWritesResponse written = 4;
      */
     value: SaveWritesResponse;
-    case: "writes";
+    case: "written";
   } | {
     /**
-     * The save was refused; the stream goes on.
+     * The checkpoint asked for.
      *
-     * @generated from field: tuskpoint.v1.CallError error = 4;
+     * @generated from field: tuskpoint.v1.GetCheckpointResponse got = 5;
+     */
+    value: GetCheckpointResponse;
+    case: "got";
+  } | {
+    /**
+     * The call was refused, or the wait for `CERTIFIED` failed.
+     *
+     * @generated from field: tuskpoint.v1.CallError error = 6;
      */
     value: CallError;
     case: "error";
@@ -248,11 +382,11 @@ export type SaveCheckpointsResponse = Message<"tuskpoint.v1.SaveCheckpointsRespo
 };
 
 /**
- * Describes the message tuskpoint.v1.SaveCheckpointsResponse.
- * Use `create(SaveCheckpointsResponseSchema)` to create a new message.
+ * Describes the message tuskpoint.v1.Answer.
+ * Use `create(AnswerSchema)` to create a new message.
  */
-export const SaveCheckpointsResponseSchema: GenMessage<SaveCheckpointsResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 3);
+export const AnswerSchema: GenMessage<Answer> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 6);
 
 /**
  * Request of `SaveWrites`.
@@ -289,7 +423,7 @@ export type SaveWritesRequest = Message<"tuskpoint.v1.SaveWritesRequest"> & {
  * Use `create(SaveWritesRequestSchema)` to create a new message.
  */
 export const SaveWritesRequestSchema: GenMessage<SaveWritesRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 4);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 7);
 
 /**
  * Response of `SaveWrites`.
@@ -340,7 +474,7 @@ export type SaveWritesResponse = Message<"tuskpoint.v1.SaveWritesResponse"> & {
  * Use `create(SaveWritesResponseSchema)` to create a new message.
  */
 export const SaveWritesResponseSchema: GenMessage<SaveWritesResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 5);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 8);
 
 /**
  * Request of `GetCheckpoint`.
@@ -375,7 +509,7 @@ export type GetCheckpointRequest = Message<"tuskpoint.v1.GetCheckpointRequest"> 
  * Use `create(GetCheckpointRequestSchema)` to create a new message.
  */
 export const GetCheckpointRequestSchema: GenMessage<GetCheckpointRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 6);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 9);
 
 /**
  * Response of `GetCheckpoint`.
@@ -396,7 +530,7 @@ export type GetCheckpointResponse = Message<"tuskpoint.v1.GetCheckpointResponse"
  * Use `create(GetCheckpointResponseSchema)` to create a new message.
  */
 export const GetCheckpointResponseSchema: GenMessage<GetCheckpointResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 7);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 10);
 
 /**
  * Request of `LoadCheckpoint`.
@@ -431,7 +565,7 @@ export type LoadCheckpointRequest = Message<"tuskpoint.v1.LoadCheckpointRequest"
  * Use `create(LoadCheckpointRequestSchema)` to create a new message.
  */
 export const LoadCheckpointRequestSchema: GenMessage<LoadCheckpointRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 8);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 11);
 
 /**
  * One frame of a `LoadCheckpoint` stream.
@@ -468,7 +602,7 @@ export type LoadCheckpointResponse = Message<"tuskpoint.v1.LoadCheckpointRespons
  * Use `create(LoadCheckpointResponseSchema)` to create a new message.
  */
 export const LoadCheckpointResponseSchema: GenMessage<LoadCheckpointResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 9);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 12);
 
 /**
  * Request of `ListCheckpoints`.
@@ -547,7 +681,7 @@ export type ListCheckpointsRequest = Message<"tuskpoint.v1.ListCheckpointsReques
  * Use `create(ListCheckpointsRequestSchema)` to create a new message.
  */
 export const ListCheckpointsRequestSchema: GenMessage<ListCheckpointsRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 10);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 13);
 
 /**
  * One frame of a `ListCheckpoints` stream.
@@ -584,7 +718,7 @@ export type ListCheckpointsResponse = Message<"tuskpoint.v1.ListCheckpointsRespo
  * Use `create(ListCheckpointsResponseSchema)` to create a new message.
  */
 export const ListCheckpointsResponseSchema: GenMessage<ListCheckpointsResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 11);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 14);
 
 /**
  * Request of `GetDeltaHistory`.
@@ -613,7 +747,7 @@ export type GetDeltaHistoryRequest = Message<"tuskpoint.v1.GetDeltaHistoryReques
  * Use `create(GetDeltaHistoryRequestSchema)` to create a new message.
  */
 export const GetDeltaHistoryRequestSchema: GenMessage<GetDeltaHistoryRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 12);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 15);
 
 /**
  * History of one delta channel.
@@ -649,7 +783,7 @@ export type DeltaChannelHistory = Message<"tuskpoint.v1.DeltaChannelHistory"> & 
  * Use `create(DeltaChannelHistorySchema)` to create a new message.
  */
 export const DeltaChannelHistorySchema: GenMessage<DeltaChannelHistory> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 13);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 16);
 
 /**
  * One frame of a `GetDeltaHistory` stream.
@@ -688,7 +822,7 @@ export type GetDeltaHistoryResponse = Message<"tuskpoint.v1.GetDeltaHistoryRespo
  * Use `create(GetDeltaHistoryResponseSchema)` to create a new message.
  */
 export const GetDeltaHistoryResponseSchema: GenMessage<GetDeltaHistoryResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 14);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 17);
 
 /**
  * Request of `SetLabel`.
@@ -723,7 +857,7 @@ export type SetLabelRequest = Message<"tuskpoint.v1.SetLabelRequest"> & {
  * Use `create(SetLabelRequestSchema)` to create a new message.
  */
 export const SetLabelRequestSchema: GenMessage<SetLabelRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 15);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 18);
 
 /**
  * Response of `SetLabel`.
@@ -759,7 +893,7 @@ export type SetLabelResponse = Message<"tuskpoint.v1.SetLabelResponse"> & {
  * Use `create(SetLabelResponseSchema)` to create a new message.
  */
 export const SetLabelResponseSchema: GenMessage<SetLabelResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_checkpoint_service, 16);
+  messageDesc(file_tuskpoint_v1_checkpoint_service, 19);
 
 /**
  * Saves checkpoints and pending writes, and loads them exactly. Scopes: `write`
@@ -798,23 +932,66 @@ export const CheckpointService: GenService<{
     output: typeof SaveCheckpointResponseSchema;
   },
   /**
-   * Saves many checkpoints and writes on one stream, with values of any size.
+   * Carries the saves, writes and loads of many callers in batches on one
+   * stream.
    *
-   * Each save is a `checkpoint` or `writes` frame followed by the chunks of its
-   * large values. Saves are applied in the order in which their last frame
-   * arrives; answers carry the `save_id` and come as each durability is
-   * reached, so a save that asks for `CERTIFIED` is answered twice. A save
-   * that is refused is answered with `error` and does not end the stream; a
-   * stream that breaks the protocol ends with `INVALID_ARGUMENT` /
-   * `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED` or `INVALID_FIELD`, and nothing of
-   * the unfinished save is stored.
+   * Each message carries any number of frames. A frame is a call: `save` means
+   * what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
+   * `GetCheckpoint` means, with the same scope and the same errors. A value too
+   * large for its message follows its save in `chunk` frames.
    *
-   * @generated from rpc tuskpoint.v1.CheckpointService.SaveCheckpoints
+   * Order: saves and writes take effect in the order of their frames; a save
+   * with chunks has its place where its last chunk is. Two streams have no order
+   * between them. Answers come as they are ready, in any order. A `get` sees
+   * every save that was answered before the frame was sent; it may overtake a
+   * save that is not answered yet. A save that asks for `CERTIFIED` is answered
+   * when it is journaled and again, with `last`, when it is certified.
+   *
+   * Errors of a frame are answered in `Answer.error` and leave the stream and
+   * the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
+   * nothing was stored. After the commit began the save finishes; the deadline
+   * ends only the wait for the answer.
+   *
+   * Flow: the server reads no further while 256 frames, or frames of 32 MiB,
+   * have no answer (a frame that was answered `JOURNALED` counts no more) or
+   * while the client does not read the answers; HTTP/2 then holds the client
+   * back. A client that keeps at most two messages without an answer, and puts
+   * everything that waits into the next, gets large batches under load and no
+   * delay without it. No message may exceed `ServerLimits.max_message_bytes`;
+   * those of the server stay below 4 MiB.
+   *
+   * Breaks: a save that has no answer when the stream breaks may or may not be
+   * stored. The client opens another stream with the same `Hello.session` and a
+   * greater `Hello.attempt`, and sends the frames without an answer again in
+   * their order, before any other. A save with an ID is an upsert, so a frame
+   * that had been stored is answered with what is stored. A save without an ID
+   * is sent again only with the ID in its `JOURNALED` answer, or if it has no
+   * answer and the stream ended with `DRAINING`. The server ends the older
+   * stream, and finishes its commits, before it handles the first frame of the
+   * newer one: late bytes of a dead connection overtake nothing. That holds
+   * within one server.
+   *
+   * Errors that end the stream, nothing of the unfinished save being stored:
+   * `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
+   * frame without a call, an ID that does not rise, a chunk that no save waits
+   * for or that is too large, another frame where a chunk has to follow, or a
+   * `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
+   * `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
+   * `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
+   * `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
+   * a save;
+   * `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
+   * the stream has expired or was revoked, after committed saves were answered;
+   * `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
+   * a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+   * `ExchangeResponse.draining` says.
+   *
+   * @generated from rpc tuskpoint.v1.CheckpointService.Exchange
    */
-  saveCheckpoints: {
+  exchange: {
     methodKind: "bidi_streaming";
-    input: typeof SaveCheckpointsRequestSchema;
-    output: typeof SaveCheckpointsResponseSchema;
+    input: typeof ExchangeRequestSchema;
+    output: typeof ExchangeResponseSchema;
   },
   /**
    * Saves pending writes of a checkpoint that need not exist yet.

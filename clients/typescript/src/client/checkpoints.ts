@@ -1,0 +1,129 @@
+/** Saving, loading, listing and labelling checkpoints. */
+
+import { create } from "@bufbuild/protobuf";
+
+import { invalidField } from "../errors.js";
+import {
+  ListCheckpointsRequestSchema,
+  type ListCheckpointsRequest,
+} from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { encodeObject, encodeState } from "../messages/json.js";
+import { CheckpointRecord } from "../messages/records.js";
+import { components } from "../messages/search.js";
+import { durability, durabilityName, source, view } from "../messages/words.js";
+import { callOf, checkTexts, notFound, refOf } from "./arguments.js";
+import { Base } from "./base.js";
+import type { LabelOptions, ListOptions, LoadOptions, Saved, SaveOptions } from "./options.js";
+import { save } from "./saving.js";
+
+/** The part of the client that saves and loads. */
+export abstract class Checkpoints extends Base {
+  /**
+   * Save a checkpoint.
+   *
+   * Each key of the state is a channel with a value of type `json`. What is the same as in the
+   * parent is not sent again and keeps its version; what changed gets a version above all of the
+   * parent's. A state may have any size: large values are sent in chunks.
+   *
+   * @param threadId - The thread; it begins with its first checkpoint.
+   * @param state - Channel to a value that JSON can represent.
+   * @throws InvalidRequest - JSON cannot represent the state (`metadata.field` is the path of the
+   *   value that it cannot), or an argument breaks its limits.
+   * @throws Conflict - The latest is not `expectedHead`.
+   * @throws ThreadDeleted - `parentId` belongs to a deleted thread.
+   */
+  async save(
+    threadId: string,
+    state: Readonly<Record<string, unknown>>,
+    options: SaveOptions = {},
+  ): Promise<Saved> {
+    const { checkpointNs = "", summary = "", label = "", agentId = "" } = options;
+    checkTexts({ threadId, checkpointNs, summary, label, agentId });
+    const draft = {
+      threadId,
+      checkpointNs,
+      values: encodeState(state),
+      checkpointId: options.checkpointId,
+      parentId: options.parentId,
+      expectedHead: options.expectedHead,
+      metadataJson: encodeObject("metadata", options.metadata),
+      summary,
+      label,
+      agentId,
+      durability: durability(options.durability),
+      vector: components("vector", options.vector ?? []),
+      searchable: options.searchable,
+    };
+    const saved = await save(draft, this.calls, this.memory, callOf(options));
+    return {
+      checkpointId: saved.ref?.checkpointId ?? "",
+      durability: durabilityName(saved.durability),
+      seq: saved.seq,
+    };
+  }
+
+  /**
+   * Load one checkpoint exactly, whatever its size.
+   *
+   * @param threadId - The thread.
+   * @throws NotFound - There is no such checkpoint.
+   * @throws PreconditionFailed - `source` is "blob" and the checkpoint is not certified.
+   * @throws DataLoss - The blob does not have the recorded hash.
+   */
+  async load(threadId: string, options: LoadOptions = {}): Promise<CheckpointRecord> {
+    const ref = refOf(threadId, options);
+    const found = await this.calls.getCheckpoint(ref, {
+      ...callOf(options),
+      view: view(options.view),
+      source: source(options.source),
+    });
+    if (found === undefined) {
+      throw notFound(ref);
+    }
+    return new CheckpointRecord(found);
+  }
+
+  /** Yield checkpoints, latest first; none if there is no such thread. */
+  async *list(
+    threadId: string | undefined,
+    options: ListOptions = {},
+  ): AsyncGenerator<CheckpointRecord, void, undefined> {
+    const request = listing(threadId, options);
+    for await (const found of this.calls.listCheckpoints(request, callOf(options))) {
+      yield new CheckpointRecord(found);
+    }
+  }
+
+  /**
+   * Name a checkpoint, or clear its name with an empty label; return its ID.
+   *
+   * @throws NotFound - There is no such checkpoint.
+   */
+  async setLabel(threadId: string, label: string, options: LabelOptions = {}): Promise<string> {
+    checkTexts({ label });
+    const request = {
+      ref: refOf(threadId, options),
+      label,
+      durability: durability(options.durability),
+    };
+    const labelled = await this.raw.checkpoints.setLabel(request, callOf(options));
+    return labelled.ref?.checkpointId ?? "";
+  }
+}
+
+function listing(threadId: string | undefined, options: ListOptions): ListCheckpointsRequest {
+  const { checkpointNs, before = "", label = "", limit } = options;
+  if (limit !== undefined && !(Number.isInteger(limit) && limit >= 0 && limit < 2 ** 32)) {
+    throw invalidField("limit", `it is a whole number, 0 or more, not ${limit}`);
+  }
+  return create(ListCheckpointsRequestSchema, {
+    ...(threadId === undefined ? {} : { threadId }),
+    ...(checkpointNs === undefined ? {} : { checkpointNs }),
+    before,
+    filterJson: encodeObject("metadata", options.metadata),
+    label,
+    ...(limit === undefined ? {} : { limit }),
+    view: view(options.view ?? "entry"),
+    source: source(options.source),
+  });
+}

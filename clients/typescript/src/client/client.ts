@@ -1,0 +1,169 @@
+/** `Client`: the service for agents without LangGraph. */
+
+import { ServerError } from "../errors.js";
+import { AdoptCourse } from "../frames/courses.js";
+import {
+  AdoptStage,
+  HandoffService,
+  type Adoption as AdoptionMessage,
+} from "../gen/tuskpoint/v1/handoff_service_pb.js";
+import {
+  adopting,
+  descriptorOf,
+  readDescriptor,
+  type Adoption,
+  type AdoptOptions,
+  type Descriptor,
+  type StageName,
+} from "../messages/handoff.js";
+import { locationOf } from "../messages/records.js";
+import {
+  searching,
+  searchResults,
+  type SearchOptions,
+  type SearchResults,
+} from "../messages/search.js";
+import {
+  archiveStatus,
+  serverInfo,
+  type ArchiveStatus,
+  type Flushed,
+  type ServerInfo,
+} from "../messages/threads.js";
+import { nameOf } from "../messages/words.js";
+import type { CallOptions } from "../transport/connection.js";
+import { emitWarnings } from "../transport/warnings.js";
+import { callOf, checkTexts, refOf } from "./arguments.js";
+import {
+  answer,
+  openInterrupts,
+  type AnswerOptions,
+  type InterruptOptions,
+  type OpenInterrupt,
+} from "./interrupts.js";
+import type { HandoffOptions } from "./options.js";
+import { Snapshots } from "./snapshots.js";
+
+/**
+ * Saves and loads the state of agents.
+ *
+ * One client may be shared by a whole process. Saves and loads of all callers share one stream, in
+ * batches. Failed calls are tried again where that is safe, and every call has a deadline and takes
+ * an `AbortSignal`; errors are those of `TuskPointError`.
+ */
+export class Client extends Snapshots {
+  /**
+   * Return the questions that a checkpoint waits on; none if it does not wait.
+   *
+   * One that is answered is among them until its graph has gone on.
+   *
+   * @throws NotFound - There is no such checkpoint.
+   */
+  async interrupts(threadId: string, options: InterruptOptions = {}): Promise<OpenInterrupt[]> {
+    return openInterrupts(await this.load(threadId, { ...options, view: "json" }));
+  }
+
+  /**
+   * Answer a thread that waits; return the ID of the checkpoint that was answered.
+   *
+   * The graph uses the answer when it is invoked with `null`. Until then another answer replaces it,
+   * unless the checkpoint waits for several.
+   *
+   * @param value - The answer: a value that JSON can represent, not null.
+   * @throws PreconditionFailed - The checkpoint waits for nothing, for no such interrupt, or for
+   *   several and none is named.
+   * @throws NotFound - There is no such checkpoint.
+   */
+  async answer(threadId: string, value: unknown, options: AnswerOptions = {}): Promise<string> {
+    const record = await this.load(threadId, { ...options, view: "json" });
+    await answer(this.calls, record, value, options);
+    return record.checkpointId;
+  }
+
+  /**
+   * Store everything needed to continue from a checkpoint as one blob; return its descriptor.
+   *
+   * Every agent that has the descriptor and the same blob store can adopt it.
+   *
+   * @throws NotFound - There is no such checkpoint.
+   * @throws Unavailable - The blob store cannot be used now.
+   */
+  async handoff(threadId: string, options: HandoffOptions = {}): Promise<Descriptor> {
+    const { toAgent = "" } = options;
+    checkTexts({ toAgent });
+    const request = { ref: refOf(threadId, options), toAgent };
+    const made = await this.raw.handoffs.createHandoff(request, callOf(options));
+    return descriptorOf(made.descriptor);
+  }
+
+  /**
+   * Make a hand-off the first checkpoint of a new thread, once its hash is checked.
+   *
+   * The blob is fetched from the blob store itself.
+   *
+   * @param descriptor - What `handoff` returned, or its JSON text.
+   * @param newThreadId - The thread to make. Default: the server makes a name.
+   * @throws InvalidDescriptor - It is not a descriptor.
+   * @throws DescriptorMismatch - The blob holds another checkpoint than the descriptor names.
+   * @throws HashMismatch - The blob does not have the hash. Nothing was written.
+   * @throws NotFound - The blob store has no such blob.
+   * @throws AlreadyExists - The new thread has checkpoints.
+   */
+  async adopt(
+    descriptor: Descriptor | string,
+    newThreadId = "",
+    options: AdoptOptions = {},
+  ): Promise<Adoption> {
+    checkTexts({ newThreadId });
+    const course = new AdoptCourse(adopting(readDescriptor(descriptor), newThreadId, options));
+    let adoption: AdoptionMessage | undefined;
+    const method = HandoffService.method.adoptHandoff;
+    for await (const frame of this.connection.resume(method, course, callOf(options))) {
+      adoption = frame.adoption ?? adoption;
+      const stage = nameOf(AdoptStage, frame.stage) as StageName;
+      options.onProgress?.({ stage, fetchedBytes: frame.fetchedBytes });
+    }
+    if (adoption === undefined || !adoption.verified) {
+      const problem = "the server's stream ended without an adoption";
+      throw new ServerError(problem, { status: "INTERNAL" });
+    }
+    const { adoptedFrom, checkpointId, blobId, verified } = adoption;
+    return { adoptedFrom, newThreadId: adoption.newThreadId, checkpointId, blobId, verified };
+  }
+
+  /**
+   * Find checkpoints by what happened, nearest first; load what was found by its ID.
+   *
+   * @param query - What happened, in plain words (in double quotes, exactly these words), or a
+   *   vector of the index's dimension.
+   * @throws InvalidRequest - The query is empty, or an argument breaks its limits.
+   * @throws PreconditionFailed - The server does not index, or lacks the mode.
+   * @throws Unavailable - What `mode` asks for does not answer.
+   */
+  async search(
+    query: string | ArrayLike<number>,
+    options: SearchOptions = {},
+  ): Promise<SearchResults> {
+    const request = searching(query, options);
+    const found = await this.raw.search.searchCheckpoints(request, callOf(options));
+    emitWarnings(this.target, found.warnings);
+    return searchResults(found);
+  }
+
+  /** Return what the server is. */
+  async info(options: CallOptions = {}): Promise<ServerInfo> {
+    return serverInfo(await this.raw.admin.getServerInfo({}, callOf(options)));
+  }
+
+  /** Return how the archive stands. */
+  async status(options: CallOptions = {}): Promise<ArchiveStatus> {
+    return archiveStatus(await this.raw.admin.getArchiveStatus({}, callOf(options)));
+  }
+
+  /** Certify everything saved so far, and return then. */
+  async flush(options: CallOptions = {}): Promise<Flushed> {
+    const flushed = await this.raw.admin.flush({}, callOf(options));
+    const { certifiedCheckpoints } = flushed;
+    return { certifiedCheckpoints, catalog: locationOf(flushed.catalog) };
+  }
+}

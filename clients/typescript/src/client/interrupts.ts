@@ -1,0 +1,268 @@
+/**
+ * Interrupts: what a checkpoint waits for, and what answers it.
+ *
+ * An interrupt is a pending write of a task on the channel `__interrupt__`, and its answer one on
+ * `__resume__`: of no task if it is the only one that waits, else of the task that asks. This is how
+ * LangGraph itself keeps both (`langgraph/pregel/_task_status.py` and `_algo.py`).
+ */
+
+import { create } from "@bufbuild/protobuf";
+
+import type { Calls } from "../transport/calls.js";
+import type { CallOptions } from "../transport/connection.js";
+import { invalidField, PreconditionFailed } from "../errors.js";
+import { View } from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import {
+  SaveWritesRequestSchema,
+  type SaveWritesRequest,
+} from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import type { Thread } from "../gen/tuskpoint/v1/thread_pb.js";
+import { encodeJson, type Json } from "../messages/json.js";
+import { CheckpointRecord, type Write } from "../messages/records.js";
+
+const INTERRUPT = "__interrupt__";
+const RESUME = "__resume__";
+const NO_TASK = "00000000-0000-0000-0000-000000000000";
+/** Channels that record what happened to a task. Any other write means that it ended. */
+const OF_CONTROL: ReadonlySet<string> = new Set([
+  INTERRUPT,
+  RESUME,
+  "__error__",
+  "__error_source_node__",
+]);
+/** Most interrupts that a message names. */
+const NAMED = 5;
+
+/** Which checkpoint is asked about. */
+export interface InterruptOptions extends CallOptions {
+  /** Default: the latest. */
+  readonly checkpointId?: string | undefined;
+  /** The namespace. Default: the root, which lists what waits in subgraphs too. */
+  readonly checkpointNs?: string | undefined;
+}
+
+/** What is answered. */
+export interface AnswerOptions extends InterruptOptions {
+  /** The interrupt. Default: the only one that waits. */
+  readonly interruptId?: string | undefined;
+}
+
+/** A question that waits for an answer. */
+export interface OpenInterrupt {
+  /** Its ID; empty if the framework gave it none that can be read. */
+  readonly interruptId: string;
+  /** What is asked, as in the view "json". */
+  readonly value: Json;
+  /** The task that asks. */
+  readonly taskId: string;
+  /** The checkpoint that waits. */
+  readonly checkpointId: string;
+}
+
+/**
+ * Return what a checkpoint, read with the view "json", waits for.
+ *
+ * A task waits until it has written something else, or its checkpoint is followed by another: one
+ * that is answered waits until its graph has gone on.
+ */
+export function openInterrupts(record: CheckpointRecord): OpenInterrupt[] {
+  const ended = new Set([NO_TASK]);
+  for (const { channel, taskId } of record.writes) {
+    if (!OF_CONTROL.has(channel)) {
+      ended.add(taskId);
+    }
+  }
+  // A task and its caller, whose path is a part of its own, record the same interrupt; the task asks.
+  const writes = record.writes
+    .filter(({ channel, taskId }) => channel === INTERRUPT && !ended.has(taskId))
+    .sort((one, other) => other.taskPath.length - one.taskPath.length);
+  const found = new Map<string, OpenInterrupt>();
+  for (const one of writes.flatMap((write) => askedBy(write, record.checkpointId))) {
+    const key = one.interruptId || `${one.taskId}/${found.size}`;
+    if (!found.has(key)) {
+      found.set(key, one);
+    }
+  }
+  return [...found.values()];
+}
+
+/**
+ * Save the answer to an interrupt.
+ *
+ * @param record - The checkpoint that waits, read with the view "json".
+ * @param value - The answer.
+ * @throws InvalidRequest - The answer is null, or JSON cannot represent it.
+ * @throws PreconditionFailed - The checkpoint waits for nothing, for no such interrupt, or for
+ *   several and none is named.
+ */
+export async function answer(
+  calls: Calls,
+  record: CheckpointRecord,
+  value: unknown,
+  options: AnswerOptions,
+): Promise<void> {
+  if (value === null) {
+    throw invalidField("value", "no interrupt takes null as its answer");
+  }
+  const data = encodeJson("value", value);
+  const waiting = openInterrupts(record);
+  const chosen = choose(waiting, record, options.interruptId);
+  const request =
+    waiting.length === 1
+      ? answering(record, NO_TASK, "", data)
+      : await answerOfTask(calls, record, chosen, data, options);
+  await calls.saveWrites(request, options);
+}
+
+function askedBy(write: Write, checkpointId: string): OpenInterrupt[] {
+  const shown = write.value as Json;
+  const { taskId } = write;
+  return (Array.isArray(shown) ? shown : [shown]).map((one) => ({
+    ...idAndValue(one),
+    taskId,
+    checkpointId,
+  }));
+}
+
+/** Return ID and value of an interrupt: LangGraph's in Python and JavaScript alike. */
+function idAndValue(shown: Json): Pick<OpenInterrupt, "interruptId" | "value"> {
+  const isObject = typeof shown === "object" && shown !== null && !Array.isArray(shown);
+  if (!isObject || !("id" in shown || "value" in shown)) {
+    return { interruptId: "", value: shown };
+  }
+  const { id, value = null } = shown;
+  return { interruptId: typeof id === "string" ? id : "", value };
+}
+
+/** Return the interrupt that is to be answered. */
+function choose(
+  waiting: readonly OpenInterrupt[],
+  record: CheckpointRecord,
+  interruptId: string | undefined,
+): OpenInterrupt {
+  const [first] = waiting;
+  if (first === undefined) {
+    const hint = 'listThreads({ state: "interrupted" }) names the threads that do';
+    throw refusal(record, `waits for no answer: ${hint}`);
+  }
+  const named = waiting.slice(0, NAMED).map((one) => `'${one.interruptId}'`);
+  if (interruptId === undefined) {
+    if (waiting.length === 1) {
+      return first;
+    }
+    const which = `say which one this is with interruptId, one of ${named.join(", ")}`;
+    throw refusal(record, `waits for ${waiting.length} answers: ${which}`);
+  }
+  const chosen = waiting.find((one) => one.interruptId === interruptId);
+  if (chosen === undefined) {
+    const others = named.join(", ");
+    throw refusal(record, `does not wait for an answer to '${interruptId}', but to ${others}`);
+  }
+  return chosen;
+}
+
+/**
+ * Return the request that answers one of several interrupts.
+ *
+ * The answer goes to the task that asks. If that is in a subgraph, what waits here is the task that
+ * runs the subgraph, and the other is found in the subgraph's own namespace.
+ */
+async function answerOfTask(
+  calls: Calls,
+  record: CheckpointRecord,
+  chosen: OpenInterrupt,
+  data: Uint8Array,
+  options: CallOptions,
+): Promise<SaveWritesRequest> {
+  const { place, asking } = await placeOf(calls, record, chosen, options);
+  const written = new Map(
+    place.writes.filter((one) => one.taskId === asking.taskId).map((one) => [one.channel, one]),
+  );
+  if (written.has(RESUME)) {
+    throw refusal(
+      record,
+      `has an answer of the task that asks '${chosen.interruptId}' already, and waits for others: ` +
+        "let the graph continue, or answer there with new Command({ resume: { id: value } })",
+    );
+  }
+  const list = Buffer.concat([Buffer.from("["), data, Buffer.from("]")]);
+  return answering(place, asking.taskId, written.get(INTERRUPT)?.taskPath ?? "", list);
+}
+
+/** Return the checkpoint at which an interrupt is asked: this one, or one of a subgraph. */
+async function placeOf(
+  calls: Calls,
+  record: CheckpointRecord,
+  chosen: OpenInterrupt,
+  options: CallOptions,
+): Promise<{ place: CheckpointRecord; asking: OpenInterrupt }> {
+  const { threadId, checkpointNs } = record;
+  const { thread } = await calls.connection.raw.threads.getThread({ threadId }, options);
+  for (const head of innerHeads(thread, checkpointNs, chosen.taskId)) {
+    const ref = { threadId, checkpointNs: head.checkpointNs, checkpointId: head.checkpointId };
+    const { signal, timeoutMs } = options;
+    const inner = await calls.getCheckpoint(ref, { signal, timeoutMs, view: View.JSON });
+    const place = inner && new CheckpointRecord(inner);
+    const asking = place && openInterrupts(place).find(isSame(chosen));
+    if (place !== undefined && asking !== undefined) {
+      return { place, asking };
+    }
+  }
+  return { place: record, asking: chosen };
+}
+
+function isSame(chosen: OpenInterrupt): (one: OpenInterrupt) => boolean {
+  return (one) => one.interruptId === chosen.interruptId;
+}
+
+/**
+ * Return the latest checkpoints of the namespaces that a task may have asked in, innermost first.
+ *
+ * A subgraph's namespace is its parent's and, after a "|", the name of the node that runs it, with
+ * ":" and the ID of that node's task unless the subgraph remembers from call to call.
+ */
+function innerHeads(
+  thread: Thread | undefined,
+  checkpointNs: string,
+  taskId: string,
+): Thread["heads"] {
+  const outer = checkpointNs === "" ? "" : `${checkpointNs}|`;
+  const depth = (namespace: string) => namespace.split("|").length;
+  return (thread?.heads ?? [])
+    .filter((head) => {
+      const isInner = head.checkpointNs.startsWith(outer) && head.checkpointNs !== "";
+      const first = head.checkpointNs.slice(outer.length).split("|")[0] ?? "";
+      return isInner && (first.endsWith(`:${taskId}`) || !first.includes(":"));
+    })
+    .sort((one, other) => depth(other.checkpointNs) - depth(one.checkpointNs));
+}
+
+function answering(
+  record: CheckpointRecord,
+  taskId: string,
+  taskPath: string,
+  data: Uint8Array,
+): SaveWritesRequest {
+  const { threadId, checkpointNs, checkpointId } = record;
+  const content = { case: "value" as const, value: { type: "json", data } };
+  return create(SaveWritesRequestSchema, {
+    ref: { threadId, checkpointNs, checkpointId },
+    writes: [{ taskId, taskPath, channel: RESUME, content }],
+  });
+}
+
+function refusal(record: CheckpointRecord, problem: string): PreconditionFailed {
+  const { threadId, checkpointNs, checkpointId } = record;
+  const where = checkpointNs === "" ? "" : ` in namespace '${checkpointNs}'`;
+  return new PreconditionFailed(
+    `checkpoint '${checkpointId}' of thread '${threadId}'${where} ${problem}`,
+    {
+      status: "FAILED_PRECONDITION",
+      metadata: {
+        thread_id: threadId,
+        checkpoint_ns: checkpointNs,
+        checkpoint_id: checkpointId,
+      },
+    },
+  );
+}

@@ -1,0 +1,302 @@
+/** How `Client.save` decides what to send: parent, versions, and what is unchanged. */
+
+import { createHash } from "node:crypto";
+
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+
+import type { Calls } from "../transport/calls.js";
+import { newCheckpointId } from "../messages/checkpoint-ids.js";
+import type { CallOptions } from "../transport/connection.js";
+import { Conflict, invalidField, ThreadDeleted, ValuesMissing } from "../errors.js";
+import type { Checkpoint, Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import {
+  SaveCheckpointRequestSchema,
+  type SaveCheckpointRequest,
+  type SaveCheckpointResponse,
+} from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import {
+  ChannelSchema,
+  VersionSchema,
+  type Channel,
+  type Version,
+} from "../gen/tuskpoint/v1/value_pb.js";
+
+const MAX_FOLLOWS = 16;
+const MEMORY_SIZE = 1024;
+/** The layout that LangGraph 1.x writes and reads without migrating. */
+const STATE_LAYOUT = 4;
+const LEADING_NUMBER = /^[0-9]+/;
+/** Digits of a text version's number, and of what follows its dot, as LangGraph writes them. */
+const DIGITS = 32;
+const TAIL = "0".repeat(16);
+
+/** A save as the caller asked for it. */
+export interface Draft {
+  readonly threadId: string;
+  readonly checkpointNs: string;
+  /** Channel to its value as JSON text. */
+  readonly values: ReadonlyMap<string, Uint8Array>;
+  /** The ID to give it; `undefined` mints one. */
+  readonly checkpointId: string | undefined;
+  /** The checkpoint to follow; `undefined` is `expectedHead` or the latest, empty means no parent. */
+  readonly parentId: string | undefined;
+  /** What the latest must be; `undefined` accepts any. */
+  readonly expectedHead: string | undefined;
+  readonly metadataJson: Uint8Array;
+  readonly summary: string;
+  readonly label: string;
+  readonly agentId: string;
+  readonly durability: Durability;
+  readonly vector: readonly number[];
+  readonly searchable: boolean | undefined;
+}
+
+/** What a client knows of a checkpoint that the next one may follow. */
+export interface Known {
+  /** Empty stands for no checkpoint. */
+  readonly checkpointId: string;
+  readonly parentId: string;
+  readonly channels: ReadonlyMap<string, { version: Version; digest: Uint8Array }>;
+}
+
+const NOTHING: Known = { checkpointId: "", parentId: "", channels: new Map() };
+
+/** The last checkpoints that a client saved, one per thread and namespace. */
+export class Memory {
+  readonly #known = new Map<string, { threadId: string; known: Known }>();
+
+  /** Return what was put last, if it is still remembered. */
+  get(threadId: string, checkpointNs: string): Known | undefined {
+    return this.#known.get(placeOf(threadId, checkpointNs))?.known;
+  }
+
+  /** Remember the last checkpoint of a namespace. The one saved longest ago may be forgotten. */
+  put(threadId: string, checkpointNs: string, known: Known): void {
+    const place = placeOf(threadId, checkpointNs);
+    this.#known.delete(place);
+    this.#known.set(place, { threadId, known });
+    const [oldest] = this.#known.keys();
+    if (this.#known.size > MEMORY_SIZE && oldest !== undefined) {
+      this.#known.delete(oldest);
+    }
+  }
+
+  /** Forget all namespaces of a thread. */
+  forget(threadId: string): void {
+    for (const [place, one] of this.#known) {
+      if (one.threadId === threadId) {
+        this.#known.delete(place);
+      }
+    }
+  }
+}
+
+function placeOf(threadId: string, checkpointNs: string): string {
+  return JSON.stringify([threadId, checkpointNs]);
+}
+
+/**
+ * Save a checkpoint.
+ *
+ * A save that follows the latest names it as `expected_head`, so that what this client remembers
+ * can be wrong without harm: the service refuses, and the save follows the new latest.
+ */
+export async function save(
+  draft: Draft,
+  calls: Calls,
+  memory: Memory,
+  options: CallOptions,
+): Promise<SaveCheckpointResponse> {
+  const followsLatest = draft.parentId === undefined && draft.expectedHead === undefined;
+  for (let tried = 1; ; tried += 1) {
+    const parent = await parentOf(draft, calls, memory, options);
+    const request = requestOf(draft, parent, followsLatest);
+    try {
+      const answer = await send(draft, request, calls, options);
+      const saved = request.checkpoint;
+      if (saved !== undefined) {
+        memory.put(draft.threadId, draft.checkpointNs, knownOf(saved));
+      }
+      return answer;
+    } catch (error) {
+      if (!(error instanceof Conflict || error instanceof ThreadDeleted)) {
+        throw error;
+      }
+      memory.forget(draft.threadId);
+      if (!followsLatest || tried >= MAX_FOLLOWS) {
+        throw error;
+      }
+    }
+  }
+}
+
+/**
+ * Return a version above all of a checkpoint's, in the kind that they have.
+ *
+ * A thread that has none begins with the text of 1. Text versions count up in their leading number,
+ * zero-padded to the 32 digits that LangGraph writes.
+ *
+ * @throws InvalidRequest - They are of several kinds, or texts that do not begin with a number.
+ */
+export function nextVersion(versions: readonly Version[]): Version {
+  const texts: string[] = [];
+  const integers: bigint[] = [];
+  const numbers: number[] = [];
+  for (const { kind } of versions) {
+    if (kind.case === "text") {
+      texts.push(kind.value);
+    } else if (kind.case === "integer") {
+      integers.push(kind.value);
+    } else if (kind.case === "number") {
+      numbers.push(kind.value);
+    }
+  }
+  const kinds = [texts, integers, numbers].filter((kind) => kind.length > 0).length;
+  if (kinds === 0) {
+    return textVersion(1n);
+  }
+  if (kinds === 1 && integers.length > 0) {
+    const value = integers.reduce((most, one) => (one > most ? one : most)) + 1n;
+    return create(VersionSchema, { kind: { case: "integer", value } });
+  }
+  if (kinds === 1 && numbers.length > 0) {
+    const value = Math.trunc(numbers.reduce((most, one) => Math.max(most, one))) + 1;
+    return create(VersionSchema, { kind: { case: "number", value } });
+  }
+  const newest = texts.reduce((most, one) => (one > most ? one : most), "");
+  const number = LEADING_NUMBER.exec(newest);
+  if (kinds !== 1 || number === null) {
+    throw invalidField(
+      "parentId",
+      "its channel versions cannot be counted up; continue it with its framework",
+    );
+  }
+  return textVersion(BigInt(number[0]) + 1n);
+}
+
+function textVersion(number: bigint): Version {
+  const value = `${number.toString().padStart(DIGITS, "0")}.${TAIL}`;
+  return create(VersionSchema, { kind: { case: "text", value } });
+}
+
+async function parentOf(
+  draft: Draft,
+  calls: Calls,
+  memory: Memory,
+  options: CallOptions,
+): Promise<Known> {
+  // A caller that names the latest follows it.
+  const wanted = draft.parentId ?? draft.expectedHead;
+  if (wanted === "") {
+    return NOTHING;
+  }
+  const known = memory.get(draft.threadId, draft.checkpointNs);
+  if (known !== undefined && (wanted === undefined || wanted === known.checkpointId)) {
+    return known;
+  }
+  const { threadId, checkpointNs } = draft;
+  const ref = { threadId, checkpointNs, checkpointId: wanted ?? "" };
+  const found = await calls.getCheckpoint(ref, options);
+  return found === undefined ? { ...NOTHING, checkpointId: wanted ?? "" } : knownOf(found);
+}
+
+async function send(
+  draft: Draft,
+  request: SaveCheckpointRequest,
+  calls: Calls,
+  options: CallOptions,
+): Promise<SaveCheckpointResponse> {
+  try {
+    return await calls.saveCheckpoint(request, options);
+  } catch (error) {
+    putInline(draft, request, missing(error));
+  }
+  try {
+    return await calls.saveCheckpoint(request, options);
+  } catch (error) {
+    // Trailers are bounded, so that a refusal names only as many channels as fit.
+    missing(error);
+    putInline(draft, request, [...draft.values.keys()]);
+  }
+  return await calls.saveCheckpoint(request, options);
+}
+
+/** Return the channels whose content the service lacks; throw any other error. */
+function missing(error: unknown): readonly string[] {
+  if (error instanceof ValuesMissing) {
+    return error.channels;
+  }
+  throw error;
+}
+
+function putInline(draft: Draft, request: SaveCheckpointRequest, names: readonly string[]): void {
+  const wanted = new Set(names);
+  for (const channel of request.checkpoint?.state?.channels ?? []) {
+    const data = draft.values.get(channel.name);
+    if (wanted.has(channel.name) && data !== undefined) {
+      channel.content = contentOf(data);
+    }
+  }
+}
+
+function requestOf(draft: Draft, parent: Known, followsLatest: boolean): SaveCheckpointRequest {
+  const raised = nextVersion([...parent.channels.values()].map((one) => one.version));
+  const channels = [...draft.values].map(([name, data]) => channelOf(name, data, parent, raised));
+  const isSavedAgain = draft.checkpointId === parent.checkpointId;
+  const changed = channels.filter((one) => one.content.case === "value").map((one) => one.name);
+  const request: MessageInitShape<typeof SaveCheckpointRequestSchema> = {
+    checkpoint: {
+      ref: {
+        threadId: draft.threadId,
+        checkpointNs: draft.checkpointNs,
+        checkpointId: draft.checkpointId || newCheckpointId(parent.checkpointId),
+      },
+      parentCheckpointId: isSavedAgain ? parent.parentId : parent.checkpointId,
+      state: {
+        schemaVersion: STATE_LAYOUT,
+        ts: new Date().toISOString(),
+        channels,
+        updatedChannels: { names: changed },
+      },
+      metadataJson: draft.metadataJson,
+      summary: draft.summary,
+      label: draft.label,
+    },
+    durability: draft.durability,
+    agentId: draft.agentId,
+    vector: [...draft.vector],
+  };
+  const expectedHead = followsLatest ? parent.checkpointId : draft.expectedHead;
+  return create(SaveCheckpointRequestSchema, {
+    ...request,
+    ...(expectedHead === undefined ? {} : { expectedHead }),
+    ...(draft.searchable === undefined ? {} : { searchable: draft.searchable }),
+  });
+}
+
+function channelOf(name: string, data: Uint8Array, parent: Known, raised: Version): Channel {
+  const digest = createHash("sha256").update("json\0").update(data).digest();
+  const before = parent.channels.get(name);
+  if (before !== undefined && digest.equals(before.digest)) {
+    return create(ChannelSchema, { name, version: before.version, digest });
+  }
+  return create(ChannelSchema, { name, version: raised, digest, content: contentOf(data) });
+}
+
+function contentOf(data: Uint8Array): Channel["content"] {
+  return { case: "value", value: { $typeName: "tuskpoint.v1.Value", type: "json", data } };
+}
+
+function knownOf(checkpoint: Checkpoint): Known {
+  const channels = new Map<string, { version: Version; digest: Uint8Array }>();
+  for (const { name, version, digest } of checkpoint.state?.channels ?? []) {
+    if (version !== undefined) {
+      channels.set(name, { version, digest });
+    }
+  }
+  return {
+    checkpointId: checkpoint.ref?.checkpointId ?? "",
+    parentId: checkpoint.parentCheckpointId,
+    channels,
+  };
+}

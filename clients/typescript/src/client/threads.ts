@@ -1,0 +1,188 @@
+/** Describing, listing, keeping, copying and deleting threads. */
+
+import { durationFromMs } from "@bufbuild/protobuf/wkt";
+
+import { invalidField } from "../errors.js";
+import { PruneStrategy } from "../gen/tuskpoint/v1/thread_service_pb.js";
+import { locationOf, type Location } from "../messages/records.js";
+import {
+  manifestRecord,
+  THREAD_STATES,
+  threadRecord,
+  type ManifestRecord,
+  type ThreadRecord,
+} from "../messages/threads.js";
+import { choice, durability } from "../messages/words.js";
+import type { CallOptions } from "../transport/connection.js";
+import { BATCH, batches, callOf, checkTexts, notFound, pages } from "./arguments.js";
+import { History } from "./history.js";
+import type { ChangeOptions, KeepName, PruneOptions, ThreadFilter } from "./options.js";
+
+const STRATEGIES: Readonly<Record<KeepName, PruneStrategy>> = {
+  latest: PruneStrategy.KEEP_LATEST,
+  nothing: PruneStrategy.DELETE_ALL,
+};
+
+/** The part of the client that deals with whole threads. */
+export abstract class Threads extends History {
+  /**
+   * Describe a thread.
+   *
+   * @throws NotFound - There is no such thread.
+   */
+  async getThread(threadId: string, options: CallOptions = {}): Promise<ThreadRecord> {
+    checkTexts({ threadId });
+    const { thread } = await this.raw.threads.getThread({ threadId }, callOf(options));
+    if (thread === undefined) {
+      throw notFound({ threadId, checkpointNs: "", checkpointId: "" });
+    }
+    return threadRecord(thread);
+  }
+
+  /** Yield threads by ID. */
+  async *listThreads(options: ThreadFilter = {}): AsyncGenerator<ThreadRecord, void, undefined> {
+    const { agentId = "", label = "", state } = options;
+    const filter = {
+      agentId,
+      label,
+      ...(state === undefined ? {} : { state: choice("state", state, THREAD_STATES) }),
+      pageSize: BATCH,
+    };
+    const fetch = (pageToken: string) =>
+      this.raw.threads.listThreads({ ...filter, pageToken }, callOf(options));
+    for await (const page of pages(fetch)) {
+      yield* page.threads.map(threadRecord);
+    }
+  }
+
+  /** Delete a thread with all its namespaces; return how many checkpoints it had. */
+  async delete(threadId: string, options: ChangeOptions = {}): Promise<bigint> {
+    checkTexts({ threadId });
+    const request = { threadId, durability: durability(options.durability) };
+    const deleted = await this.raw.threads.deleteThread(request, callOf(options));
+    this.memory.forget(threadId);
+    return deleted.deletedCheckpoints;
+  }
+
+  /**
+   * Set how long a thread is kept after its last change; then it is deleted.
+   *
+   * @param retentionMs - The time in milliseconds, in whole seconds, at least one; `undefined` keeps
+   *   the thread.
+   * @throws NotFound - There is no such thread.
+   */
+  async setRetention(
+    threadId: string,
+    retentionMs: number | undefined,
+    options: ChangeOptions = {},
+  ): Promise<void> {
+    checkTexts({ threadId });
+    if (retentionMs !== undefined && !(retentionMs >= 1_000 && retentionMs % 1_000 === 0)) {
+      const problem = `it is a time of one or more whole seconds, or undefined; not ${retentionMs}`;
+      throw invalidField("retentionMs", problem);
+    }
+    const request = {
+      threadId,
+      ...(retentionMs === undefined ? {} : { retention: durationFromMs(retentionMs) }),
+      durability: durability(options.durability),
+    };
+    await this.raw.threads.setRetention(request, callOf(options));
+  }
+
+  /**
+   * Set whether search finds a thread's checkpoints. By default it does.
+   *
+   * What is forked, copied or restored of a thread that is not searchable is not searchable either,
+   * until that is set for it.
+   *
+   * @throws NotFound - There is no such thread.
+   */
+  async setSearchable(
+    threadId: string,
+    searchable: boolean,
+    options: ChangeOptions = {},
+  ): Promise<void> {
+    checkTexts({ threadId });
+    const request = { threadId, searchable, durability: durability(options.durability) };
+    await this.raw.threads.setSearchable(request, callOf(options));
+  }
+
+  /**
+   * Copy a thread into one that has no checkpoints; return how many were copied.
+   *
+   * @throws NotFound - There is no such thread.
+   * @throws AlreadyExists - The new thread has checkpoints.
+   */
+  async copy(threadId: string, newThreadId: string, options: ChangeOptions = {}): Promise<bigint> {
+    checkTexts({ threadId, newThreadId });
+    const request = {
+      sourceThreadId: threadId,
+      targetThreadId: newThreadId,
+      durability: durability(options.durability),
+    };
+    const { copiedCheckpoints } = await this.raw.threads.copyThread(request, callOf(options));
+    return copiedCheckpoints;
+  }
+
+  /**
+   * Delete old checkpoints of threads; return how many.
+   *
+   * @param threadIds - A thread, or several. Those that do not exist are skipped.
+   */
+  async prune(threadIds: string | Iterable<string>, options: PruneOptions = {}): Promise<bigint> {
+    const strategy = choice("keep", options.keep ?? "latest", STRATEGIES);
+    let deleted = 0n;
+    for (const batch of batches(threadIds)) {
+      const request = { threadIds: batch, strategy, durability: durability(options.durability) };
+      deleted += (await this.raw.threads.pruneThreads(request, callOf(options))).deletedCheckpoints;
+      for (const threadId of batch) {
+        this.memory.forget(threadId);
+      }
+    }
+    return deleted;
+  }
+
+  /** Delete the checkpoints whose metadata has one of these `run_id`s; return how many. */
+  async deleteRuns(
+    runIds: string | Iterable<string>,
+    options: ChangeOptions = {},
+  ): Promise<bigint> {
+    let deleted = 0n;
+    for (const batch of batches(runIds)) {
+      const request = { runIds: batch, durability: durability(options.durability) };
+      deleted += (await this.raw.threads.deleteRuns(request, callOf(options))).deletedCheckpoints;
+    }
+    return deleted;
+  }
+
+  /**
+   * Yield what the newest catalog leads to of a thread, by namespace and checkpoint ID.
+   *
+   * @throws NotFound - There is no such thread.
+   */
+  async *manifest(
+    threadId: string,
+    options: CallOptions = {},
+  ): AsyncGenerator<ManifestRecord, void, undefined> {
+    checkTexts({ threadId });
+    const fetch = (pageToken: string) =>
+      this.raw.threads.getManifest({ threadId, pageSize: BATCH, pageToken }, callOf(options));
+    for await (const page of pages(fetch)) {
+      yield* page.entries.map(manifestRecord);
+    }
+  }
+
+  /**
+   * Store a thread's manifest as a blob of its own; return where it lies, `undefined` if nothing of
+   * the thread is certified.
+   *
+   * `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.
+   *
+   * @throws NotFound - There is no such thread.
+   */
+  async storeManifest(threadId: string, options: CallOptions = {}): Promise<Location | undefined> {
+    checkTexts({ threadId });
+    const request = { threadId, pageSize: 1, store: true };
+    return locationOf((await this.raw.threads.getManifest(request, callOf(options))).manifest);
+  }
+}

@@ -1,0 +1,189 @@
+/** Hand-offs: the descriptor, and what is asked for and returned by an adoption. Pure. */
+
+import { create } from "@bufbuild/protobuf";
+
+import { InvalidDescriptor } from "../errors.js";
+import {
+  AdoptHandoffRequestSchema,
+  type AdoptHandoffRequest,
+  type HandoffDescriptor,
+} from "../gen/tuskpoint/v1/handoff_service_pb.js";
+import type { CallOptions } from "../transport/connection.js";
+import { durability, type DurabilityName } from "./words.js";
+
+/**
+ * A small portable description of a checkpoint that was handed off. As JSON it has exactly these
+ * keys, in every language: `JSON.stringify` makes what the other side takes.
+ */
+export interface Descriptor {
+  /** What was handed off, "thread:checkpoint". */
+  readonly source: string;
+  /** Its thread. */
+  readonly thread_id: string;
+  /** Its ID. */
+  readonly checkpoint_id: string;
+  /** Blob that holds everything needed to continue from it. */
+  readonly blob_id: string;
+  /** SHA-256 of the blob's bytes, as lowercase hex. The one thing trusted. */
+  readonly blob_sha256: string;
+  /** The agent it is meant for; may be empty. */
+  readonly to_agent: string;
+  /** One sentence about where the agent stands. */
+  readonly summary: string;
+}
+
+/** A stage of an adoption; "verified" means that the hash is right. */
+export type StageName = "fetching" | "fetched" | "verified" | "adopted";
+
+/** How far an adoption is. */
+export interface AdoptProgress {
+  /** The stage. */
+  readonly stage: StageName;
+  /** Bytes fetched so far. */
+  readonly fetchedBytes: bigint;
+}
+
+/** The outcome of an adoption. */
+export interface Adoption {
+  /** What was adopted, "thread:checkpoint". */
+  readonly adoptedFrom: string;
+  /** The new thread. */
+  readonly newThreadId: string;
+  /** Its first checkpoint. */
+  readonly checkpointId: string;
+  /**
+   * Blob that holds the adopted checkpoint in the new thread; empty as long as it is not certified.
+   */
+  readonly blobId: string;
+  /** True: the hash was checked. There is no adoption without it. */
+  readonly verified: boolean;
+}
+
+/** How a hand-off is adopted. */
+export interface AdoptOptions extends CallOptions {
+  /** Is called with each stage. What it throws ends the wait, not the adoption. */
+  readonly onProgress?: (progress: AdoptProgress) => void;
+  /**
+   * Default: "certified"; "journaled" does not wait until the new checkpoint has a blob of its own.
+   */
+  readonly durability?: DurabilityName | undefined;
+}
+
+const KEYS = [
+  "source",
+  "thread_id",
+  "checkpoint_id",
+  "blob_id",
+  "blob_sha256",
+  "to_agent",
+  "summary",
+] as const satisfies readonly (keyof Descriptor)[];
+const MAY_BE_EMPTY: ReadonlySet<string> = new Set(["to_agent", "summary"]);
+const SHA256 = /^[0-9a-f]{64}$/;
+/** A text of JSON. */
+const JSON_TEXT = /"(?:[^"\\]|\\.)*"/g;
+
+/**
+ * Return a descriptor that was given as an object or as JSON text.
+ *
+ * @throws InvalidDescriptor - It is not a descriptor, or its fields contradict one another.
+ */
+export function readDescriptor(given: unknown): Descriptor {
+  const said = typeof given === "string" ? parsed(given) : given;
+  if (typeof said !== "object" || said === null || Array.isArray(said)) {
+    throw invalid("", `it is an object with the keys ${KEYS.join(", ")}`);
+  }
+  const texts = new Map(Object.entries(said));
+  checkKeys(texts);
+  const descriptor = Object.fromEntries(
+    KEYS.map((key) => [key, checkedText(key, texts.get(key))]),
+  ) as unknown as Descriptor;
+  // JSON.parse silently keeps the last value of a key that comes twice.
+  if (typeof given === "string" && given.match(JSON_TEXT)?.length !== 2 * KEYS.length) {
+    throw invalid("", "a key comes twice");
+  }
+  if (!SHA256.test(descriptor.blob_sha256)) {
+    throw invalid("blob_sha256", "it is 64 lowercase hex digits");
+  }
+  if (descriptor.source !== `${descriptor.thread_id}:${descriptor.checkpoint_id}`) {
+    throw invalid("source", "it is not the thread and the checkpoint, joined by a colon");
+  }
+  return descriptor;
+}
+
+/** Return the contract's message as a descriptor. */
+export function descriptorOf(message: HandoffDescriptor | undefined): Descriptor {
+  return readDescriptor({
+    source: message?.source ?? "",
+    thread_id: message?.threadId ?? "",
+    checkpoint_id: message?.checkpointId ?? "",
+    blob_id: message?.blobId ?? "",
+    blob_sha256: message?.blobSha256 ?? "",
+    to_agent: message?.toAgent ?? "",
+    summary: message?.summary ?? "",
+  });
+}
+
+/** Return the request of an adoption. */
+export function adopting(
+  descriptor: Descriptor,
+  newThreadId: string,
+  options: AdoptOptions,
+): AdoptHandoffRequest {
+  return create(AdoptHandoffRequestSchema, {
+    descriptor: {
+      source: descriptor.source,
+      threadId: descriptor.thread_id,
+      checkpointId: descriptor.checkpoint_id,
+      blobId: descriptor.blob_id,
+      blobSha256: descriptor.blob_sha256,
+      toAgent: descriptor.to_agent,
+      summary: descriptor.summary,
+    },
+    newThreadId,
+    requestId: crypto.randomUUID(),
+    durability: durability(options.durability ?? "certified"),
+  });
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw invalid("", `it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+function checkKeys(said: ReadonlyMap<string, unknown>): void {
+  const missing = KEYS.filter((key) => !said.has(key));
+  if (missing.length > 0) {
+    throw invalid(missing[0] ?? "", `the descriptor lacks ${missing.join(", ")}`);
+  }
+  const extra = [...said.keys()].filter((key) => !(KEYS as readonly string[]).includes(key));
+  if (extra.length > 0) {
+    throw invalid(extra[0] ?? "", `a descriptor has no ${extra.join(", ")}`);
+  }
+}
+
+function checkedText(key: string, text: unknown): string {
+  if (typeof text !== "string") {
+    throw invalid(key, `it is a text, not of type ${typeof text}`);
+  }
+  if (text === "" && !MAY_BE_EMPTY.has(key)) {
+    throw invalid(key, "it must not be empty");
+  }
+  if (!text.isWellFormed()) {
+    throw invalid(key, "it cannot be written in UTF-8");
+  }
+  return text;
+}
+
+function invalid(key: string, problem: string): InvalidDescriptor {
+  const field = key === "" ? "descriptor" : `descriptor.${key}`;
+  return new InvalidDescriptor(`${field}: ${problem}`, {
+    status: "INVALID_ARGUMENT",
+    reason: "INVALID_FIELD",
+    metadata: { field },
+    violations: [{ field, problem }],
+  });
+}

@@ -1,0 +1,208 @@
+/** Ancestry, differences and verification: the records. Pure. */
+
+import { create } from "@bufbuild/protobuf";
+
+import { invalidField, ServerError } from "../errors.js";
+import type { CheckpointRef } from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import {
+  ChangeKind,
+  DiffCheckpointsRequestSchema,
+  LineageKind,
+  Verdict,
+  type CheckpointVerdict as VerdictMessage,
+  type DiffCheckpointsRequest,
+  type DiffCheckpointsResponse,
+  type GetLineageResponse,
+  type LineageStep as StepMessage,
+  type VerificationTotal,
+} from "../gen/tuskpoint/v1/thread_service_pb.js";
+import { locationOf, moment, referenceOf, type Location, type Reference } from "./records.js";
+
+/** How one checkpoint came from another. */
+export type DescentName = "fork" | "adoption" | "rollback";
+
+/** How two checkpoints differ in one place: only the second has it, only the first, or both. */
+export type ChangeName = "added" | "removed" | "changed";
+
+/**
+ * What reading a stored checkpoint back showed: "pass" (the stored bytes have the recorded hash),
+ * "fail" (they do not, or are not there), "unverified" (its last change is not certified) or
+ * "retracted" (the checkpoint was deleted).
+ */
+export type VerdictName = "pass" | "fail" | "unverified" | "retracted";
+
+const DESCENTS: Readonly<Partial<Record<LineageKind, DescentName>>> = {
+  [LineageKind.FORK]: "fork",
+  [LineageKind.ADOPTION]: "adoption",
+  [LineageKind.ROLLBACK]: "rollback",
+};
+
+const CHANGES: Readonly<Partial<Record<ChangeKind, ChangeName>>> = {
+  [ChangeKind.ADDED]: "added",
+  [ChangeKind.REMOVED]: "removed",
+};
+
+const VERDICTS: Readonly<Partial<Record<Verdict, VerdictName>>> = {
+  [Verdict.PASS]: "pass",
+  [Verdict.FAIL]: "fail",
+  [Verdict.RETRACTED]: "retracted",
+};
+
+const MAX_CHANGES = 2 ** 32 - 1;
+
+/** How one checkpoint came from another. */
+export interface LineageStep {
+  /** The way. */
+  readonly kind: DescentName;
+  /** What was forked, adopted or rolled back to. Of an adoption it may be on another server. */
+  readonly origin: Reference;
+  /** The checkpoint that came from it. */
+  readonly result: Reference;
+  /** Time at which that was made. */
+  readonly created: Date | undefined;
+}
+
+/** The threads that one descends from, and those that descend from it. */
+export interface ThreadLineage {
+  /** The steps from the oldest known ancestor to the thread, oldest first. */
+  readonly ancestors: readonly LineageStep[];
+  /** The steps that begin in the thread or in one that descends from it, nearest first. */
+  readonly descendants: readonly LineageStep[];
+  /** Whether there are more descendants than were returned. */
+  readonly truncated: boolean;
+}
+
+/** One difference between two checkpoints. */
+export interface Change {
+  /** What kind of difference it is. */
+  readonly kind: ChangeName;
+  /** The channel. */
+  readonly channel: string;
+  /** JSON Pointer (RFC 6901) inside the channel's JSON view; empty is the whole value. */
+  readonly path: string;
+  /** JSON view of the first, cut at 4,096 bytes; `undefined` if added. */
+  readonly fromJson: string | undefined;
+  /** JSON view of the second, cut at 4,096 bytes; `undefined` if removed. */
+  readonly toJson: string | undefined;
+}
+
+/** What differs between the states of two checkpoints. */
+export interface Diff {
+  /** The changes, by channel and path. */
+  readonly changes: readonly Change[];
+  /** Whether there are more. */
+  readonly truncated: boolean;
+}
+
+/** What reading a stored checkpoint back showed. */
+export interface CheckpointVerdict {
+  /** The namespace. */
+  readonly checkpointNs: string;
+  /** The checkpoint. */
+  readonly checkpointId: string;
+  /** The verdict. */
+  readonly verdict: VerdictName;
+  /** Where the bytes lie, with the recorded hash; `undefined` if it is not stored. */
+  readonly location: Location | undefined;
+  /** SHA-256 of the bytes found, as lowercase hex; empty if none were. */
+  readonly actualSha256: string;
+  /** Why it failed, for people. */
+  readonly detail: string;
+}
+
+/** What reading a whole thread back from the blob store showed. */
+export interface Verification {
+  /**
+   * Whether at least one checkpoint passed, none failed, and the newest catalog leads to what was
+   * recorded.
+   */
+  readonly ok: boolean;
+  /** Number of checkpoints that passed. */
+  readonly passed: bigint;
+  /** Number that failed. */
+  readonly failed: bigint;
+  /** Number not certified. */
+  readonly unverified: bigint;
+  /** Number deleted. */
+  readonly retracted: bigint;
+  /**
+   * What is wrong with the chain from the catalog to the segments, for people; empty if nothing.
+   */
+  readonly chainDetail: string;
+  /** The verdicts on those that failed. */
+  readonly failures: readonly CheckpointVerdict[];
+}
+
+/** Return a lineage as a record, without steps of a kind that only a newer server has. */
+export function lineageOf(message: GetLineageResponse): ThreadLineage {
+  return {
+    ancestors: message.ancestors.flatMap(stepsOf),
+    descendants: message.descendants.flatMap(stepsOf),
+    truncated: message.truncated,
+  };
+}
+
+/**
+ * Return the request that compares two checkpoints.
+ *
+ * @throws InvalidRequest - `maxChanges` is no number of changes.
+ */
+export function comparing(
+  from: Omit<CheckpointRef, "$typeName">,
+  to: Omit<CheckpointRef, "$typeName">,
+  maxChanges: number,
+): DiffCheckpointsRequest {
+  if (!(Number.isInteger(maxChanges) && maxChanges >= 0 && maxChanges <= MAX_CHANGES)) {
+    throw invalidField("maxChanges", `it is a whole number, 0 or more, not ${maxChanges}`);
+  }
+  return create(DiffCheckpointsRequestSchema, { from, to, maxChanges });
+}
+
+/** Return a comparison as a record. */
+export function diffOf(message: DiffCheckpointsResponse): Diff {
+  const changes = message.changes.map(({ kind, channel, path, fromJson, toJson }) => ({
+    kind: CHANGES[kind] ?? "changed",
+    channel,
+    path,
+    fromJson,
+    toJson,
+  }));
+  return { changes, truncated: message.truncated };
+}
+
+/** Return a verdict as a record. One that only a newer server knows proves nothing. */
+export function verdictOf(message: VerdictMessage): CheckpointVerdict {
+  return {
+    checkpointNs: message.ref?.checkpointNs ?? "",
+    checkpointId: message.ref?.checkpointId ?? "",
+    verdict: VERDICTS[message.verdict] ?? "unverified",
+    location: locationOf(message.location),
+    actualSha256: Buffer.from(message.actualSha256).toString("hex"),
+    detail: message.detail,
+  };
+}
+
+/**
+ * Return the outcome of a verification.
+ *
+ * @throws ServerError - The stream ended without a total.
+ */
+export function verificationOf(
+  total: VerificationTotal | undefined,
+  failures: readonly CheckpointVerdict[],
+): Verification {
+  if (total === undefined) {
+    throw new ServerError("the server's stream ended without a total", { status: "INTERNAL" });
+  }
+  const { ok, passed, failed, unverified, retracted, chainDetail } = total;
+  return { ok, passed, failed, unverified, retracted, chainDetail, failures };
+}
+
+function stepsOf(message: StepMessage): LineageStep[] {
+  const kind = DESCENTS[message.kind];
+  if (kind === undefined) {
+    return [];
+  }
+  const origin = referenceOf(message.from);
+  return [{ kind, origin, result: referenceOf(message.to), created: moment(message.createTime) }];
+}

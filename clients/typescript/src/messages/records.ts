@@ -1,0 +1,217 @@
+/** What the client returns of checkpoints: read-only records made from contract messages. */
+
+import { timestampDate, type Timestamp } from "@bufbuild/protobuf/wkt";
+
+import type {
+  BlobLocation,
+  Checkpoint as CheckpointMessage,
+  CheckpointRef,
+  Lineage as LineageMessage,
+} from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import type {
+  Channel as ChannelMessage,
+  PendingWrite,
+  Version,
+} from "../gen/tuskpoint/v1/value_pb.js";
+import { decodeObject, decodeValue, type Json, type JsonObject } from "./json.js";
+import { durabilityName, type DurabilityName } from "./words.js";
+
+/** Identity of a checkpoint. */
+export interface Reference {
+  /** The thread. */
+  readonly threadId: string;
+  /** The namespace inside it; empty is the root. */
+  readonly checkpointNs: string;
+  /** The checkpoint. */
+  readonly checkpointId: string;
+}
+
+/** Where stored bytes lie, and the hash that they are trusted by. */
+export interface Location {
+  /** The blob; on Walrus, the quilt if `identifier` is set. */
+  readonly blobId: string;
+  /** Name of the patch inside the quilt; empty if the blob is stored alone. */
+  readonly identifier: string;
+  /** SHA-256 over the exact stored bytes, as lowercase hex. */
+  readonly sha256: string;
+  /** Number of stored bytes. */
+  readonly size: bigint;
+}
+
+/** Where a checkpoint came from, besides its parent; each "thread:checkpoint" or empty. */
+export interface Lineage {
+  /** The checkpoint that was forked. */
+  readonly forkedFrom: string;
+  /** The checkpoint that was rolled back to. */
+  readonly rolledBackFrom: string;
+  /** The checkpoint that was adopted. */
+  readonly adoptedFrom: string;
+}
+
+/** One named slot of an agent's state, as it was encoded. */
+export interface Channel {
+  /** Name of the encoding of `data`; `undefined` if the channel has no value. */
+  readonly type: string | undefined;
+  /** The encoded value; `undefined` if the channel has no value. */
+  readonly data: Uint8Array | undefined;
+  /** Version of the content, in the kind it was saved as; `undefined` if it has none. */
+  readonly version: string | bigint | number | undefined;
+  /**
+   * SHA-256 over the type, a zero byte and the data, as lowercase hex; empty if the channel has no
+   * value.
+   */
+  readonly digest: string;
+}
+
+/** What a task wrote after the checkpoint and before the next one. */
+export class Write {
+  /** The task. */
+  readonly taskId: string;
+  /** Position of the task in the graph; may be empty. */
+  readonly taskPath: string;
+  /** Slot of the write within its task. */
+  readonly idx: number;
+  /** The channel written to. */
+  readonly channel: string;
+  /** Name of the encoding of `data`. */
+  readonly type: string;
+  /** The encoded value. */
+  readonly data: Uint8Array;
+
+  /** @param message - The write, its value inline. */
+  constructor(message: PendingWrite) {
+    const value = message.content.case === "value" ? message.content.value : undefined;
+    this.taskId = message.taskId;
+    this.taskPath = message.taskPath;
+    this.idx = message.idx ?? 0;
+    this.channel = message.channel;
+    this.type = value?.type ?? "";
+    this.data = value?.data ?? new Uint8Array();
+  }
+
+  /**
+   * What was written, decoded.
+   *
+   * @throws UnreadableValue - It is of another type than json, null or bytes.
+   */
+  get value(): Json | Uint8Array {
+    return decodeValue(this.channel, this.type, this.data);
+  }
+}
+
+/** A checkpoint as it was loaded. */
+export class CheckpointRecord {
+  /** The thread. */
+  readonly threadId: string;
+  /** The namespace inside it; empty is the root. */
+  readonly checkpointNs: string;
+  /** The checkpoint. */
+  readonly checkpointId: string;
+  /** The checkpoint it follows; empty at the root. */
+  readonly parentCheckpointId: string;
+  /** The metadata that was saved with it. */
+  readonly metadata: JsonObject;
+  /** One sentence about what happened. */
+  readonly summary: string;
+  /** Its name; empty if it has none. */
+  readonly label: string;
+  /** Where it came from, besides its parent. */
+  readonly lineage: Lineage;
+  /** Position of its last change in the thread's sequence. */
+  readonly seq: bigint;
+  /** How safe that change is. */
+  readonly durability: DurabilityName;
+  /** Where the segment lies that holds its state; `undefined` until it is stored. */
+  readonly location: Location | undefined;
+  /** Time at which the service first saved it. */
+  readonly created: Date | undefined;
+  /** The state as it was encoded; empty if it was read without state. */
+  readonly channels: ReadonlyMap<string, Channel>;
+  /** The pending writes, in order; empty if it was read without state. */
+  readonly writes: readonly Write[];
+
+  /** @param message - The checkpoint, every value inline. */
+  constructor(message: CheckpointMessage) {
+    this.threadId = message.ref?.threadId ?? "";
+    this.checkpointNs = message.ref?.checkpointNs ?? "";
+    this.checkpointId = message.ref?.checkpointId ?? "";
+    this.parentCheckpointId = message.parentCheckpointId;
+    this.metadata = decodeObject(message.metadataJson);
+    this.summary = message.summary;
+    this.label = message.label;
+    this.lineage = originsOf(message.lineage);
+    this.seq = message.seq;
+    this.durability = durabilityName(message.durability);
+    this.location = locationOf(message.location);
+    this.created = moment(message.createTime);
+    const channels = message.state?.channels ?? [];
+    this.channels = new Map(channels.map((one) => [one.name, channelOf(one)]));
+    this.writes = message.writes.map((one) => new Write(one));
+  }
+
+  /**
+   * The state, decoded anew at each use: one key per channel that has a value.
+   *
+   * Numbers are JavaScript's: an integer beyond 2^53 - 1 of another language is rounded, except in a
+   * record that was read with the view "json", which shows it as `{"$int": "..."}`.
+   *
+   * @throws UnreadableValue - A channel is of another type than json, null or bytes. `channels` has
+   *   its bytes, and a read with the view "json" has it as JSON.
+   */
+  get state(): Record<string, Json | Uint8Array> {
+    const entries: [string, Json | Uint8Array][] = [];
+    for (const [name, { type, data }] of this.channels) {
+      if (type !== undefined && data !== undefined) {
+        entries.push([name, decodeValue(name, type, data)]);
+      }
+    }
+    // Not by assignment: a channel may be called "__proto__".
+    return Object.fromEntries(entries);
+  }
+}
+
+/** Return an identity as a record. */
+export function referenceOf(message: CheckpointRef | undefined): Reference {
+  const { threadId = "", checkpointNs = "", checkpointId = "" } = message ?? {};
+  return { threadId, checkpointNs, checkpointId };
+}
+
+/** Return where a checkpoint came from as a record. */
+export function originsOf(message: LineageMessage | undefined): Lineage {
+  const { forkedFrom = "", rolledBackFrom = "", adoptedFrom = "" } = message ?? {};
+  return { forkedFrom, rolledBackFrom, adoptedFrom };
+}
+
+/** Return a blob's location as a record. */
+export function locationOf(message: BlobLocation): Location;
+export function locationOf(message: BlobLocation | undefined): Location | undefined;
+export function locationOf(message: BlobLocation | undefined): Location | undefined {
+  if (message === undefined) {
+    return undefined;
+  }
+  return {
+    blobId: message.blobId,
+    identifier: message.identifier,
+    sha256: Buffer.from(message.sha256).toString("hex"),
+    size: message.sizeBytes,
+  };
+}
+
+/** Return a timestamp as a date; `undefined` if there is none. */
+export function moment(timestamp: Timestamp | undefined): Date | undefined {
+  return timestamp === undefined ? undefined : timestampDate(timestamp);
+}
+
+function channelOf(message: ChannelMessage): Channel {
+  const value = message.content.case === "value" ? message.content.value : undefined;
+  return {
+    type: value?.type,
+    data: value?.data,
+    version: versionOf(message.version),
+    digest: Buffer.from(message.digest).toString("hex"),
+  };
+}
+
+function versionOf(version: Version | undefined): string | bigint | number | undefined {
+  return version?.kind.value;
+}

@@ -1,0 +1,163 @@
+/** Search: the records and the requests. */
+
+import { create } from "@bufbuild/protobuf";
+
+import type { CallOptions } from "../transport/connection.js";
+import { invalidField } from "../errors.js";
+import { WarningKind } from "../gen/tuskpoint/v1/errors_pb.js";
+import {
+  SearchCheckpointsRequestSchema,
+  SearchMetric,
+  SearchMode,
+  type SearchCheckpointsRequest,
+  type SearchCheckpointsResponse,
+} from "../gen/tuskpoint/v1/search_service_pb.js";
+import { checkText, decodeObject, encodeObject, type JsonObject } from "./json.js";
+import { choice, nameOf } from "./words.js";
+
+/** How a search is made: by words, by meaning, or by MemWal. */
+export type SearchModeName = "lexical" | "vector" | "memwal";
+
+/** What is near to a vector. */
+export type MetricName = "cosine" | "l2";
+
+const MODES: Readonly<Record<SearchModeName, SearchMode>> = {
+  lexical: SearchMode.LEXICAL,
+  vector: SearchMode.VECTOR,
+  memwal: SearchMode.MEMWAL,
+};
+
+const METRICS: Readonly<Record<MetricName, SearchMetric>> = {
+  cosine: SearchMetric.COSINE,
+  l2: SearchMetric.L2,
+};
+
+const MAX_LIMIT = 2 ** 32 - 1;
+
+/** What is searched, and how. */
+export interface SearchOptions extends CallOptions {
+  /** At most this many, 1 to 100. Default: 5. */
+  readonly limit?: number | undefined;
+  /** Only this thread. Default: all. */
+  readonly threadId?: string | undefined;
+  /** Only threads that this agent drives. Default: all. */
+  readonly agentId?: string | undefined;
+  /**
+   * Only checkpoints whose metadata has all of these, with equal values of the same type. There are
+   * no operators.
+   */
+  readonly filter?: Readonly<Record<string, unknown>> | undefined;
+  /** Default: the best that the server has; `SearchResults.mode` names it. */
+  readonly mode?: SearchModeName | undefined;
+  /** What is near to a vector. Default: "cosine". */
+  readonly metric?: MetricName | undefined;
+}
+
+/** A checkpoint that was found: a pointer, and what it was found by. */
+export interface SearchResult {
+  /** The thread. */
+  readonly threadId: string;
+  /** The namespace inside it; empty is the root. */
+  readonly checkpointNs: string;
+  /** The checkpoint. */
+  readonly checkpointId: string;
+  /** One sentence about what happened; may be empty. */
+  readonly summary: string;
+  /** The text of the state that was searched, or the summary if there is none. */
+  readonly content: string;
+  /** The metadata that was saved with it. */
+  readonly metadata: JsonObject;
+  /** Distance from the query; smaller is nearer. Comparable within one answer. */
+  readonly distance: number;
+}
+
+/** What a search found, nearest first, and how. */
+export interface SearchResults {
+  /** What was found. */
+  readonly results: readonly SearchResult[];
+  /** How the search was made; a mode that only a newer server has is its number. */
+  readonly mode: SearchModeName | (string & {});
+  /** What `distance` is: "cosine", "l2", or "bm25" by words. */
+  readonly metric: string;
+  /** Checkpoints that the index does not know yet. */
+  readonly unindexed: bigint;
+  /** Whether more may exist that could not be looked at. */
+  readonly truncated: boolean;
+  /**
+   * Conditions to know of: the kind, such as "search_fell_back", and a message for people.
+   */
+  readonly warnings: readonly { readonly kind: string; readonly message: string }[];
+}
+
+/**
+ * Return the request of a search.
+ *
+ * @param query - Words, or a vector.
+ * @throws InvalidRequest - An argument cannot be sent.
+ */
+export function searching(
+  query: string | ArrayLike<number>,
+  options: SearchOptions,
+): SearchCheckpointsRequest {
+  const { limit = 5, threadId, agentId = "", filter, mode, metric = "cosine" } = options;
+  if (threadId === "") {
+    throw invalidField("threadId", "it must not be empty; leave it out to search all threads");
+  }
+  if (!Number.isInteger(limit) || limit < 1) {
+    throw invalidField("limit", `it is a whole number, 1 or more, not ${limit}`);
+  }
+  return create(SearchCheckpointsRequestSchema, {
+    query: queryOf(query),
+    threadId: threadId ?? "",
+    agentId,
+    filterJson: encodeObject("filter", filter),
+    limit: Math.min(limit, MAX_LIMIT),
+    mode: mode === undefined ? SearchMode.UNSPECIFIED : choice("mode", mode, MODES),
+    metric: choice("metric", metric, METRICS),
+  });
+}
+
+/** Return the answer of a search as records. */
+export function searchResults(answer: SearchCheckpointsResponse): SearchResults {
+  return {
+    results: answer.results.map((one) => ({
+      threadId: one.ref?.threadId ?? "",
+      checkpointNs: one.ref?.checkpointNs ?? "",
+      checkpointId: one.ref?.checkpointId ?? "",
+      summary: one.summary,
+      content: one.content || one.summary,
+      metadata: decodeObject(one.metadataJson),
+      distance: one.distance,
+    })),
+    mode: nameOf(SearchMode, answer.mode),
+    metric: answer.metric,
+    unindexed: answer.unindexedCheckpoints,
+    truncated: answer.truncated,
+    warnings: answer.warnings.map(({ kind, message }) => ({
+      kind: nameOf(WarningKind, kind),
+      message,
+    })),
+  };
+}
+
+/**
+ * Return the components of a vector.
+ *
+ * @throws InvalidRequest - One of them is no finite number of 32 bits.
+ */
+export function components(field: string, vector: ArrayLike<number>): number[] {
+  const values = Array.from(vector);
+  if (!values.every((one) => typeof one === "number" && Number.isFinite(Math.fround(one)))) {
+    throw invalidField(field, "its components are finite numbers of 32 bits");
+  }
+  return values;
+}
+
+function queryOf(query: string | ArrayLike<number>): SearchCheckpointsRequest["query"] {
+  if (typeof query === "string") {
+    checkText("query", query);
+    return { case: "text", value: query };
+  }
+  const values = components("query", query);
+  return { case: "vector", value: { $typeName: "tuskpoint.v1.QueryVector", values } };
+}

@@ -1,0 +1,231 @@
+/** Records about threads, the archive and the server. */
+
+import { durationMs, type Duration } from "@bufbuild/protobuf/wkt";
+
+import type {
+  GetArchiveStatusResponse,
+  GetServerInfoResponse,
+  SearchStatus,
+  ServerLimits,
+} from "../gen/tuskpoint/v1/admin_service_pb.js";
+import type { ManifestEntry } from "../gen/tuskpoint/v1/manifest_pb.js";
+import { SearchMode } from "../gen/tuskpoint/v1/search_service_pb.js";
+import { ThreadState, type Thread as ThreadMessage } from "../gen/tuskpoint/v1/thread_pb.js";
+import { locationOf, moment, originsOf, type Lineage, type Location } from "./records.js";
+import { nameOf } from "./words.js";
+
+/** What a thread waits for: nothing, an answer, or someone who looks at its error. */
+export type StateName = "idle" | "interrupted" | "failed";
+
+/** The states by their words. */
+export const THREAD_STATES: Readonly<Record<StateName, ThreadState>> = {
+  idle: ThreadState.IDLE,
+  interrupted: ThreadState.INTERRUPTED,
+  failed: ThreadState.FAILED,
+};
+
+/** One agent run. */
+export interface ThreadRecord {
+  /** The thread. */
+  readonly threadId: string;
+  /** Number of times it began, from 1. */
+  readonly incarnation: bigint;
+  /** The agent that drives it; empty if none was named. */
+  readonly agentId: string;
+  /** What it waits for. */
+  readonly state: StateName | (string & {});
+  /** Latest checkpoint of the root namespace; empty if it has none. */
+  readonly headCheckpointId: string;
+  /** Time of the first change of this incarnation. */
+  readonly created: Date | undefined;
+  /** Time of the last change. */
+  readonly updated: Date | undefined;
+  /** Earliest time at which a blob it needs may expire unless it is renewed. Not in a listing. */
+  readonly expires: Date | undefined;
+  /** Milliseconds without a change after which it is deleted; `undefined` keeps it. */
+  readonly retentionMs: number | undefined;
+  /** Whether search finds its checkpoints. */
+  readonly searchable: boolean;
+  /** Namespace to its latest checkpoint. Empty in a listing. */
+  readonly heads: ReadonlyMap<string, string>;
+  /** Number of its checkpoints; 0 in a listing. */
+  readonly checkpointCount: bigint;
+  /** Number of its checkpoints that are not certified; 0 in a listing. */
+  readonly uncertifiedCount: bigint;
+}
+
+/** A stored checkpoint as the manifest of its thread lists it. */
+export interface ManifestRecord {
+  /** The namespace. */
+  readonly checkpointNs: string;
+  /** The checkpoint. */
+  readonly checkpointId: string;
+  /** The checkpoint it follows; empty at the root. */
+  readonly parentCheckpointId: string;
+  /** The change that is stored, the last of the checkpoint and its writes. */
+  readonly seq: bigint;
+  /** The segment that holds the checkpoint. */
+  readonly segment: Location | undefined;
+  /** Hash of the stored bytes of its state, as lowercase hex. */
+  readonly stateSha256: string;
+  /** The segments that hold its pending writes, in the order of the log. */
+  readonly writes: readonly Location[];
+  /** One sentence about what happened. */
+  readonly summary: string;
+  /** Its name; empty if it has none. */
+  readonly label: string;
+  /** Where it came from, besides its parent. */
+  readonly lineage: Lineage;
+  /** Time at which it was first saved. */
+  readonly created: Date | undefined;
+}
+
+/** How the archive stands. Sizes are in bytes; a time is `undefined` if nothing has happened. */
+export interface ArchiveStatus {
+  /** Checkpoints that are not certified. */
+  readonly backlogCheckpoints: bigint;
+  /** Bytes that wait for certification. */
+  readonly backlogBytes: bigint;
+  /** Time of the oldest change that is not certified. */
+  readonly oldestUncertified: Date | undefined;
+  /** The archive's last error; empty since its last success. */
+  readonly lastError: string;
+  /** Time of it. */
+  readonly lastErrorTime: Date | undefined;
+  /** Time of the last flush that certified something. */
+  readonly lastFlush: Date | undefined;
+  /** The newest catalog, from which an empty server can be rebuilt. */
+  readonly catalog: Location | undefined;
+  /** Size of the journal's database; 0 for who may not administer. */
+  readonly journalBytes: bigint;
+  /** Packed and not yet certified; 0 for who may not administer. */
+  readonly spoolBytes: bigint;
+  /** Size of the local cache; 0 for who may not administer. */
+  readonly cacheBytes: bigint;
+  /** Number of certified checkpoints. */
+  readonly certifiedCheckpoints: bigint;
+  /** Earliest time at which a needed blob may expire unless it is renewed. */
+  readonly earliestExpiry: Date | undefined;
+  /** Values and writes that are in the blob store only. */
+  readonly evictedBytes: bigint;
+  /** Number of blobs that were stored and have not expired. */
+  readonly storedBlobs: bigint;
+  /** What the blob store billed for those, over all puts. */
+  readonly billedBytes: bigint;
+  /** Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas. */
+  readonly cost: bigint;
+  /** Number of blobs that are due for renewal and whose last renewal failed. */
+  readonly failingRenewals: number;
+  /** How the search index stands, as the contract has it; `undefined` without one. */
+  readonly search: SearchStatus | undefined;
+}
+
+/** What the server is. */
+export interface ServerInfo {
+  /** Its version. */
+  readonly version: string;
+  /** Full names of the methods that are built. */
+  readonly methods: readonly string[];
+  /** What it accepts, as the contract has it. */
+  readonly limits: ServerLimits | undefined;
+  /** Kind of journal. */
+  readonly journalBackend: string;
+  /** Kind of blob store. */
+  readonly blobBackend: string;
+  /** Identity of the journal. */
+  readonly journalId: string;
+  /** Time at which it started. */
+  readonly started: Date | undefined;
+  /** Modes that text can be searched in; none if the server does not index. */
+  readonly searchModes: readonly string[];
+  /** Name of the embedder that makes vectors of text; empty: there is none. */
+  readonly embedder: string;
+}
+
+/** What a flush did. */
+export interface Flushed {
+  /** Number of checkpoints that became certified meanwhile. */
+  readonly certifiedCheckpoints: bigint;
+  /** The newest catalog. */
+  readonly catalog: Location | undefined;
+}
+
+/** Return a thread as a record. */
+export function threadRecord(message: ThreadMessage): ThreadRecord {
+  return {
+    threadId: message.threadId,
+    incarnation: message.incarnation,
+    agentId: message.agentId,
+    state: nameOf(ThreadState, message.state),
+    headCheckpointId: message.headCheckpointId,
+    created: moment(message.createTime),
+    updated: moment(message.updateTime),
+    expires: moment(message.expireTime),
+    retentionMs: milliseconds(message.retention),
+    searchable: !message.unsearchable,
+    heads: new Map(message.heads.map((one) => [one.checkpointNs, one.checkpointId])),
+    checkpointCount: message.checkpointCount,
+    uncertifiedCount: message.uncertifiedCount,
+  };
+}
+
+/** Return an entry of a manifest as a record. */
+export function manifestRecord(message: ManifestEntry): ManifestRecord {
+  const { checkpointNs, checkpointId, parentCheckpointId, seq, summary, label } = message;
+  return {
+    checkpointNs,
+    checkpointId,
+    parentCheckpointId,
+    seq,
+    segment: locationOf(message.segment),
+    stateSha256: Buffer.from(message.stateSha256).toString("hex"),
+    writes: message.writes.map((one) => locationOf(one)),
+    summary,
+    label,
+    lineage: originsOf(message.lineage),
+    created: moment(message.createTime),
+  };
+}
+
+/** Return the state of the archive as a record. */
+export function archiveStatus(message: GetArchiveStatusResponse): ArchiveStatus {
+  return {
+    backlogCheckpoints: message.backlogCheckpoints,
+    backlogBytes: message.backlogBytes,
+    oldestUncertified: moment(message.oldestUncertifiedTime),
+    lastError: message.lastError,
+    lastErrorTime: moment(message.lastErrorTime),
+    lastFlush: moment(message.lastFlushTime),
+    catalog: locationOf(message.catalog),
+    journalBytes: message.journalBytes,
+    spoolBytes: message.spoolBytes,
+    cacheBytes: message.cacheBytes,
+    certifiedCheckpoints: message.certifiedCheckpoints,
+    earliestExpiry: moment(message.earliestExpireTime),
+    evictedBytes: message.evictedBytes,
+    storedBlobs: message.storedBlobs,
+    billedBytes: message.billedBytes,
+    cost: message.cost,
+    failingRenewals: message.failingRenewals,
+    search: message.search,
+  };
+}
+
+/** Return what the server is as a record. */
+export function serverInfo(message: GetServerInfoResponse): ServerInfo {
+  return {
+    version: message.version,
+    methods: message.methods,
+    limits: message.limits,
+    journalBackend: message.journalBackend,
+    blobBackend: message.blobBackend,
+    journalId: message.journalId,
+    started: moment(message.startTime),
+    searchModes: message.searchModes.map((mode) => nameOf(SearchMode, mode)),
+    embedder: message.embedder,
+  };
+}
+
+function milliseconds(duration: Duration | undefined): number | undefined {
+  return duration === undefined ? undefined : durationMs(duration);
+}

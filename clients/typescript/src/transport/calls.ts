@@ -1,0 +1,163 @@
+/**
+ * The calls whose values may have any size: cut into chunks on the way out, put together on the way
+ * in. Contract messages in, contract messages out.
+ */
+
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+
+import { CheckpointAssembler, DeltaHistoryAssembler } from "../frames/assembling.js";
+import type { CallOptions, Connection } from "./connection.js";
+import { NotFound, PreconditionFailed, ServerError } from "../errors.js";
+import {
+  CheckpointRefSchema,
+  Source,
+  View,
+  type Checkpoint,
+  type Durability,
+} from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import {
+  GetCheckpointRequestSchema,
+  SaveCheckpointRequestSchema,
+  SaveWritesRequestSchema,
+  type DeltaChannelHistory,
+  type GetDeltaHistoryRequestSchema,
+  type ListCheckpointsRequestSchema,
+  type LoadCheckpointRequestSchema,
+  type SaveCheckpointResponse,
+  type SaveWritesResponse,
+} from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { emitWarnings } from "./warnings.js";
+
+/** How a checkpoint is read. */
+export interface ReadOptions extends CallOptions {
+  /** How much. Default: `View.FULL`. */
+  readonly view?: View;
+  /** From where. Default: `Source.ANY`. */
+  readonly source?: Source;
+}
+
+/** Makes these calls on a connection. Whatever has no such values is at `connection.raw`. */
+export class Calls {
+  /** The connection. */
+  readonly connection: Connection;
+
+  /** @param connection - The connection. It is not closed here. */
+  constructor(connection: Connection) {
+    this.connection = connection;
+  }
+
+  /** Save a checkpoint of any size. */
+  async saveCheckpoint(
+    request: MessageInitShape<typeof SaveCheckpointRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<SaveCheckpointResponse> {
+    const value = create(SaveCheckpointRequestSchema, request);
+    const answer = await this.connection.exchange({ case: "save", value }, options);
+    return this.#checked(answer, value.durability);
+  }
+
+  /** Save pending writes of any size. */
+  async saveWrites(
+    request: MessageInitShape<typeof SaveWritesRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<SaveWritesResponse> {
+    const value = create(SaveWritesRequestSchema, request);
+    const answer = await this.connection.exchange({ case: "writes", value }, options);
+    return this.#checked(answer, value.durability);
+  }
+
+  /** Return a checkpoint of any size, every value inline; `undefined` if it does not exist. */
+  async getCheckpoint(
+    ref: MessageInitShape<typeof CheckpointRefSchema>,
+    options: ReadOptions = {},
+  ): Promise<Checkpoint | undefined> {
+    const { view = View.FULL, source = Source.ANY } = options;
+    const request = { ref: create(CheckpointRefSchema, ref), view, source };
+    const value = create(GetCheckpointRequestSchema, request);
+    try {
+      return (await this.connection.exchange({ case: "get", value }, options)).checkpoint;
+    } catch (error) {
+      if (isAbsent(error)) {
+        return undefined;
+      }
+      if (!isTooLarge(error)) {
+        throw error;
+      }
+    }
+    try {
+      return await this.#loadCheckpoint(request, options);
+    } catch (error) {
+      if (isAbsent(error)) {
+        return undefined;
+      }
+      throw error;
+    }
+  }
+
+  /** Yield checkpoints, greatest ID first, every value inline. */
+  async *listCheckpoints(
+    request: MessageInitShape<typeof ListCheckpointsRequestSchema>,
+    options: CallOptions = {},
+  ): AsyncGenerator<Checkpoint, void, undefined> {
+    const assembler = new CheckpointAssembler();
+    const frames = this.connection.raw.checkpoints.listCheckpoints(request, options);
+    for await (const { frame } of frames) {
+      const complete = assembler.add(frame);
+      if (complete !== undefined) {
+        yield complete;
+      }
+    }
+    assembler.end();
+  }
+
+  /** Return what rebuilds each channel, in the order in which they were asked for. */
+  async getDeltaHistory(
+    request: MessageInitShape<typeof GetDeltaHistoryRequestSchema>,
+    options: CallOptions = {},
+  ): Promise<DeltaChannelHistory[]> {
+    const assembler = new DeltaHistoryAssembler();
+    const frames = this.connection.raw.checkpoints.getDeltaHistory(request, options);
+    for await (const { frame } of frames) {
+      assembler.add(frame);
+    }
+    return assembler.end();
+  }
+
+  async #loadCheckpoint(
+    request: MessageInitShape<typeof LoadCheckpointRequestSchema>,
+    options: CallOptions,
+  ): Promise<Checkpoint> {
+    const assembler = new CheckpointAssembler();
+    let checkpoint: Checkpoint | undefined;
+    const frames = this.connection.raw.checkpoints.loadCheckpoint(request, options);
+    for await (const { frame } of frames) {
+      checkpoint = assembler.add(frame) ?? checkpoint;
+    }
+    assembler.end();
+    if (checkpoint === undefined) {
+      throw broken("the server's stream ended without a checkpoint");
+    }
+    return checkpoint;
+  }
+
+  /** Emit the warnings of an answer, and return it if it has the durability that was asked for. */
+  #checked<A extends SaveCheckpointResponse | SaveWritesResponse>(answer: A, asked: Durability): A {
+    if (answer.durability < asked) {
+      throw broken("the server answered a save before it had the durability that was asked for");
+    }
+    emitWarnings(this.connection.target, answer.warnings);
+    return answer;
+  }
+}
+
+function isAbsent(error: unknown): boolean {
+  return error instanceof NotFound && error.reason === "CHECKPOINT_NOT_FOUND";
+}
+
+function isTooLarge(error: unknown): boolean {
+  return error instanceof PreconditionFailed && error.reason === "CHECKPOINT_TOO_LARGE";
+}
+
+function broken(problem: string): ServerError {
+  return new ServerError(problem, { status: "INTERNAL" });
+}

@@ -1,0 +1,455 @@
+/**
+ * The one place that opens transports and makes calls.
+ *
+ * Each call has a deadline, is tried again where that is safe (`retry.ts`), can be aborted, and
+ * fails with the errors of `errors.ts`.
+ */
+
+import { setMaxListeners } from "node:events";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import {
+  clone,
+  create,
+  type DescMessage,
+  type DescMethod,
+  type DescMethodBiDiStreaming,
+  type DescMethodServerStreaming,
+  type DescMethodStreaming,
+  type DescMethodUnary,
+  type Message,
+  type MessageInitShape,
+  type MessageShape,
+} from "@bufbuild/protobuf";
+import { Code, ConnectError, type Transport } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+
+import { invalidField, TuskPointError } from "../errors.js";
+import type { Course } from "../frames/courses.js";
+import { MAX_MESSAGE_BYTES, Outgoing, type Answers, type Call } from "../frames/outgoing.js";
+import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import {
+  credentialsFor,
+  type CredentialOptions,
+  type Credentials,
+  type Environment,
+} from "./credentials.js";
+import { lacksRequestId, patienceOf, repeatOf, type Patience } from "./methods.js";
+import { Persistence } from "./persistence.js";
+import { Exchange } from "./exchange/exchange.js";
+import { rawClients, type RawClients } from "./raw.js";
+import { Attempts, RETRY_POLICY, type Repeat, type Times } from "./retry.js";
+import { Sessions } from "./sessions.js";
+import { fromCallError, fromConnectError, isUntrusted, unwritable } from "./status.js";
+import { normalizeTarget } from "./target.js";
+
+const DEFAULT_TARGET = "127.0.0.1:7390";
+const DEFAULT_TIMEOUT_MS = 30_000;
+const LONG_TIMEOUT_MS = 300_000;
+const STREAM_TIMEOUT_MS = 3_600_000;
+/** Longest time, in milliseconds, that fits the header `grpc-timeout`: eight digits. */
+const MAX_TIMEOUT_MS = 99_999_999;
+
+/** The calls of their own that mean what those on a stream mean. */
+const TWINS = {
+  save: CheckpointService.method.saveCheckpoint,
+  writes: CheckpointService.method.saveWrites,
+  get: CheckpointService.method.getCheckpoint,
+} as const;
+
+/** What a connection is set up with. */
+export interface ConnectionOptions extends CredentialOptions {
+  /** `host:port` of the server. Default: TUSKPOINT_TARGET, else `127.0.0.1:7390`. */
+  readonly target?: string | undefined;
+  /**
+   * Milliseconds after which a quick call gives up, its retries included. Calls that wait for the
+   * blob store or read streams have longer ones. Default: 30,000, which sits out the restart of a
+   * server.
+   */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** What every call takes. */
+export interface CallOptions {
+  /** Ends the call: it fails with the signal's reason, as `fetch` does. */
+  readonly signal?: AbortSignal | undefined;
+  /** The deadline of this call, retries included, in milliseconds. Default: that of its method. */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** One attempt of a call. */
+export interface Attempt {
+  /** Milliseconds that it may take. */
+  readonly timeoutMs: number;
+}
+
+/** A connection to one server, opened by the first call and opened again when it is lost. */
+export class Connection {
+  /** Where the server is, as `host:port`. */
+  readonly target: string;
+  /** The calls of the contract as they are; see `RawClients`. */
+  readonly raw: RawClients;
+  readonly #timeoutMs: number;
+  readonly #credentials: Credentials;
+  readonly #sessions: Sessions;
+  readonly #transport: Transport;
+  readonly #exchange: Exchange;
+  readonly #stops = new Set<() => void>();
+  #isClosed = false;
+
+  /**
+   * @param options - Target, token, TLS and deadline.
+   * @param environment - Where the rest is looked up.
+   * @throws InvalidRequest - An option cannot be one, options contradict one another, or a file
+   *   that one names cannot be read.
+   */
+  constructor(options: ConnectionOptions = {}, environment: Environment = process.env) {
+    const target = options.target ?? (environment["TUSKPOINT_TARGET"] || DEFAULT_TARGET);
+    this.target = normalizeTarget(target);
+    this.#timeoutMs = checkedTime(options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
+    this.#credentials = credentialsFor(this.target, options, environment);
+    const { tls } = this.#credentials;
+    const baseUrl = `${tls === undefined ? "http" : "https"}://${this.target}`;
+    this.#sessions = new Sessions(baseUrl, tls);
+    this.#transport = createGrpcTransport({
+      baseUrl,
+      sessionManager: this.#sessions,
+      acceptCompression: [],
+      readMaxBytes: MAX_MESSAGE_BYTES,
+      writeMaxBytes: MAX_MESSAGE_BYTES,
+    });
+    this.raw = rawClients(this);
+    this.#exchange = new Exchange({
+      target: this.target,
+      open: (requests, signal) =>
+        this.duplex(CheckpointService.method.exchange, requests, { signal }),
+      token: () => this.#credentials.token(),
+      pause: (ms) => this.#sleep(ms, {}),
+    });
+  }
+
+  /** Close the connection. Calls that are under way fail, and so do calls made afterwards. */
+  close(): void {
+    this.#isClosed = true;
+    for (const stop of [...this.#stops]) {
+      stop();
+    }
+    this.#sessions.close();
+  }
+
+  /**
+   * Make a call with one answer; try it again where that is safe.
+   *
+   * A request that has a `requestId`, by which the server knows a repetition, is given one if it is
+   * empty.
+   */
+  async unary<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): Promise<MessageShape<O>> {
+    const message = named(method.input, create(method.input, request));
+    return await this.retrying(method, message, options, async ({ timeoutMs }) => {
+      const call = this.#begin(options, timeoutMs);
+      try {
+        const headers = this.#headers(timeoutMs);
+        const { signal } = call;
+        return (await this.#transport.unary(method, signal, undefined, headers, message)).message;
+      } catch (error) {
+        throw (error instanceof ConnectError && unwritable(error, method.input, message)) || error;
+      } finally {
+        call.end();
+      }
+    });
+  }
+
+  /**
+   * Make a call with a stream of answers. It is tried again only before the first of them; see
+   * `resume`. To leave the loop that reads it ends the call.
+   */
+  async *serverStream<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodServerStreaming<I, O>,
+    request: MessageInitShape<I>,
+    options: CallOptions = {},
+  ): AsyncGenerator<MessageShape<O>, void, undefined> {
+    const message = named(method.input, create(method.input, request));
+    const attempts = this.#attempts(patienceOf(method, message), repeatOf(message), options);
+    let hasBegun = false;
+    for (;;) {
+      const shown = this.#credentials.token();
+      try {
+        const timeoutMs = attempts.remainingMs(performance.now());
+        for await (const frame of this.#frames(method, only(message), timeoutMs, options)) {
+          hasBegun = true;
+          yield frame;
+        }
+        return;
+      } catch (error) {
+        const failure = this.#failure(error, options);
+        if (hasBegun) {
+          throw failure;
+        }
+        await this.#again(attempts, failure, options, shown);
+      }
+    }
+  }
+
+  /** Make a call with a stream of answers that continues where it breaks off. */
+  async *resume<I extends DescMessage, O extends DescMessage, Item>(
+    method: DescMethodServerStreaming<I, O>,
+    course: Course<MessageShape<I>, MessageShape<O>, Item>,
+    options: CallOptions = {},
+  ): AsyncGenerator<Item, void, undefined> {
+    const first = course.begin();
+    const times = this.#times(patienceOf(method, first), options);
+    const { timeoutMs: wholeMs } = options;
+    const persistence = new Persistence(performance.now(), times, repeatOf(first), wholeMs);
+    for (;;) {
+      const shown = this.#credentials.token();
+      try {
+        const timeoutMs = persistence.begin(performance.now());
+        const request = only(course.begin());
+        for await (const frame of this.#frames(method, request, timeoutMs, options)) {
+          const item = course.take(frame);
+          if (item !== undefined) {
+            persistence.delivered();
+            yield item;
+          }
+        }
+        course.end();
+        return;
+      } catch (error) {
+        const failure = this.#failure(error, options);
+        const attempts = persistence.afterFailure(performance.now());
+        await this.#again(attempts, failure, options, shown);
+      }
+    }
+  }
+
+  /**
+   * Make a call on the streams that all callers share; try it again where that is safe.
+   *
+   * @param call - The call, its values of any size.
+   */
+  async exchange<C extends Call>(call: C, options: CallOptions = {}): Promise<Answers[C["case"]]> {
+    options.signal?.throwIfAborted();
+    const outgoing = new Outgoing(call);
+    const isLarge = outgoing.values.length > 0;
+    const patience = isLarge ? "long" : patienceOf(TWINS[call.case], call.value);
+    const attempts = this.#attempts(patience, repeatOf(call.value), options);
+    for (;;) {
+      if (this.#isClosed) {
+        throw closed();
+      }
+      const result = await this.#exchange.call(outgoing, attempts, options.signal);
+      if (result.case !== "error") {
+        return result.value as Answers[C["case"]];
+      }
+      await this.#pause(attempts, fromCallError(result.value), options);
+    }
+  }
+
+  /** Make a call with streams both ways, once. */
+  async *duplex<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodBiDiStreaming<I, O>,
+    requests: AsyncIterable<MessageInitShape<I>>,
+    options: CallOptions = {},
+  ): AsyncGenerator<MessageShape<O>, void, undefined> {
+    const patience = patienceOf(method, create(method.input));
+    const timeoutMs = this.#times(patience, options).deadlineMs;
+    try {
+      yield* this.#frames(method, requests, timeoutMs, options);
+    } catch (error) {
+      throw this.#failure(error, options);
+    }
+  }
+
+  /**
+   * Do something once, and again where that is safe.
+   *
+   * @param method - The method, whose deadline holds for all attempts together.
+   * @param message - The request, which decides whether it may be sent twice.
+   * @param options - Of the call.
+   * @param once - Makes one attempt.
+   */
+  async retrying<T>(
+    method: DescMethod,
+    message: Message,
+    options: CallOptions,
+    once: (attempt: Attempt) => Promise<T>,
+  ): Promise<T> {
+    const attempts = this.#attempts(patienceOf(method, message), repeatOf(message), options);
+    for (;;) {
+      const shown = this.#credentials.token();
+      try {
+        return await once({ timeoutMs: Math.max(1, attempts.remainingMs(performance.now())) });
+      } catch (error) {
+        await this.#again(attempts, this.#failure(error, options), options, shown);
+      }
+    }
+  }
+
+  async *#frames<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodStreaming<I, O>,
+    requests: AsyncIterable<MessageInitShape<I>>,
+    timeoutMs: number,
+    options: CallOptions,
+  ): AsyncGenerator<MessageShape<O>, void, undefined> {
+    const call = this.#begin(options, timeoutMs);
+    try {
+      const headers = this.#headers(timeoutMs);
+      const { signal } = call;
+      const answer = await this.#transport.stream(method, signal, undefined, headers, requests);
+      yield* answer.message;
+    } finally {
+      call.end();
+    }
+  }
+
+  /**
+   * Begin something that ends by its own end, by its deadline, by the caller's signal, or by `close`.
+   *
+   * Connect's own deadline is not used: its timer outlives a stream that is not read to its end.
+   */
+  #begin(
+    { signal }: CallOptions,
+    timeoutMs = Number.POSITIVE_INFINITY,
+  ): { signal: AbortSignal; end: () => void } {
+    signal?.throwIfAborted();
+    if (this.#isClosed) {
+      throw closed();
+    }
+    const controller = new AbortController();
+    // Connect cancels the call on the server only with this code.
+    const stop = () => controller.abort(new ConnectError("the call was ended", Code.Canceled));
+    const expire = () =>
+      controller.abort(new ConnectError("the deadline passed", Code.DeadlineExceeded));
+    const timer = Number.isFinite(timeoutMs) ? setTimeout(expire, bounded(timeoutMs)) : undefined;
+    if (signal !== undefined) {
+      setMaxListeners(0, signal); // one signal may end any number of calls
+      signal.addEventListener("abort", stop, { once: true });
+    }
+    this.#stops.add(stop);
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", stop);
+      this.#stops.delete(stop);
+      stop();
+    };
+    return { signal: controller.signal, end };
+  }
+
+  /** Return why an attempt failed; throw what no retry can mend. */
+  #failure(error: unknown, { signal }: CallOptions): TuskPointError {
+    signal?.throwIfAborted();
+    if (this.#isClosed) {
+      throw closed();
+    }
+    if (error instanceof TuskPointError) {
+      return error;
+    }
+    if (error instanceof ConnectError) {
+      return fromConnectError(error, this.target);
+    }
+    throw error;
+  }
+
+  /**
+   * Wait until the next attempt may begin; throw the failure if there is none.
+   *
+   * @param shown - The token of the attempt that failed.
+   */
+  async #again(
+    attempts: Attempts,
+    failure: TuskPointError,
+    options: CallOptions,
+    shown: string | undefined,
+  ): Promise<void> {
+    const isOurs = failure.status === "DEADLINE_EXCEEDED" && failure.reason === "";
+    if (isOurs && attempts.last instanceof TuskPointError) {
+      throw attempts.last; // the earlier failure is why there was no time left
+    }
+    const isUnknown = failure.status === "UNAUTHENTICATED" && attempts.isSafe;
+    if (isUnknown && this.#credentials.token() !== shown) {
+      return; // the token was replaced while the call ran
+    }
+    await this.#pause(attempts, failure, options);
+  }
+
+  /** Wait before the next attempt; throw the failure if there is none. */
+  async #pause(attempts: Attempts, failure: TuskPointError, options: CallOptions): Promise<void> {
+    const delayMs = attempts.delayMs(performance.now(), failure, Math.random);
+    if (delayMs === undefined || isUntrusted(failure)) {
+      throw failure;
+    }
+    await this.#sleep(delayMs, options);
+  }
+
+  async #sleep(delayMs: number, options: CallOptions): Promise<void> {
+    const call = this.#begin(options);
+    try {
+      await sleep(delayMs, undefined, { signal: call.signal });
+    } catch (error) {
+      throw this.#failure(error, options);
+    } finally {
+      call.end();
+    }
+  }
+
+  #attempts(patience: Patience, repeat: Repeat, options: CallOptions): Attempts {
+    return new Attempts(RETRY_POLICY, performance.now(), this.#times(patience, options), repeat);
+  }
+
+  #times(patience: Patience, options: CallOptions): Times {
+    if (options.timeoutMs !== undefined) {
+      const asked = checkedTime(options.timeoutMs);
+      return { giveUpMs: asked, deadlineMs: asked };
+    }
+    const deadlines: Record<Patience, number> = {
+      quick: this.#timeoutMs,
+      long: Math.max(this.#timeoutMs, LONG_TIMEOUT_MS),
+      stream: Math.max(this.#timeoutMs, STREAM_TIMEOUT_MS),
+      endless: Number.POSITIVE_INFINITY,
+    };
+    return { giveUpMs: this.#timeoutMs, deadlineMs: deadlines[patience] };
+  }
+
+  #headers(timeoutMs: number): Record<string, string> {
+    const token = this.#credentials.token();
+    return {
+      "user-agent": "tuskpoint-typescript",
+      ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      ...(Number.isFinite(timeoutMs) && { "grpc-timeout": `${bounded(timeoutMs)}m` }),
+    };
+  }
+}
+
+function named<T extends DescMessage>(schema: T, message: MessageShape<T>): MessageShape<T> {
+  if (!lacksRequestId(message)) {
+    return message;
+  }
+  const copy = clone(schema, message);
+  return Object.assign(copy, { requestId: crypto.randomUUID() });
+}
+
+async function* only<T>(request: T): AsyncGenerator<T, void, undefined> {
+  yield request;
+}
+
+/** Return a finite time in whole milliseconds that timers and headers take. */
+function bounded(timeoutMs: number): number {
+  return Math.min(MAX_TIMEOUT_MS, Math.max(1, Math.ceil(timeoutMs)));
+}
+
+function checkedTime(timeoutMs: number): number {
+  if (!(timeoutMs > 0 && timeoutMs < Number.POSITIVE_INFINITY)) {
+    throw invalidField("timeoutMs", `it is a number of milliseconds above 0, not ${timeoutMs}`);
+  }
+  return timeoutMs;
+}
+
+function closed(): TuskPointError {
+  return new TuskPointError("this client is closed: make another one", {
+    status: "FAILED_PRECONDITION",
+  });
+}

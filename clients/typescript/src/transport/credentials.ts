@@ -1,0 +1,173 @@
+/** How a client proves who it is, and how it knows the server: tokens and TLS. */
+
+import { X509Certificate } from "node:crypto";
+import { readFileSync } from "node:fs";
+import type { SecureClientSessionOptions } from "node:http2";
+import { createSecureContext, type SecureContextOptions } from "node:tls";
+
+import { InvalidRequest, invalidField } from "../errors.js";
+import { isLoopback } from "./target.js";
+
+/** Tokens and TLS as a caller gives them. What is given here wins over the environment. */
+export interface CredentialOptions {
+  /** The bearer token. Default: TUSKPOINT_TOKEN, else the text of the file TUSKPOINT_TOKEN_FILE. */
+  readonly token?: string | undefined;
+  /**
+   * File with the certificate, in PEM, of who signed the server's. Default: TUSKPOINT_CA_FILE, else
+   * the roots that Node trusts.
+   */
+  readonly caFile?: string | undefined;
+  /** File with the client's own certificate, in PEM, for mutual TLS. Default: TUSKPOINT_CERT_FILE. */
+  readonly certFile?: string | undefined;
+  /** File with its key, in PEM, without a password. Default: TUSKPOINT_KEY_FILE. */
+  readonly keyFile?: string | undefined;
+  /**
+   * Whether to use TLS. Default: TUSKPOINT_TLS ("1" or "0"); else TLS is used if there is
+   * a CA or a certificate, or if there is a token and the target is another machine.
+   */
+  readonly tls?: boolean | undefined;
+}
+
+/** Tokens and TLS as a connection uses them. */
+export interface Credentials {
+  /** What TLS is made with; `undefined` means plaintext. */
+  readonly tls: SecureClientSessionOptions | undefined;
+  /**
+   * Return the token of the next call, if there is one. A token file is read anew; while it is gone
+   * or holds no token, the last one is used, and a warning of the process says so.
+   */
+  readonly token: () => string | undefined;
+}
+
+/** The variables of an environment, such as `process.env`. */
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+const FLAGS: Readonly<Record<string, boolean>> = { "1": true, "0": false };
+const TOKEN = /^[\x21-\x7e]+$/;
+
+/**
+ * Return the credentials for a target.
+ *
+ * @throws InvalidRequest - They contradict one another, or a file cannot be read.
+ */
+export function credentialsFor(
+  target: string,
+  options: CredentialOptions,
+  environment: Environment,
+): Credentials {
+  const token = tokenSource(options.token, environment);
+  const given = options.caFile ?? options.certFile ?? options.keyFile;
+  if (options.tls === false && given !== undefined) {
+    throw invalidField("tls", "it is off, and a certificate is given: leave one of them out");
+  }
+  const asked = options.tls ?? (given === undefined ? flag(environment["TUSKPOINT_TLS"]) : true);
+  if (asked === false) {
+    return { tls: undefined, token: token ?? (() => undefined) };
+  }
+  const files = filesOf(options, environment);
+  const isNeeded = Object.keys(files).length > 0 || (token !== undefined && !isLoopback(target));
+  return {
+    tls: (asked ?? isNeeded) ? readAll(files) : undefined,
+    token: token ?? (() => undefined),
+  };
+}
+
+/** Return the files of TLS by the names that Node has for their contents. */
+function filesOf(options: CredentialOptions, environment: Environment): Record<string, string> {
+  const ca = options.caFile ?? environment["TUSKPOINT_CA_FILE"];
+  let { certFile: cert, keyFile: key } = options;
+  // Certificate and key belong together: they come from the same side.
+  if (cert === undefined && key === undefined) {
+    cert = environment["TUSKPOINT_CERT_FILE"];
+    key = environment["TUSKPOINT_KEY_FILE"];
+  }
+  if (!cert !== !key) {
+    throw invalidField("certFile", "a certificate and its key go together: give both or neither");
+  }
+  return { ...(ca && { ca }), ...(cert && { cert }), ...(key && { key }) };
+}
+
+function tokenSource(
+  given: string | undefined,
+  environment: Environment,
+): (() => string) | undefined {
+  const token = given ?? (environment["TUSKPOINT_TOKEN"] || undefined);
+  if (token !== undefined) {
+    const checked = checkedToken("token", token);
+    return () => checked;
+  }
+  const path = environment["TUSKPOINT_TOKEN_FILE"] || undefined;
+  if (path === undefined) {
+    return undefined;
+  }
+  const read = () =>
+    checkedToken("TUSKPOINT_TOKEN_FILE", readText("TUSKPOINT_TOKEN_FILE", path).trim());
+  let last = read();
+  let problem = "";
+  return () => {
+    try {
+      last = read();
+      problem = "";
+    } catch (error) {
+      // While the file is being replaced it may be gone, or empty.
+      if (!(error instanceof InvalidRequest)) {
+        throw error;
+      }
+      if (error.message !== problem) {
+        problem = error.message;
+        process.emitWarning(`the last token is used on: ${problem}`, "TuskPointWarning");
+      }
+    }
+    return last;
+  };
+}
+
+/** Return a token that may be sent; its text is never part of an error. */
+function checkedToken(field: string, token: string): string {
+  if (!TOKEN.test(token)) {
+    throw invalidField(field, "a token is one word of ASCII characters; this is empty or is not");
+  }
+  return token;
+}
+
+function flag(text: string | undefined): boolean | undefined {
+  if (text === undefined || text === "") {
+    return undefined;
+  }
+  const chosen = FLAGS[text];
+  if (chosen === undefined) {
+    throw invalidField("TUSKPOINT_TLS", "it is 1 (TLS) or 0 (plaintext)");
+  }
+  return chosen;
+}
+
+/** Read the files, and make sure that they are what they should be. */
+function readAll(files: Readonly<Record<string, string>>): SecureClientSessionOptions {
+  const tls: SecureContextOptions = Object.fromEntries(
+    Object.entries(files).map(([name, path]) => [name, readText(`${name}File`, path)]),
+  );
+  if (typeof tls.ca === "string") {
+    const { ca } = tls;
+    attempt("caFile", () => new X509Certificate(ca));
+  }
+  attempt("certFile", () => createSecureContext(tls));
+  return tls;
+}
+
+function attempt(field: string, read: () => unknown): void {
+  try {
+    read();
+  } catch (error) {
+    const problem = error instanceof Error ? error.message : String(error);
+    throw invalidField(field, `it is not PEM of what it should be: ${problem}`);
+  }
+}
+
+function readText(field: string, path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    const problem = error instanceof Error ? error.message : String(error);
+    throw invalidField(field, `it cannot be read: ${problem}`);
+  }
+}

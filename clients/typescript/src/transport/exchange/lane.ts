@@ -1,0 +1,158 @@
+/** One session of `Exchange`: the calls that wait, and the streams that carry them. */
+
+import { randomBytes } from "node:crypto";
+
+import { create } from "@bufbuild/protobuf";
+
+import { TuskPointError, Unavailable } from "../../errors.js";
+import {
+  HelloSchema,
+  type ExchangeRequest,
+  type ExchangeResponse,
+} from "../../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { backoffMs, isWorthRepeating, RETRY_POLICY } from "../retry.js";
+import { isUntrusted } from "../status.js";
+import { Outdated, Passage, type Queue } from "./passage.js";
+import type { Pending } from "./pending.js";
+
+/** What opens streams. */
+export interface Opener {
+  /** Where the server is, as `host:port`. */
+  readonly target: string;
+  /** Open a stream; it fails with the errors of `errors.ts`, or with the reason of the signal. */
+  readonly open: (
+    requests: AsyncIterable<ExchangeRequest>,
+    signal: AbortSignal,
+  ) => AsyncIterable<ExchangeResponse>;
+  /** Return the token that a stream would be opened with now. */
+  readonly token: () => string | undefined;
+  /** Wait for some milliseconds; fail if the client is closed. */
+  readonly pause: (ms: number) => Promise<void>;
+}
+
+/**
+ * Carries calls in their order on one stream at a time, which the first call opens.
+ *
+ * When a stream breaks, what it had not answered goes first on the next one.
+ */
+export class Lane {
+  readonly #opener: Opener;
+  readonly #session = randomBytes(16);
+  #attempt = 0n;
+  #queue: Queue = { saves: [], loads: [] };
+  #passage: Passage | undefined;
+  #failures = 0;
+  #isRunning = false;
+
+  /** @param opener - Opens the streams. */
+  constructor(opener: Opener) {
+    this.#opener = opener;
+  }
+
+  /** Send a call after all that were added before. */
+  add(pending: Pending): void {
+    this.#push(pending);
+    this.#passage?.look();
+    if (!this.#isRunning) {
+      this.#isRunning = true;
+      void this.#run();
+    }
+  }
+
+  /** Open streams as long as calls wait. It fails calls and never itself. */
+  async #run(): Promise<void> {
+    while (this.#calls().some((one) => !one.isSettled)) {
+      const shown = this.#opener.token();
+      const failure = await this.#stream(shown);
+      const pauseMs = this.#afterFailure(failure, shown);
+      if (pauseMs > 0 && this.#calls().length > 0) {
+        await this.#opener.pause(pauseMs).catch((closed: unknown) => this.#end(closed));
+      }
+    }
+    this.#isRunning = false;
+  }
+
+  /** Open a stream with a token and serve it until it ends; return why it did. */
+  async #stream(shown: string | undefined): Promise<unknown> {
+    this.#attempt += 1n;
+    const hello = create(HelloSchema, { session: this.#session, attempt: this.#attempt });
+    const passage = new Passage(hello, this.#queue, () => this.#opener.token() !== shown);
+    this.#passage = passage;
+    try {
+      for await (const response of this.#opener.open(passage.requests(), passage.signal)) {
+        this.#failures = 0;
+        passage.take(response);
+      }
+      return new Unavailable("the server ended the stream", { status: "UNAVAILABLE" });
+    } catch (error) {
+      return error;
+    } finally {
+      this.#passage = undefined;
+      this.#requeue([...passage.end(), ...this.#calls()]);
+    }
+  }
+
+  /**
+   * Fail the calls that the end of a stream ends.
+   *
+   * @param failure - Why it ended.
+   * @param shown - The token that it was opened with.
+   * @returns Milliseconds until the next stream may be opened.
+   */
+  #afterFailure(failure: unknown, shown: string | undefined): number {
+    const pauseMs = failure instanceof TuskPointError ? this.#pauseMs(failure, shown) : undefined;
+    if (pauseMs === undefined || !(failure instanceof TuskPointError)) {
+      this.#end(failure);
+      return 0;
+    }
+    this.#keep((one) => one.goesOn(failure, pauseMs));
+    return pauseMs;
+  }
+
+  #pauseMs(failure: TuskPointError, shown: string | undefined): number | undefined {
+    const isRefused = failure.status === "UNAUTHENTICATED";
+    if (failure instanceof Outdated || (isRefused && this.#opener.token() !== shown)) {
+      return 0; // the token was replaced while the stream was open
+    }
+    if (!isWorthRepeating(failure, "safe") || isUntrusted(failure)) {
+      return undefined;
+    }
+    this.#failures += 1;
+    return backoffMs(RETRY_POLICY, this.#failures, failure, Math.random);
+  }
+
+  /** End the calls that a failure concerns which waiting does not help: those sent, if any were. */
+  #end(failure: unknown): void {
+    const wasSent = this.#calls().some((one) => one.isOut);
+    this.#keep((one) => {
+      const isConcerned = one.isOut || !wasSent;
+      if (isConcerned) {
+        one.drop(failure);
+      }
+      return !isConcerned;
+    });
+  }
+
+  #calls(): Pending[] {
+    return [...this.#queue.saves, ...this.#queue.loads];
+  }
+
+  #push(pending: Pending): void {
+    (pending.outgoing.saves ? this.#queue.saves : this.#queue.loads).push(pending);
+  }
+
+  #requeue(calls: readonly Pending[]): void {
+    this.#queue = { saves: [], loads: [] };
+    for (const one of calls) {
+      this.#push(one);
+    }
+  }
+
+  /** Keep the calls for which `test` returns true, before those that are added meanwhile. */
+  #keep(test: (one: Pending) => boolean): void {
+    const calls = this.#calls();
+    this.#requeue([]);
+    const kept = calls.filter(test);
+    this.#requeue([...kept, ...this.#calls()]);
+  }
+}

@@ -1,0 +1,74 @@
+/** What is known of the contract's methods: how long each may take, and what may be sent twice. */
+
+import type { DescMethod, Message } from "@bufbuild/protobuf";
+
+import { AdminService } from "../gen/tuskpoint/v1/admin_service_pb.js";
+import { Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
+import {
+  CheckpointService,
+  type SaveCheckpointRequest,
+} from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { HandoffService } from "../gen/tuskpoint/v1/handoff_service_pb.js";
+import { HistoryService } from "../gen/tuskpoint/v1/history_service_pb.js";
+import { SnapshotService } from "../gen/tuskpoint/v1/snapshot_service_pb.js";
+import { ThreadService } from "../gen/tuskpoint/v1/thread_service_pb.js";
+import type { Repeat } from "./retry.js";
+
+/**
+ * How long a call may take: "quick" ones have the client's own deadline; "long" ones wait for the
+ * blob store, carry large values or touch many checkpoints; "stream" ones are read at the pace of
+ * the reader; an "endless" one has no deadline.
+ */
+export type Patience = "quick" | "long" | "stream" | "endless";
+
+const PATIENCE: ReadonlyMap<DescMethod, Patience> = new Map<DescMethod, Patience>([
+  [CheckpointService.method.exchange, "endless"],
+  [CheckpointService.method.loadCheckpoint, "stream"],
+  [CheckpointService.method.listCheckpoints, "stream"],
+  [CheckpointService.method.getDeltaHistory, "stream"],
+  [ThreadService.method.deleteThread, "long"],
+  [ThreadService.method.setRetention, "long"],
+  [ThreadService.method.setSearchable, "long"],
+  [ThreadService.method.copyThread, "long"],
+  [ThreadService.method.pruneThreads, "long"],
+  [ThreadService.method.deleteRuns, "long"],
+  [ThreadService.method.forkThread, "long"],
+  [ThreadService.method.rollbackThread, "long"],
+  [ThreadService.method.diffCheckpoints, "long"],
+  [ThreadService.method.verifyThread, "stream"],
+  [HistoryService.method.replayThread, "stream"],
+  [HistoryService.method.watchThread, "endless"],
+  [HandoffService.method.createHandoff, "long"],
+  [HandoffService.method.adoptHandoff, "long"],
+  [SnapshotService.method.createSnapshot, "long"],
+  [SnapshotService.method.restoreSnapshot, "long"],
+  [SnapshotService.method.deleteSnapshot, "long"],
+  [AdminService.method.flush, "long"],
+]);
+
+/** Return how long a call may take. */
+export function patienceOf(method: DescMethod, request: Message): Patience {
+  const patience = PATIENCE.get(method) ?? "quick";
+  const waits = "durability" in request && request.durability === Durability.CERTIFIED;
+  return patience === "quick" && waits ? "long" : patience;
+}
+
+/**
+ * Return whether a call may be sent twice: not a save without an ID, and not a mutation without a
+ * name. All else is an upsert, a read, or has a request ID.
+ */
+export function repeatOf(request: Message): Repeat {
+  if (isSave(request)) {
+    return request.checkpoint?.ref?.checkpointId ? "safe" : "unsafe";
+  }
+  return lacksRequestId(request) ? "unsafe" : "safe";
+}
+
+/** Return whether a request could have an ID by which the server knows a repetition, and has none. */
+export function lacksRequestId(request: Message): request is Message & { requestId: string } {
+  return "requestId" in request && request.requestId === "";
+}
+
+function isSave(request: Message): request is SaveCheckpointRequest {
+  return request.$typeName === "tuskpoint.v1.SaveCheckpointRequest";
+}

@@ -1,0 +1,63 @@
+/** The attempts of a stream that continues where it broke off. */
+
+import { Attempts, RETRY_POLICY, type Repeat, type Times } from "./retry.js";
+
+/** Time for which a stream that broke off tries to continue, in milliseconds. */
+const RESUME_MS = 300_000;
+/** What lasted longer, in milliseconds, was a connection and no attempt to make one. */
+const STOOD_MS = 30_000;
+
+/**
+ * The attempts of a stream that continues where it broke off.
+ *
+ * The first connection has the time of any call. One that delivered something, or stood for a
+ * while, is followed by others for five minutes, counted anew whenever that is so again: a watch
+ * may have nothing to deliver for hours.
+ */
+export class Persistence {
+  readonly #deadlineMs: number;
+  readonly #end: number;
+  #attempts: Attempts;
+  #hasDelivered = false;
+  #begun = 0;
+
+  /**
+   * @param now - Time of the start on a monotonic clock, in milliseconds.
+   * @param times - How long the first connection may take.
+   * @param repeat - Whether it may be made twice.
+   * @param wholeMs - How long all connections together may take.
+   */
+  constructor(
+    now: number,
+    times: Times,
+    repeat: Repeat,
+    wholeMs: number = Number.POSITIVE_INFINITY,
+  ) {
+    this.#deadlineMs = times.deadlineMs;
+    this.#end = now + wholeMs;
+    this.#attempts = new Attempts(RETRY_POLICY, now, times, repeat);
+  }
+
+  /** Note that a connection is about to be made; return the milliseconds it may take. */
+  begin(now: number): number {
+    this.#begun = now;
+    return this.#attempts.remainingMs(now);
+  }
+
+  /** Note that the caller was given something that is not asked for again. */
+  delivered(): void {
+    this.#hasDelivered = true;
+  }
+
+  /** Return the attempts that the next connection is one of. */
+  afterFailure(now: number): Attempts {
+    if (this.#hasDelivered || now - this.#begun >= STOOD_MS) {
+      this.#hasDelivered = false;
+      const policy = { ...RETRY_POLICY, maxAttempts: Number.POSITIVE_INFINITY };
+      const deadlineMs = Math.min(this.#deadlineMs, this.#end - now);
+      const times = { giveUpMs: RESUME_MS, deadlineMs };
+      this.#attempts = new Attempts(policy, now, times, "safe");
+    }
+    return this.#attempts;
+  }
+}

@@ -1,0 +1,96 @@
+/** The HTTP/2 sessions of one connection: kept alive, opened again when lost, and closed. */
+
+import type {
+  ClientHttp2Stream,
+  Http2Session,
+  OutgoingHttpHeaders,
+  SecureClientSessionOptions,
+} from "node:http2";
+
+import { Http2SessionManager } from "@connectrpc/connect-node";
+
+import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
+
+type RequestOptions = Parameters<Http2SessionManager["request"]>[3];
+
+/** Path of the streams that stay open while nothing is under way. */
+const LASTING = `/${CheckpointService.typeName}/${CheckpointService.method.exchange.name}`;
+
+/**
+ * Has one session at a time, besides those that a server which drains still finishes.
+ *
+ * A session keeps the process alive only while it has calls. An `Exchange` stream does not count: a call
+ * on it has a timer, which does that.
+ */
+export class Sessions {
+  /** The origin that the sessions are connected to. */
+  readonly authority: string;
+  readonly #manager: Http2SessionManager;
+  /** The open sessions, each with the number of its calls. */
+  readonly #open = new Map<Http2Session, number>();
+
+  /**
+   * @param url - Where the server is, with `http` or `https`.
+   * @param tls - What TLS is made with; `undefined` means plaintext.
+   */
+  constructor(url: string, tls: SecureClientSessionOptions | undefined) {
+    this.#manager = new Http2SessionManager(
+      url,
+      // Finds a server that vanished while a stream is open; slower than the 5
+      // seconds below which gRPC servers commonly object.
+      { pingIntervalMs: 30_000, pingTimeoutMs: 20_000 },
+      // By default Node refuses new streams while more than 10 MB wait to be sent.
+      { ...tls, maxSessionMemory: Number.MAX_SAFE_INTEGER },
+    );
+    this.authority = this.#manager.authority;
+  }
+
+  /** Open a stream, and a session for it if none is open. */
+  async request(
+    method: string,
+    path: string,
+    headers: OutgoingHttpHeaders,
+    options: RequestOptions,
+  ): Promise<ClientHttp2Stream> {
+    const stream = await this.#manager.request(method, path, headers, options);
+    const { session } = stream;
+    if (session !== undefined) {
+      if (!this.#open.has(session)) {
+        this.#open.set(session, 0);
+        session.once("close", () => this.#open.delete(session));
+      }
+      const calls = path === LASTING ? 0 : 1;
+      this.#count(session, calls);
+      stream.once("close", () => this.#count(session, -calls));
+    }
+    return stream;
+  }
+
+  /** Note that the server has sent something. */
+  notifyResponseByteRead(stream: ClientHttp2Stream): void {
+    this.#manager.notifyResponseByteRead(stream);
+  }
+
+  /** Close the sessions, once their streams have ended. */
+  close(): void {
+    if (this.#manager.state() === "connecting") {
+      this.#manager.abort();
+    }
+    for (const session of this.#open.keys()) {
+      session.close();
+    }
+  }
+
+  #count(session: Http2Session, change: number): void {
+    const calls = this.#open.get(session);
+    if (calls === undefined) {
+      return; // it is closed
+    }
+    this.#open.set(session, calls + change);
+    if (calls + change > 0) {
+      session.ref();
+    } else {
+      session.unref();
+    }
+  }
+}

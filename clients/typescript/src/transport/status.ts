@@ -1,0 +1,214 @@
+/** Errors of the transport, and `CallError` messages, as the classes of `errors.ts`. */
+
+import { toBinary, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
+import { durationMs } from "@bufbuild/protobuf/wkt";
+import { Code, type ConnectError } from "@connectrpc/connect";
+
+import {
+  BadRequestSchema,
+  ErrorInfoSchema,
+  PreconditionFailureSchema,
+  RetryInfoSchema,
+} from "../gen/google/rpc/error_details_pb.js";
+import { ErrorReason, type CallError } from "../gen/tuskpoint/v1/errors_pb.js";
+import {
+  errorClass,
+  InvalidRequest,
+  type TuskPointError,
+  type ErrorDetails,
+  type FieldViolation,
+  type StatusName,
+} from "../errors.js";
+
+/** The canonical statuses by number, from 1 (grpc.io/docs/guides/status-codes). */
+const STATUSES: readonly StatusName[] = [
+  "CANCELLED",
+  "UNKNOWN",
+  "INVALID_ARGUMENT",
+  "DEADLINE_EXCEEDED",
+  "NOT_FOUND",
+  "ALREADY_EXISTS",
+  "PERMISSION_DENIED",
+  "RESOURCE_EXHAUSTED",
+  "FAILED_PRECONDITION",
+  "ABORTED",
+  "OUT_OF_RANGE",
+  "UNIMPLEMENTED",
+  "INTERNAL",
+  "UNAVAILABLE",
+  "DATA_LOSS",
+  "UNAUTHENTICATED",
+];
+
+/**
+ * Statuses that Connect gives to a connection that broke or could not be made: a reset, a stream
+ * without its end, a refused certificate.
+ */
+const BROKEN: ReadonlySet<StatusName> = new Set(["INTERNAL", "ABORTED", "CANCELLED"]);
+
+/** Codes of Node's TLS for a certificate that it does not take (nodejs.org/api/tls.html). */
+const UNTRUSTED =
+  /^(ERR_TLS_CERT|CERT_|DEPTH_ZERO_|SELF_SIGNED_|UNABLE_TO_(GET|VERIFY)_|HOSTNAME_)/;
+
+/** Code of Node's TLS for a server that answers a handshake with something else. */
+const PLAINTEXT = /^ERR_SSL_WRONG_VERSION_NUMBER$/;
+
+/** What to do on this side, by the reason that the service gives. */
+const ADVICE: Readonly<Record<string, string>> = {
+  CREDENTIAL_INVALID:
+    "the client's token is its option `token`, the value of TUSKPOINT_TOKEN, or what is in the file " +
+    "that TUSKPOINT_TOKEN_FILE names",
+  SCOPE_MISSING: "give the client a token that has it",
+};
+
+/** Return the error for a call that failed. */
+export function fromConnectError(error: ConnectError, target: string): TuskPointError {
+  const said = STATUSES[error.code - 1] ?? "UNKNOWN";
+  const details = detailsOf(error);
+  if (details.reason) {
+    return build(said, error.rawMessage, { ...details, cause: error });
+  }
+  // The service gives a reason with every error. gRPC's core has none when a stream is ended under
+  // a client that still sends, as a server that drains does.
+  const isBroken = said === "INTERNAL" || (!isTold(error) && BROKEN.has(said));
+  const status = isBroken ? "UNAVAILABLE" : said;
+  return build(status, explain(status, error, target), { ...details, cause: error });
+}
+
+/** Return the error for the refusal of one call on a stream. */
+export function fromCallError(error: CallError): TuskPointError {
+  return build(STATUSES[error.code - 1] ?? "UNKNOWN", error.message, {
+    reason: error.reason === ErrorReason.UNSPECIFIED ? "" : (ErrorReason[error.reason] ?? ""),
+    metadata: error.metadata,
+    violations: error.fieldViolations.map((one) => violation(one.field, one.description)),
+    retryAfterMs: error.retryAfter === undefined ? undefined : durationMs(error.retryAfter),
+  });
+}
+
+/**
+ * Return the error of a request that cannot be written, `undefined` if that is not what failed.
+ *
+ * Connect gives such an error the status of a broken connection.
+ */
+export function unwritable<T extends DescMessage>(
+  error: ConnectError,
+  schema: T,
+  message: MessageShape<T>,
+): InvalidRequest | undefined {
+  if (error.code !== Code.Internal || isTold(error)) {
+    return undefined;
+  }
+  try {
+    toBinary(schema, message);
+    return undefined;
+  } catch (cause) {
+    const problem = cause instanceof Error ? cause.message : String(cause);
+    return new InvalidRequest(`the request cannot be written: ${problem}`, {
+      status: "INVALID_ARGUMENT",
+      cause,
+    });
+  }
+}
+
+/** Return whether a server, or what stands in its place, has a certificate that is not trusted. */
+export function isUntrusted(error: unknown): boolean {
+  return causeCode(error, UNTRUSTED) !== undefined;
+}
+
+function build(status: StatusName, message: string, details: ErrorDetails): TuskPointError {
+  const kind = errorClass(status, details.reason ?? "");
+  const named = (details.violations ?? []).map(({ field, problem }) => `${field}: ${problem}`);
+  const list = named.join("; ");
+  const isListed = kind !== InvalidRequest || list === "" || message.includes(list);
+  const more = isListed ? ADVICE[details.reason ?? ""] : list;
+  return new kind(more === undefined ? message : `${message} (${more})`, { ...details, status });
+}
+
+/** Return whether the server itself answered: its answer has a status among the headers. */
+function isTold(error: ConnectError): boolean {
+  return error.metadata.has("grpc-status");
+}
+
+function detailsOf(error: ConnectError): ErrorDetails {
+  const info = error.findDetails(ErrorInfoSchema)[0];
+  const delay = error.findDetails(RetryInfoSchema)[0]?.retryDelay;
+  const fields = error
+    .findDetails(BadRequestSchema)
+    .flatMap((one) => one.fieldViolations)
+    .map((one) => violation(one.field, one.description));
+  const values = error
+    .findDetails(PreconditionFailureSchema)
+    .flatMap((one) => one.violations)
+    .filter((one) => one.type === "VALUE")
+    .map((one) => violation(one.subject, one.description));
+  return {
+    reason: info?.reason ?? "",
+    metadata: info?.metadata ?? {},
+    violations: [...fields, ...values],
+    retryAfterMs: delay === undefined ? undefined : durationMs(delay),
+  };
+}
+
+function violation(field: string, problem: string): FieldViolation {
+  return { field, problem };
+}
+
+/** Return the message for a status that did not come from the service's own table. */
+function explain(status: StatusName, error: ConnectError, target: string): string {
+  const said = error.rawMessage.trim(); // OpenSSL ends its texts with a line break
+  const untrusted = causeCode(error, UNTRUSTED);
+  if (untrusted !== undefined) {
+    return (
+      `the certificate of ${target} is not trusted (${untrusted}): name the certificate of who ` +
+      "signed it as `caFile` or in TUSKPOINT_CA_FILE, and the server as its certificate does"
+    );
+  }
+  if (causeCode(error, PLAINTEXT) !== undefined) {
+    return (
+      `${target} does not speak TLS: start it with --tls-cert and --tls-key, or switch TLS off in ` +
+      `the client with \`tls: false\` or TUSKPOINT_TLS=0 (${said})`
+    );
+  }
+  switch (status) {
+    case "UNAVAILABLE":
+      return isHangUp(error)
+        ? `${target} hung up: see that both sides use TLS or neither does (TUSKPOINT_CA_FILE, ` +
+            "TUSKPOINT_TLS), and that the client has a certificate if the server asks for one " +
+            `(TUSKPOINT_CERT_FILE, TUSKPOINT_KEY_FILE) (${said})`
+        : `no TuskPoint server answers at ${target}: start one with \`tuskpoint-server --listen ` +
+            "HOST:PORT`, or name the right target in the argument or in TUSKPOINT_TARGET, with " +
+            `TLS if the server has it (${said})`;
+    case "RESOURCE_EXHAUSTED":
+      return (
+        "a message is larger than the sender or the receiver allows: save less in metadata and " +
+        `identifiers; values of any size are sent in chunks (${said})`
+      );
+    case "DEADLINE_EXCEEDED":
+      return (
+        `${target} did not answer in time; what it had journaled by then stays, and the same call ` +
+        `may be made again (${said})`
+      );
+    case "UNIMPLEMENTED":
+      return `${target} is no TuskPoint server, or one that lacks this call (${said})`;
+    case "CANCELLED":
+      return `the call to ${target} was cancelled before its answer came (${said})`;
+    default:
+      return said === "" ? `${target} answered ${status}` : `${target} answered ${status}: ${said}`;
+  }
+}
+
+/** Return whether the other side took the connection and ended it without a word. */
+function isHangUp(error: ConnectError): boolean {
+  return error.code === Code.Canceled && !isTold(error);
+}
+
+/** Return the code of the first cause whose code looks so. */
+function causeCode(error: unknown, form: RegExp): string | undefined {
+  for (let one = error; one instanceof Error; one = one.cause) {
+    const code = "code" in one ? one.code : undefined;
+    if (typeof code === "string" && form.test(code)) {
+      return code;
+    }
+  }
+  return undefined;
+}

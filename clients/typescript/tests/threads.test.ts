@@ -1,0 +1,186 @@
+/** Whole threads, where they come from, and snapshots of them, against a real server. */
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import {
+  AlreadyExists,
+  Client,
+  InvalidRequest,
+  NotFound,
+  type CheckpointVerdict,
+} from "../src/index.js";
+import { all, TestServer } from "./kit.js";
+
+let server: TestServer;
+let client: Client;
+
+beforeAll(async () => {
+  server = await TestServer.start();
+  client = new Client(server.target);
+});
+
+afterAll(async () => {
+  client.close();
+  await server.remove();
+});
+
+/** Save some checkpoints of a thread; return their IDs. */
+async function grow(threadId: string, count: number, runId = ""): Promise<string[]> {
+  const ids: string[] = [];
+  for (let n = 1; n <= count; n += 1) {
+    const metadata = runId === "" ? undefined : { run_id: runId };
+    const { checkpointId } = await client.save(threadId, { n, same: true }, { metadata });
+    ids.push(checkpointId);
+  }
+  return ids;
+}
+
+test("a history is oldest first, and none of a thread that does not exist", async () => {
+  const ids = await grow("history", 3);
+
+  const entries = await all(client.history("history"));
+  expect(entries.map((one) => one.checkpointId)).toEqual(ids);
+  expect(entries.map((one) => one.state)).toEqual([{}, {}, {}]);
+  const [first] = await all(client.history("history", { view: "full" }));
+  expect(first?.state).toEqual({ n: 1, same: true });
+  expect(await all(client.history("no such thread"))).toEqual([]);
+});
+
+test("retention and search are set, and cleared", async () => {
+  await grow("kept", 1);
+  await client.setRetention("kept", 86_400_000);
+  await client.setSearchable("kept", false);
+  expect(await client.getThread("kept")).toMatchObject({
+    retentionMs: 86_400_000,
+    searchable: false,
+  });
+
+  await client.setRetention("kept", undefined);
+  await client.setSearchable("kept", true);
+  expect(await client.getThread("kept")).toMatchObject({
+    retentionMs: undefined,
+    searchable: true,
+  });
+  await expect(client.setRetention("kept", 1_500)).rejects.toThrow(InvalidRequest);
+  await expect(client.setRetention("no such thread", 1_000)).rejects.toThrow(NotFound);
+  await expect(client.setSearchable("no such thread", true)).rejects.toThrow(NotFound);
+});
+
+test("threads are copied, pruned, and deleted by run", async () => {
+  const ids = await grow("copied", 3, "one");
+  expect(await client.copy("copied", "copy")).toBe(3n);
+  await expect(client.copy("copied", "copy")).rejects.toThrow(AlreadyExists);
+
+  expect(await client.prune(["copy", "no such thread"])).toBe(2n);
+  expect((await all(client.list("copy"))).map((one) => one.checkpointId)).toEqual(ids.slice(2));
+  expect(await client.prune("copy", { keep: "nothing" })).toBe(1n);
+  expect(await all(client.list("copy"))).toEqual([]);
+  // What this client remembered of the thread is gone too: the next save begins anew.
+  await client.save("copy", { n: 9, same: true });
+  expect((await client.load("copy")).parentCheckpointId).toBe("");
+
+  await grow("other", 1, "two");
+  expect(await client.deleteRuns(["one", "no such run"])).toBe(3n);
+  expect(await all(client.list("copied"))).toEqual([]);
+  expect(await all(client.list("other"))).toHaveLength(1);
+});
+
+test("a lineage names what a thread came from, and what came from it", async () => {
+  const [first = ""] = await grow("origin", 2);
+  await client.fork("origin", { checkpointId: first, newThreadId: "fork" });
+  await client.rollback("origin", first);
+
+  const { ancestors } = await client.lineage("fork");
+  expect(ancestors).toMatchObject([
+    {
+      kind: "fork",
+      origin: { threadId: "origin", checkpointNs: "", checkpointId: first },
+      result: { threadId: "fork", checkpointId: first },
+      created: expect.any(Date),
+    },
+  ]);
+  const { descendants, truncated } = await client.lineage("origin");
+  expect(descendants.map((one) => one.kind).sort()).toEqual(["fork", "rollback"]);
+  expect(truncated).toBe(false);
+  await expect(client.lineage("no such thread")).rejects.toThrow(NotFound);
+});
+
+test("a comparison names each change, and no more than are asked for", async () => {
+  const { checkpointId: first } = await client.save("compared", { a: 1, b: { c: [1, 2] }, d: 1 });
+  const { checkpointId: second } = await client.save("compared", { a: 1, b: { c: [1, 3] }, e: 2 });
+
+  const { changes, truncated } = await client.diff("compared", first);
+  expect(changes).toEqual([
+    { kind: "changed", channel: "b", path: "/c/1", fromJson: "2", toJson: "3" },
+    { kind: "removed", channel: "d", path: "", fromJson: "1", toJson: undefined },
+    { kind: "added", channel: "e", path: "", fromJson: undefined, toJson: "2" },
+  ]);
+  expect(truncated).toBe(false);
+  await client.fork("compared", { checkpointId: first, newThreadId: "compared-fork" });
+  const options = { toThreadId: "compared-fork", toCheckpointId: first, maxChanges: 1 };
+  expect(await client.diff("compared", second, options)).toMatchObject({ truncated: true });
+  await expect(client.diff("compared", first, { maxChanges: -1 })).rejects.toThrow(InvalidRequest);
+  await expect(client.diff("compared", "no such checkpoint")).rejects.toThrow(NotFound);
+});
+
+test("a verification reads what is stored; the manifest lists it", async () => {
+  const ids = await grow("verified", 2);
+  expect(await client.storeManifest("verified")).toBeUndefined();
+  await client.flush();
+
+  const verdicts: CheckpointVerdict[] = [];
+  const onVerdict = (one: CheckpointVerdict) => verdicts.push(one);
+  const verification = await client.verify("verified", { onVerdict });
+  expect(verification).toMatchObject({ ok: true, passed: 2n, failed: 0n, failures: [] });
+  expect(verdicts.map((one) => [one.verdict, one.checkpointId]).sort()).toEqual(
+    ids.map((id) => ["pass", id]),
+  );
+  expect(verdicts[0]?.actualSha256).toBe(verdicts[0]?.location?.sha256);
+
+  const entries = await all(client.manifest("verified"));
+  expect(entries.map((one) => one.checkpointId)).toEqual(ids);
+  expect(entries[1]).toMatchObject({
+    parentCheckpointId: ids[0],
+    stateSha256: expect.stringMatching(/^[0-9a-f]{64}$/),
+  });
+  expect(await client.storeManifest("verified")).toMatchObject({ sha256: expect.any(String) });
+  await expect(client.verify("no such thread")).rejects.toThrow(NotFound);
+  await expect(all(client.manifest("no such thread"))).rejects.toThrow(NotFound);
+});
+
+test("a snapshot is taken, found, restored as new threads and in place, and deleted", async () => {
+  const [one = ""] = await grow("member-1", 1);
+  const [other = ""] = await grow("member-2", 1);
+  const place = { sessionId: "session", hostname: "host", workingDirectory: "/work" };
+  const taken = await client.createSnapshot(["member-1", "member-2"], {
+    ...place,
+    metadata: { why: "before" },
+  });
+  expect(taken).toMatchObject({ ...place, metadata: { why: "before" }, created: expect.any(Date) });
+  expect(taken.members).toEqual([
+    { threadId: "member-1", checkpointNs: "", checkpointId: one },
+    { threadId: "member-2", checkpointNs: "", checkpointId: other },
+  ]);
+  expect(await client.getSnapshot(taken.snapshotId)).toEqual(taken);
+  const later = await client.createSnapshot("member-1");
+  expect(await client.latestSnapshot(place)).toEqual(taken);
+  expect(await client.latestSnapshot()).toEqual(later);
+  expect(await all(client.listSnapshots())).toEqual([later, taken]);
+  expect(await all(client.listSnapshots({ hostname: "host" }))).toEqual([taken]);
+
+  const restored = await client.restoreSnapshot(taken.snapshotId);
+  expect(restored.map((ref) => ref.checkpointId)).toEqual([one, other]);
+  expect((await client.load(restored[0]?.threadId ?? "")).state).toEqual({ n: 1, same: true });
+  await client.save("member-1", { n: 2 });
+  await client.restoreSnapshot(taken.snapshotId, { mode: "rollback" });
+  expect((await client.load("member-1")).state).toEqual({ n: 1, same: true });
+  // What this client remembered is not the latest any more: the next save follows what is.
+  const { checkpointId } = await client.load("member-1");
+  await client.save("member-1", { n: 3 });
+  expect((await client.load("member-1")).parentCheckpointId).toBe(checkpointId);
+
+  expect(await client.deleteSnapshot(taken.snapshotId)).toBe(true);
+  expect(await client.deleteSnapshot(taken.snapshotId)).toBe(false);
+  await expect(client.getSnapshot(taken.snapshotId)).rejects.toThrow(NotFound);
+  await expect(client.createSnapshot("no such thread")).rejects.toThrow(NotFound);
+});
