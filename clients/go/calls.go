@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"tuskpoint.dev/go/tuskpoint/internal/retry"
+	"tuskpoint.dev/go/tuskpoint/internal/wire"
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
@@ -39,7 +41,7 @@ func (c *caller) unary(
 	}
 	ctx, cancel := bounded(ctx, c.patience(method, message))
 	defer cancel()
-	tried := newAttempts(c.times.quick, repeatable(message))
+	tried := retry.New(c.times.quick, repeatable(message))
 	for {
 		shown := c.shown()
 		err := invoke(ctx, method, request, reply, connection, options...)
@@ -50,10 +52,10 @@ func (c *caller) unary(
 		if failure.Status == codes.Internal && failure.Reason == "" {
 			failure = c.unsent(message, failure)
 		}
-		if tried.repeatable && c.replaced(shown, failure) {
+		if tried.Repeatable && c.replaced(shown, failure) {
 			continue
 		}
-		if last := tried.wait(ctx, failure, c.target); last != nil {
+		if last := c.waitFor(ctx, tried, failure); last != nil {
 			return last
 		}
 	}
@@ -111,10 +113,22 @@ func (c *caller) shown() string {
 	return token
 }
 
-// replaced tells whether a call was refused for a token that was replaced while it ran: it may be
+// replaced reports whether a call was refused for a token that was replaced while it ran: it may be
 // made again at once.
 func (c *caller) replaced(shown string, failure *Error) bool {
 	return failure.Status == codes.Unauthenticated && c.shown() != shown
+}
+
+// waitFor waits for the next attempt of a call that failed. It returns the error to end with, if
+// there is none.
+func (c *caller) waitFor(ctx context.Context, tried *retry.Attempts, failure *Error) *Error {
+	switch {
+	case tried.Wait(ctx, failure.retrying()):
+		return nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		return cancelledBy(ctx, c.target)
+	}
+	return failure
 }
 
 // read returns the error of a call that failed.
@@ -123,8 +137,12 @@ func (c *caller) read(ctx context.Context, err error) *Error {
 	if errors.As(err, &failure) {
 		return failure
 	}
-	told := status.Convert(err)
-	switch told.Code() {
+	var breach wire.Breach
+	if errors.As(err, &breach) {
+		return brokenContract(breach.Error())
+	}
+	failed := status.Convert(err)
+	switch failed.Code() {
 	case codes.Canceled:
 		if c.closed.Load() {
 			return closedClient()
@@ -133,29 +151,35 @@ func (c *caller) read(ctx context.Context, err error) *Error {
 			return cancelledBy(ctx, c.target)
 		}
 	case codes.Unavailable:
-		if problem := c.handshake.refusal(); problem != nil && len(told.Details()) == 0 {
+		if problem := c.handshake.refusal(); problem != nil && len(failed.Details()) == 0 {
 			return untrusted(c.target, problem)
 		}
 	}
-	return fromStatus(told, c.target)
+	return fromStatus(failed, c.target)
 }
 
 // unsent returns the error of a call that gRPC calls INTERNAL: of a request that cannot be encoded,
 // or of a connection that went away while it was sent.
 func (c *caller) unsent(request proto.Message, failure *Error) *Error {
 	if _, err := proto.Marshal(request); err != nil {
-		wrong := invalidField("request", "it cannot be sent: "+err.Error())
-		wrong.cause = err
-		return wrong
+		return unencodable(err)
 	}
 	return c.dropped(failure)
+}
+
+// unencodable returns the error of a request that cannot be encoded, such as one with a string that
+// is not UTF-8.
+func unencodable(cause error) *Error {
+	wrong := invalidField("request", "it cannot be sent: "+cause.Error())
+	wrong.cause = cause
+	return wrong
 }
 
 // dropped returns the error of a call whose connection went away. The service gives a reason with
 // every error; gRPC has none when a stream is ended under a client that still sends, as a server
 // that drains does.
 func (c *caller) dropped(failure *Error) *Error {
-	return fromStatus(status.New(codes.Unavailable, failure.told.Message()), c.target)
+	return fromStatus(status.New(codes.Unavailable, failure.status.Message()), c.target)
 }
 
 // bounded returns a context that has a deadline: its own, or a default one. No patience means none.
@@ -193,7 +217,7 @@ func (c *caller) patience(method string, request proto.Message) time.Duration {
 	return c.times.quick
 }
 
-// repeatable tells whether a request may be sent again if it is not known whether it was applied.
+// repeatable reports whether a request may be sent again if it is not known whether it was applied.
 // That cannot be a save without an ID, nor a mutation that is not named; all else is an upsert, a
 // read, or has a request_id.
 func repeatable(request proto.Message) bool {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -34,7 +35,7 @@ type scripted struct {
 	calls int
 
 	save   func(call int, request *tuskpointv1.SaveCheckpointRequest) error
-	stream func(call int, stream tuskpointv1.CheckpointService_SaveCheckpointsServer) error
+	large  func(call int, begin *tuskpointv1.Frame, stream tuskpointv1.CheckpointService_ExchangeServer) error
 	fork   func(call int, request *tuskpointv1.ForkThreadRequest) error
 	replay func(call int, request *tuskpointv1.ReplayThreadRequest, send func(*tuskpointv1.ReplayThreadResponse)) error
 	watch  func(call int, request *tuskpointv1.WatchThreadRequest, send func(*tuskpointv1.WatchThreadResponse)) error
@@ -61,14 +62,71 @@ func (s *scripted) SaveCheckpoint(
 	}, nil
 }
 
-func (s *scripted) SaveCheckpoints(stream tuskpointv1.CheckpointService_SaveCheckpointsServer) error {
-	return s.stream(s.next(), stream)
+// Exchange answers saves as save says and loads with CHECKPOINT_NOT_FOUND; large answers a save that
+// has large values, once it has read their chunks.
+func (s *scripted) Exchange(stream tuskpointv1.CheckpointService_ExchangeServer) error {
+	for {
+		message, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		response := &tuskpointv1.ExchangeResponse{}
+		for _, frame := range message.GetFrames() {
+			channels := frame.GetSave().GetCheckpoint().GetState().GetChannels()
+			if !slices.ContainsFunc(channels, isLarge) {
+				response.Answers = append(response.Answers, s.answerTo(frame))
+			} else if err := s.large(s.next(), frame, stream); err != nil {
+				return err
+			}
+		}
+		if err := stream.Send(response); err != nil {
+			return err
+		}
+	}
 }
 
-func (s *scripted) GetCheckpoint(
-	context.Context, *tuskpointv1.GetCheckpointRequest,
-) (*tuskpointv1.GetCheckpointResponse, error) {
-	return nil, refusal(codes.NotFound, "CHECKPOINT_NOT_FOUND")
+func isLarge(channel *tuskpointv1.Channel) bool { return channel.GetLarge() != nil }
+
+func (s *scripted) answerTo(frame *tuskpointv1.Frame) *tuskpointv1.Answer {
+	err := refusal(codes.NotFound, "CHECKPOINT_NOT_FOUND")
+	if frame.GetSave() != nil {
+		if err = s.save(s.next(), frame.GetSave()); err == nil {
+			return savedAnswer(frame)
+		}
+	}
+	return &tuskpointv1.Answer{
+		Id: frame.GetId(), Last: true, Result: &tuskpointv1.Answer_Error{Error: callError(err)},
+	}
+}
+
+func savedAnswer(frame *tuskpointv1.Frame) *tuskpointv1.Answer {
+	saved := &tuskpointv1.SaveCheckpointResponse{
+		Ref: frame.GetSave().GetCheckpoint().GetRef(), Durability: tuskpoint.Journaled,
+	}
+	return &tuskpointv1.Answer{
+		Id: frame.GetId(), Last: true, Result: &tuskpointv1.Answer_Saved{Saved: saved},
+	}
+}
+
+// callError returns a status as an answer on a stream carries it.
+func callError(err error) *tuskpointv1.CallError {
+	told := status.Convert(err)
+	answer := &tuskpointv1.CallError{Code: int32(told.Code()), Message: told.Message()}
+	for _, detail := range told.Details() {
+		switch said := detail.(type) {
+		case *errdetails.ErrorInfo:
+			answer.Reason = tuskpointv1.ErrorReason(
+				tuskpointv1.ErrorReason_value["ERROR_REASON_"+said.GetReason()])
+		case *errdetails.RetryInfo:
+			answer.RetryAfter = said.GetRetryDelay()
+		case *errdetails.PreconditionFailure:
+			for _, one := range said.GetViolations() {
+				answer.FieldViolations = append(answer.FieldViolations,
+					&tuskpointv1.FieldViolation{Field: one.GetSubject()})
+			}
+		}
+	}
+	return answer
 }
 
 func (s *scripted) ForkThread(
@@ -237,6 +295,66 @@ func TestWhatMustNotBeDoneTwiceIsSentAgainOnlyIfNothingWasStored(t *testing.T) {
 			want(t, "the number of calls", script.calls, one.calls)
 		})
 	}
+}
+
+func TestASaveThatIsRefusedForNowIsSentAgain(t *testing.T) {
+	var ids []string
+	script := &scripted{save: func(call int, request *tuskpointv1.SaveCheckpointRequest) error {
+		ids = append(ids, request.GetCheckpoint().GetRef().GetCheckpointId())
+		if call < 3 {
+			return refusal(codes.ResourceExhausted, "BACKLOG_FULL", soon())
+		}
+		return nil
+	}}
+	save(t, serve(t, script), "t", map[string]any{"a": 1})
+	want(t, "the number of saves", len(ids), 3)
+	want(t, "the ID of the repetition", ids[2], ids[0])
+}
+
+func TestErrorsOfSavesAndLoadsAreWhatCallsFailWith(t *testing.T) {
+	script := &scripted{save: func(int, *tuskpointv1.SaveCheckpointRequest) error {
+		return refusal(codes.Aborted, "HEAD_MOVED")
+	}}
+	client := serve(t, script)
+	_, err := client.Save(within(t), "t", map[string]any{"a": 1}, &tuskpoint.SaveOptions{First: true})
+	failure := wantError(t, err, tuskpoint.ErrConflict, "HEAD_MOVED")
+	want(t, "the status", status.Code(err), codes.Aborted)
+	want(t, "the number of details", len(failure.GRPCStatus().Details()), 1)
+	_, err = client.Load(within(t), "t", "", nil)
+	wantError(t, err, tuskpoint.ErrNotFound, "CHECKPOINT_NOT_FOUND")
+}
+
+func TestACloseEndsCallsUnderWay(t *testing.T) {
+	arrived := make(chan struct{})
+	script := &scripted{save: func(int, *tuskpointv1.SaveCheckpointRequest) error {
+		close(arrived)
+		select {} // the server never answers
+	}}
+	client := serve(t, script)
+	go func() {
+		<-arrived
+		client.Close()
+	}()
+	root := &tuskpoint.SaveOptions{Root: true}
+	_, err := client.Save(within(t), "t", map[string]any{"a": 1}, root)
+	wantError(t, err, tuskpoint.ErrClosed, "")
+	_, err = client.Save(within(t), "t", map[string]any{"a": 1}, root)
+	wantError(t, err, tuskpoint.ErrClosed, "")
+}
+
+func TestTheTraceOfACallerGoesAlong(t *testing.T) {
+	const trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	seen := make(chan string, 1)
+	script := &scripted{large: func(
+		_ int, begin *tuskpointv1.Frame, _ tuskpointv1.CheckpointService_ExchangeServer,
+	) error {
+		seen <- begin.GetTraceparent()
+		return status.Error(codes.PermissionDenied, "enough")
+	}}
+	ctx := metadata.AppendToOutgoingContext(within(t), "traceparent", trace)
+	_, err := serve(t, script).Save(ctx, "t", map[string]any{"a": strings.Repeat("x", 2<<20)}, nil)
+	wantError(t, err, tuskpoint.ErrPermissionDenied, "")
+	want(t, "the trace", <-seen, trace)
 }
 
 func TestARepeatedMutationHasTheSameRequestID(t *testing.T) {
@@ -496,30 +614,25 @@ func missing(channel string) error {
 func TestALargeSaveIsSentAgainWhole(t *testing.T) {
 	text := strings.Repeat("x", 3<<20)
 	script := &scripted{}
-	script.stream = func(call int, stream tuskpointv1.CheckpointService_SaveCheckpointsServer) error {
-		begin, err := stream.Recv()
-		if err != nil {
-			return err
-		}
+	script.large = func(
+		call int, begin *tuskpointv1.Frame, stream tuskpointv1.CheckpointService_ExchangeServer,
+	) error {
 		if call == 1 {
 			return status.Error(codes.Unavailable, "killed")
 		}
 		received := 0
 		for received < len(text)+2 {
-			frame, err := stream.Recv()
+			message, err := stream.Recv()
 			if err != nil {
 				return err
 			}
-			want(t, "the offset", frame.GetChunk().GetOffset(), uint64(received))
-			received += len(frame.GetChunk().GetData())
+			for _, frame := range message.GetFrames() {
+				want(t, "the offset", frame.GetChunk().GetOffset(), uint64(received))
+				received += len(frame.GetChunk().GetData())
+			}
 		}
-		return stream.Send(&tuskpointv1.SaveCheckpointsResponse{
-			SaveId: begin.GetSaveId(),
-			Result: &tuskpointv1.SaveCheckpointsResponse_Checkpoint{
-				Checkpoint: &tuskpointv1.SaveCheckpointResponse{
-					Ref: begin.GetCheckpoint().GetCheckpoint().GetRef(), Durability: tuskpoint.Journaled,
-				},
-			},
+		return stream.Send(&tuskpointv1.ExchangeResponse{
+			Answers: []*tuskpointv1.Answer{savedAnswer(begin)},
 		})
 	}
 	client := serve(t, script)

@@ -126,15 +126,15 @@ func (c *Client) getCheckpoint(
 ) (*tuskpointv1.Checkpoint, error) {
 	view = orDefault(view, ViewFull)
 	get := &tuskpointv1.GetCheckpointRequest{Ref: ref, View: view, Source: source}
-	answer, err := c.checkpoints.GetCheckpoint(ctx, get)
+	found, err := c.getSmall(ctx, get)
 	if !isReason(err, "CHECKPOINT_TOO_LARGE") {
-		return answer.GetCheckpoint(), err
+		return found, err
 	}
 	request := &tuskpointv1.LoadCheckpointRequest{Ref: ref, View: view, Source: source}
 	start := func() *loadCourse { return &loadCourse{request: request} }
-	found := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.LoadCheckpoint, start)
+	whole := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.LoadCheckpoint, start)
 	var loaded *tuskpointv1.Checkpoint
-	for one, err := range found {
+	for one, err := range whole {
 		if err != nil {
 			return nil, err
 		}

@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/grpc"
 
+	"tuskpoint.dev/go/tuskpoint/internal/exchange"
+	targets "tuskpoint.dev/go/tuskpoint/internal/target"
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
@@ -14,6 +16,7 @@ import (
 type Client struct {
 	calls      *caller
 	connection *grpc.ClientConn
+	exchange   *exchange.Exchange
 	memory     memory
 
 	checkpoints tuskpointv1.CheckpointServiceClient
@@ -43,19 +46,21 @@ func Dial(target string, options ...Option) (*Client, error) {
 	if err := set.settle(); err != nil {
 		return nil, err
 	}
-	target, err := normalTarget(first(target, os.Getenv(TargetVariable), DefaultTarget))
+	target, err := targets.Normal(first(target, os.Getenv(TargetVariable), DefaultTarget))
 	if err != nil {
-		return nil, err
+		return nil, invalidField("target", err.Error())
 	}
 	calls := &caller{target: target, times: set.times, token: set.token}
 	connection, err := connect(target, set, calls)
 	if err != nil {
 		return nil, err
 	}
+	checkpoints := tuskpointv1.NewCheckpointServiceClient(connection)
 	return &Client{
 		calls:       calls,
 		connection:  connection,
-		checkpoints: tuskpointv1.NewCheckpointServiceClient(connection),
+		exchange:    newExchange(calls, checkpoints, set.maxMessageBytes),
+		checkpoints: checkpoints,
 		threads:     tuskpointv1.NewThreadServiceClient(connection),
 		history:     tuskpointv1.NewHistoryServiceClient(connection),
 		handoffs:    tuskpointv1.NewHandoffServiceClient(connection),
@@ -65,12 +70,13 @@ func Dial(target string, options ...Option) (*Client, error) {
 	}, nil
 }
 
-// Close lets go of the connection. Calls under way and calls made afterwards fail with [ErrClosed];
-// closing again does nothing.
+// Close closes the connection and ends the client's goroutines. Calls under way and calls made
+// afterwards fail with [ErrClosed]; closing again does nothing.
 func (c *Client) Close() error {
 	if c.calls.closed.Swap(true) {
 		return nil
 	}
+	c.exchange.Close()
 	return c.connection.Close()
 }
 

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
+
+	targets "tuskpoint.dev/go/tuskpoint/internal/target"
 )
 
 const userAgent = "tuskpoint-go"
@@ -64,7 +66,7 @@ func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error
 	if set.token != nil {
 		options = append(options, grpc.WithPerRPCCredentials(bearer{set.token, secured}))
 	}
-	if isLoopback(target) {
+	if targets.IsLoopback(target) {
 		options = append(options, grpc.WithNoProxy())
 	}
 	connection, err := grpc.NewClient(target, append(options, set.more...)...)

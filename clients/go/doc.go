@@ -2,7 +2,8 @@
 // agents.
 //
 // A [Client] saves checkpoints and loads them exactly, lists, replays and watches threads, answers
-// interrupts, hands checkpoints off to other agents and adopts them, and searches what happened:
+// interrupts, compares, copies and verifies threads, captures several at once, hands checkpoints off
+// to other agents and adopts them, and searches what happened:
 //
 //	client, err := tuskpoint.Dial("127.0.0.1:7390")
 //	if err != nil {
@@ -21,11 +22,14 @@
 // method takes a context. A call whose context has no deadline gets one, and is sent again where
 // that cannot do anything twice; streams go on where they broke off.
 //
+// Saves and loads share a stream, in batches that grow with the number of goroutines that call. A
+// call whose context ends gives up its answer; a save that was sent may still take effect.
+//
 // Errors are of type [*Error]. Decide by [errors.Is] with the package's sentinels, such as
 // [ErrNotFound] and [ErrConflict], or by Error.Reason; never by text.
 //
 // The messages and stubs of the contract are in
 // [tuskpoint.dev/go/tuskpoint/tuskpointv1]. [Client.Checkpoints], [Client.Threads] and so on
-// return its typed clients for the calls that have no method here. Credentials and errors are the same
-// there, and deadlines and retries are those of the calls that are no streams.
+// return its typed clients, for what a method here leaves out. Credentials, errors, deadlines and
+// retries are the same there, except that a stream has no deadline and is not opened again.
 package tuskpoint

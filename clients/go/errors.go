@@ -8,6 +8,8 @@ import (
 	rpccode "google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"tuskpoint.dev/go/tuskpoint/internal/retry"
 )
 
 // kind is one thing that a caller can do about an error. Its pointer is the sentinel.
@@ -154,10 +156,10 @@ type Error struct {
 	// RetryAfter is the time after which the service asks to try again; 0 if it does not.
 	RetryAfter time.Duration
 
-	kind  *kind
-	cause error
-	told  *status.Status // as it came; nil if nobody told it
-	final bool           // trying again cannot help, whatever the status says
+	kind   *kind
+	cause  error
+	status *status.Status // as it was received; nil if the error was made here
+	final  bool           // trying again cannot help, whatever the status says
 }
 
 // Error returns the message, the status and the reason.
@@ -169,7 +171,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("tuskpoint: %s (%s)", e.Message, name)
 }
 
-// Is tells whether the error is one of the package's sentinels; see [errors.Is].
+// Is reports whether the error is one of the package's sentinels; see [errors.Is].
 func (e *Error) Is(target error) bool {
 	for one := e.kind; one != nil; one = one.parent {
 		if error(one) == target {
@@ -183,12 +185,19 @@ func (e *Error) Is(target error) bool {
 func (e *Error) Unwrap() error { return e.cause }
 
 // GRPCStatus returns the status, so that the functions of gRPC's status package understand the
-// error; with its details, if the service told it.
+// error; it has the details that the service sent.
 func (e *Error) GRPCStatus() *status.Status {
-	if e.told != nil {
-		return e.told
+	if e.status != nil {
+		return e.status
 	}
 	return status.New(e.Status, e.Message)
+}
+
+// retrying returns what decides about another attempt.
+func (e *Error) retrying() retry.Failure {
+	return retry.Failure{
+		Status: e.Status, Reason: e.Reason, After: e.RetryAfter, Final: e.final || e.kind == cancelled,
+	}
 }
 
 // OldestCursor returns the oldest cursor that a watch may begin with, if the error is

@@ -51,16 +51,16 @@ func TestARefusedTokenSaysWhereTheTokenComesFrom(t *testing.T) {
 }
 
 func TestErrorsInsideStreamsAreTheSame(t *testing.T) {
-	failure := fromCallError(&tuskpointv1.CallError{
+	failure := fromStatus(statusOf(&tuskpointv1.CallError{
 		Code: int32(codes.InvalidArgument), Reason: tuskpointv1.ErrorReason_ERROR_REASON_INVALID_FIELD,
 		Message: "a field is wrong", Metadata: map[string]string{"field": "ref.thread_id"},
 		FieldViolations: []*tuskpointv1.FieldViolation{{Field: "ref.thread_id", Description: "it is empty"}},
-	})
+	}), "example:1")
 	if !errors.Is(failure, ErrInvalidRequest) || failure.Reason != "INVALID_FIELD" ||
 		len(failure.Violations) != 1 || !strings.Contains(failure.Error(), "ref.thread_id: it is empty") {
 		t.Errorf("it is told as %+v: %s", failure, failure)
 	}
-	if none := fromCallError(&tuskpointv1.CallError{Code: int32(codes.Unavailable)}); none.Reason != "" {
+	if none := fromStatus(statusOf(&tuskpointv1.CallError{Code: int32(codes.Unavailable)}), ""); none.Reason != "" {
 		t.Errorf("no reason is told as %q", none.Reason)
 	}
 }

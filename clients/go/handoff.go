@@ -167,7 +167,7 @@ type HandOffOptions struct {
 }
 
 // HandOff stores everything needed to go on from a checkpoint as one blob, and returns its
-// descriptor. Whoever has that and the same blob store can adopt it. Options may be nil.
+// descriptor. An agent with the descriptor and the same blob store can adopt it. Options may be nil.
 //
 // Errors: [ErrNotFound] if there is no such checkpoint, [ErrUnavailable] if the blob store cannot be
 // used now.
@@ -221,7 +221,7 @@ type AdoptProgress struct {
 
 // AdoptOptions are the settings of an adoption.
 type AdoptOptions struct {
-	// OnProgress is told of each stage, if not nil.
+	// OnProgress is called at each stage, if not nil.
 	OnProgress func(AdoptProgress)
 
 	// Durability to wait for. The default is [Certified]: then the new checkpoint has a blob of its

@@ -117,7 +117,8 @@ func TestAReplayIsNarrowed(t *testing.T) {
 }
 
 // TestAWatchOutlivesItsServers: a server that is drained and one that is killed, each with the same
-// data afterwards, go unnoticed by the watch and by an agent that saves all the while.
+// data afterwards, go unnoticed by the watch, by an agent that saves all the while, and by others whose
+// saves share its stream.
 func TestAWatchOutlivesItsServers(t *testing.T) {
 	const saves = 30
 	server, thread := startServer(t), newThread()
@@ -127,6 +128,22 @@ func TestAWatchOutlivesItsServers(t *testing.T) {
 
 	var saving sync.WaitGroup
 	saving.Add(1)
+	others := []string{}
+	crowd := func() {
+		for range 8 {
+			other := newThread()
+			others = append(others, other)
+			saving.Add(1)
+			go func() {
+				defer saving.Done()
+				for step := range 5 {
+					if _, err := agent.Save(t.Context(), other, map[string]any{"step": step}, nil); err != nil {
+						t.Error(err)
+					}
+				}
+			}()
+		}
+	}
 	seen := make(chan int, saves)
 	go func() {
 		defer saving.Done()
@@ -134,6 +151,7 @@ func TestAWatchOutlivesItsServers(t *testing.T) {
 			if end := pauses[step]; end != nil {
 				for <-seen < step {
 				}
+				crowd()
 				if err := restart(server, end); err != nil {
 					t.Error(err)
 					return
@@ -165,6 +183,10 @@ func TestAWatchOutlivesItsServers(t *testing.T) {
 	}
 	replayed := collect(t, watcher.Replay(within(t), thread, nil))
 	want(t, "the number of checkpoints", len(replayed), saves)
+	for _, other := range others {
+		all := collect(t, watcher.List(within(t), other, nil))
+		want(t, "the number of checkpoints of another", len(all), 5)
+	}
 }
 
 func restart(server *servertest.Server, end func() error) error {

@@ -20,7 +20,7 @@ const (
 	runTaskID        = "00000000-0000-0000-0000-000000000000"
 )
 
-// controlChannels tell what happened to a task. Any other write says that it ended.
+// controlChannels say what happened to a task. A write to any other channel means that it ended.
 var controlChannels = []string{
 	interruptChannel, resumeChannel, "__error__", "__error_source_node__",
 }
@@ -47,7 +47,7 @@ type InterruptOptions struct {
 	// CheckpointID is the checkpoint. Empty: the latest.
 	CheckpointID string
 
-	// Namespace inside the thread; empty is the root, which tells of what waits in subgraphs too.
+	// Namespace inside the thread; empty is the root, which has what waits in subgraphs too.
 	Namespace string
 }
 
@@ -133,8 +133,8 @@ func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
 			ended[write.GetTaskId()] = true
 		}
 	}
-	// A task and the one that called it, whose path is a part of its own, tell of the same interrupt;
-	// it is the called one that asks.
+	// A task that interrupts and the one that called it, whose path is shorter, both have the
+	// interrupt; the called task is the one that asks.
 	writes := slices.SortedStableFunc(slices.Values(checkpoint.GetWrites()),
 		func(a, b *tuskpointv1.PendingWrite) int { return len(b.GetTaskPath()) - len(a.GetTaskPath()) })
 	var waiting []Interrupt
@@ -160,7 +160,7 @@ func choose(
 ) (Interrupt, error) {
 	if len(waiting) == 0 {
 		return Interrupt{}, refuseAnswer(place, "waits for no answer: ListThreads with the state "+
-			"THREAD_STATE_INTERRUPTED tells which threads do")
+			"THREAD_STATE_INTERRUPTED lists the threads that do")
 	}
 	if interruptID == "" && len(waiting) == 1 {
 		return waiting[0], nil

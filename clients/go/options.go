@@ -11,6 +11,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+
+	targets "tuskpoint.dev/go/tuskpoint/internal/target"
 )
 
 // The variables of the environment that say what the arguments of [Dial] do not.
@@ -23,6 +25,9 @@ const (
 	KeyFileVariable   = "TUSKPOINT_KEY_FILE"   // and its key
 	TLSVariable       = "TUSKPOINT_TLS"        // 1: TLS with the system's roots, 0: plaintext
 )
+
+// DefaultTarget is where a client looks for a server that nothing else names.
+const DefaultTarget = "127.0.0.1:7390"
 
 // Option sets one thing about a client; see [Dial]. Options win over the environment.
 type Option func(*settings)
@@ -132,7 +137,8 @@ func WithMaxMessageBytes(most int) Option {
 }
 
 // WithDialOptions adds options of gRPC's own, such as a stats handler for telemetry. They come last
-// and can undo what this package sets.
+// and can undo what this package sets. Saves and loads share a stream, so interceptors and handlers
+// see its messages; each call carries the traceparent of its context's outgoing metadata.
 func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.more = append(s.more, options...) }
 }
@@ -184,7 +190,7 @@ func (s *settings) settleTLS() error {
 	return nil
 }
 
-// usesTLS tells whether connections to a target are encrypted. A token goes to another machine in
+// usesTLS reports whether connections to a target are encrypted. A token goes to another machine in
 // plaintext only if that was asked for.
 func (s *settings) usesTLS(target string, hasToken bool) bool {
 	if s.tls != nil {
@@ -193,7 +199,7 @@ func (s *settings) usesTLS(target string, hasToken bool) bool {
 	if s.config != nil || s.caFile != "" || s.certFile != "" {
 		return true
 	}
-	return hasToken && !isLoopback(target)
+	return hasToken && !targets.IsLoopback(target)
 }
 
 func tokenOfEnvironment() func() (string, error) {
@@ -226,7 +232,7 @@ func tokenFile(path string) func() (string, error) {
 	}
 }
 
-// checkToken passes if a text can be a token. It never tells what the text is.
+// checkToken returns an error for a text that cannot be a token. The error never has the text.
 func checkToken(text string) error {
 	if text == "" {
 		return errors.New("it is empty; take one that `tuskpoint-server token` printed")

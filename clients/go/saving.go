@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"tuskpoint.dev/go/tuskpoint/internal/mint"
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
@@ -22,7 +23,7 @@ const (
 )
 
 // SaveOptions are the settings of a save. The zero value follows the latest checkpoint of the
-// thread, whoever saved it, and waits until the save is journaled.
+// thread, whichever client saved it, and waits until the save is journaled.
 type SaveOptions struct {
 	// Namespace inside the thread; empty is the root.
 	Namespace string
@@ -99,8 +100,9 @@ type Warning struct {
 }
 
 // Save saves a checkpoint. Each key of the state is a channel whose value is its JSON, as
-// [encoding/json] writes it, which puts U+FFFD for what is not UTF-8 in a string. What is the same as in the parent is not sent again and keeps its
-// version; what changed gets a version above all of the parent's. Options may be nil.
+// [encoding/json] writes it, with U+FFFD for what is not UTF-8 in a string. A value that is the same
+// as in the parent is not sent again and keeps its version; one that changed gets a version above all
+// of the parent's. Options may be nil.
 //
 // Errors: [ErrInvalidRequest] if the state is not JSON or an option breaks its limits,
 // [ErrConflict] if the latest is not the expected head, [ErrThreadDeleted] if the parent belongs to
@@ -190,7 +192,7 @@ func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 	if draft.options.Root || draft.options.First {
 		return known{}, nil
 	}
-	// Whoever says what the latest must be means to follow it.
+	// A save that names the expected head follows it.
 	wanted := first(draft.options.ParentID, draft.options.ExpectedHead)
 	if found, has := c.memory.get(draft.place); has && (wanted == "" || wanted == found.id) {
 		return found, nil
@@ -260,7 +262,7 @@ func newDraft(threadID string, state map[string]any, options *SaveOptions) (*dra
 	return made, nil
 }
 
-// followsLatest tells whether the save follows the latest checkpoint, whichever that is.
+// followsLatest reports whether the save follows the latest checkpoint, whichever that is.
 func (d *draft) followsLatest() bool {
 	given := d.options
 	return !given.Root && !given.First && given.ParentID == "" && given.ExpectedHead == ""
@@ -277,17 +279,21 @@ type plan struct {
 }
 
 func (d *draft) after(parent known) (*plan, error) {
-	raised, err := nextVersion(slices.Collect(maps.Values(parent.channels)))
+	versions := make([]*tuskpointv1.Version, 0, len(parent.channels))
+	for _, one := range parent.channels {
+		versions = append(versions, one.version)
+	}
+	raised, err := mint.Version(versions)
 	if err != nil {
-		return nil, err
+		return nil, invalidField("parent", err.Error())
 	}
 	made := &plan{
 		draft: d, id: d.options.CheckpointID, parentID: parent.id,
 		channels: make(map[string]held, len(d.names)), changed: map[string]bool{},
 	}
 	if made.id == "" {
-		if made.id, err = newCheckpointID(parent.id); err != nil {
-			return nil, err
+		if made.id, err = mint.ID(parent.id); err != nil {
+			return nil, invalidField("checkpoint_id", err.Error())
 		}
 	} else if made.id == parent.id {
 		made.parentID = parent.parentID // it is saved again
@@ -367,7 +373,7 @@ func warningsOf(messages []*tuskpointv1.Warning) []Warning {
 	return warnings
 }
 
-// isReason tells whether an error was told with this reason.
+// isReason reports whether an error has this reason.
 func isReason(err error, reason string) bool {
 	var failure *Error
 	return errors.As(err, &failure) && failure.Reason == reason

@@ -2,121 +2,126 @@ package tuskpoint
 
 import (
 	"context"
-	"errors"
-	"io"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"tuskpoint.dev/go/tuskpoint/internal/exchange"
+	"tuskpoint.dev/go/tuskpoint/internal/retry"
+	"tuskpoint.dev/go/tuskpoint/internal/wire"
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// saveID is the number of the one save that a stream of ours carries.
-const saveID = 1
+// minReceivedBytes is the least size of the largest message that an exchange stream accepts: answers
+// come together in messages of up to 4 MiB, however small each is.
+const minReceivedBytes = 8 << 20
 
-// saveCheckpoint saves a checkpoint of any size: in one message if it fits, else on a stream.
+// newExchange returns what makes the saves, writes and loads of a client.
+func newExchange(
+	calls *caller, service tuskpointv1.CheckpointServiceClient, maxMessageBytes int,
+) *exchange.Exchange {
+	received := grpc.MaxCallRecvMsgSize(max(maxMessageBytes, minReceivedBytes))
+	return exchange.New(exchange.Config{
+		Open: func(ctx context.Context) (tuskpointv1.CheckpointService_ExchangeClient, error) {
+			return service.Exchange(ctx, received)
+		},
+		Failure: func(err error) retry.Failure {
+			return calls.read(context.Background(), err).retrying()
+		},
+		Credential:      calls.shown,
+		Closed:          closedClient(),
+		MaxMessageBytes: maxMessageBytes,
+	})
+}
+
+// saveCheckpoint saves a checkpoint of any size.
 func (c *Client) saveCheckpoint(
 	ctx context.Context, request *tuskpointv1.SaveCheckpointRequest,
 ) (*tuskpointv1.SaveCheckpointResponse, error) {
-	large := detachLarge(holders(request.GetCheckpoint().GetState().GetChannels(), request.GetWrites()))
-	if large == nil {
-		return c.checkpoints.SaveCheckpoint(ctx, request)
+	large := wire.DetachLarge(wire.Holders(request.GetCheckpoint().GetState().GetChannels(), request.GetWrites()))
+	frame := &tuskpointv1.Frame{Call: &tuskpointv1.Frame_Save{Save: request}}
+	answer, err := c.ask(ctx, frame, large, repeatable(request), request.GetDurability())
+	if err != nil {
+		return nil, err
 	}
-	begin := &tuskpointv1.SaveCheckpointsRequest{
-		SaveId: saveID, Frame: &tuskpointv1.SaveCheckpointsRequest_Checkpoint{Checkpoint: request},
-	}
-	answer, err := c.saveOnStream(ctx, begin, large, request.GetDurability())
-	return answer.GetCheckpoint(), err
+	return reached(answer.GetSaved(), request.GetDurability())
 }
 
 // saveWrites saves pending writes of any size.
 func (c *Client) saveWrites(
 	ctx context.Context, request *tuskpointv1.SaveWritesRequest,
 ) (*tuskpointv1.SaveWritesResponse, error) {
-	large := detachLarge(holders(nil, request.GetWrites()))
-	if large == nil {
-		return c.checkpoints.SaveWrites(ctx, request)
+	large := wire.DetachLarge(wire.Holders(nil, request.GetWrites()))
+	frame := &tuskpointv1.Frame{Call: &tuskpointv1.Frame_Writes{Writes: request}}
+	answer, err := c.ask(ctx, frame, large, true, request.GetDurability())
+	if err != nil {
+		return nil, err
 	}
-	begin := &tuskpointv1.SaveCheckpointsRequest{
-		SaveId: saveID, Frame: &tuskpointv1.SaveCheckpointsRequest_Writes{Writes: request},
-	}
-	answer, err := c.saveOnStream(ctx, begin, large, request.GetDurability())
-	return answer.GetWrites(), err
+	return reached(answer.GetWritten(), request.GetDurability())
 }
 
-// saveOnStream makes one save on a stream of its own, again where that is safe. Its checkpoint has
-// an ID.
-func (c *Client) saveOnStream(
-	ctx context.Context, begin *tuskpointv1.SaveCheckpointsRequest, large []*tuskpointv1.Value,
+// reached returns the answer to a save, if that has the durability that was asked for.
+func reached[A interface{ GetDurability() Durability }](answer A, asked Durability) (A, error) {
+	if answer.GetDurability() < max(asked, Journaled) {
+		var none A
+		return none, brokenContract("a save without the acknowledgement that was asked for")
+	}
+	return answer, nil
+}
+
+// getSmall returns a checkpoint whose values fit a message.
+func (c *Client) getSmall(
+	ctx context.Context, request *tuskpointv1.GetCheckpointRequest,
+) (*tuskpointv1.Checkpoint, error) {
+	frame := &tuskpointv1.Frame{Call: &tuskpointv1.Frame_Get{Get: request}}
+	answer, err := c.ask(ctx, frame, nil, true, Journaled)
+	if err != nil {
+		return nil, err
+	}
+	found := answer.GetGot().GetCheckpoint()
+	if found == nil {
+		return nil, brokenContract("a load without a checkpoint")
+	}
+	return found, nil
+}
+
+// ask makes a call on an exchange stream, again where that is safe. Large values follow its frame.
+func (c *Client) ask(
+	ctx context.Context, frame *tuskpointv1.Frame, large []*tuskpointv1.Value, again bool,
 	asked Durability,
-) (*tuskpointv1.SaveCheckpointsResponse, error) {
-	ctx, cancel := bounded(ctx, c.calls.times.long)
+) (*tuskpointv1.Answer, error) {
+	patience := c.calls.times.quick
+	if asked == Certified || large != nil {
+		patience = c.calls.times.long
+	}
+	ctx, cancel := bounded(ctx, patience)
 	defer cancel()
-	tried := newAttempts(c.calls.times.quick, true)
+	frame.Traceparent = traceOf(ctx)
+	call, err := exchange.NewCall(frame, large, again)
+	if err != nil {
+		return nil, unencodable(err)
+	}
+	tried := retry.New(c.calls.times.quick, again)
 	for {
-		shown := c.calls.shown()
-		answer, failure := c.saveOnce(ctx, begin, large, asked)
-		if failure == nil {
+		answer, err := c.exchange.Do(ctx, call, tried.GiveUp)
+		if err != nil {
+			failure := *c.calls.read(ctx, err) // which other calls fail with too
+			return nil, &failure
+		}
+		if answer.GetError() == nil {
 			return answer, nil
 		}
-		if c.calls.replaced(shown, failure) {
-			continue
-		}
-		if last := tried.wait(ctx, failure, c.calls.target); last != nil {
+		failure := fromStatus(statusOf(answer.GetError()), c.calls.target)
+		if last := c.calls.waitFor(ctx, tried, failure); last != nil {
 			return nil, last
 		}
 	}
 }
 
-func (c *Client) saveOnce(
-	ctx context.Context, begin *tuskpointv1.SaveCheckpointsRequest, large []*tuskpointv1.Value,
-	asked Durability,
-) (*tuskpointv1.SaveCheckpointsResponse, *Error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := c.checkpoints.SaveCheckpoints(ctx)
-	if err != nil {
-		return nil, c.calls.read(ctx, err)
+// traceOf returns the W3C traceparent of a call, if its context carries one in outgoing metadata.
+func traceOf(ctx context.Context) string {
+	if sent, _ := metadata.FromOutgoingContext(ctx); len(sent["traceparent"]) > 0 {
+		return sent["traceparent"][0]
 	}
-	err = stream.Send(begin)
-	if err == nil {
-		err = chunks(large, func(chunk *tuskpointv1.ValueChunk) error {
-			return stream.Send(&tuskpointv1.SaveCheckpointsRequest{
-				SaveId: begin.GetSaveId(), Frame: &tuskpointv1.SaveCheckpointsRequest_Chunk{Chunk: chunk},
-			})
-		})
-	}
-	if err == nil {
-		err = stream.CloseSend()
-	}
-	// EOF: the server has ended the stream, and the answer says why.
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, c.calls.read(ctx, err)
-	}
-	return c.savedAnswer(ctx, stream.Recv, asked)
-}
-
-// savedAnswer returns the last answer to the one save of a stream.
-func (c *Client) savedAnswer(
-	ctx context.Context, receive func() (*tuskpointv1.SaveCheckpointsResponse, error), asked Durability,
-) (*tuskpointv1.SaveCheckpointsResponse, *Error) {
-	var last *tuskpointv1.SaveCheckpointsResponse
-	for {
-		answer, err := receive()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			return nil, c.calls.read(ctx, err)
-		}
-		if answer.GetError() != nil {
-			return nil, fromCallError(answer.GetError())
-		}
-		if answer.GetSaveId() != saveID || answer.GetResult() == nil {
-			return nil, brokenContract("an answer to a save that was not sent")
-		}
-		last = answer
-	}
-	reached := max(last.GetCheckpoint().GetDurability(), last.GetWrites().GetDurability())
-	if last == nil || reached < asked {
-		return nil, brokenContract("the stream ended without the acknowledgement that was asked for")
-	}
-	return last, nil
+	return ""
 }

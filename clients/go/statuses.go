@@ -10,13 +10,18 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-const reasonPrefix = "ERROR_REASON_"
+const (
+	errorDomain  = "tuskpoint.dev"
+	reasonPrefix = "ERROR_REASON_"
+	missingValue = "VALUE" // type of a precondition that a channel's content is stored
+)
 
-// adviceOf says what to do on this side about what the service says, by reason.
+// adviceOf says, by reason, what the user of this client can do.
 var adviceOf = map[string]string{
 	"CREDENTIAL_INVALID": "the client's token is that of WithToken or WithTokenFile, what " +
 		"TUSKPOINT_TOKEN says, or what is in the file that TUSKPOINT_TOKEN_FILE names",
@@ -25,10 +30,10 @@ var adviceOf = map[string]string{
 
 // fromStatus returns the error of a failed call.
 //
-// The service gives a reason with every error. What has none was told by gRPC, on either side, or
-// by something in between, and is put into words here.
+// The service gives a reason with every error. An error without one comes from gRPC, on either side,
+// or from something in between; its message is made here.
 func fromStatus(failed *status.Status, target string) *Error {
-	failure := &Error{Status: failed.Code(), Message: failed.Message(), told: failed}
+	failure := &Error{Status: failed.Code(), Message: failed.Message(), status: failed}
 	for _, detail := range failed.Details() {
 		switch said := detail.(type) {
 		case *errdetails.ErrorInfo:
@@ -41,7 +46,7 @@ func fromStatus(failed *status.Status, target string) *Error {
 			}
 		case *errdetails.PreconditionFailure:
 			for _, one := range said.GetViolations() {
-				if one.GetType() == "VALUE" {
+				if one.GetType() == missingValue {
 					failure.refuse(one.GetSubject(), one.GetDescription())
 				}
 			}
@@ -55,23 +60,53 @@ func fromStatus(failed *status.Status, target string) *Error {
 	return failure.settled()
 }
 
-// fromCallError returns the error of one save on a stream that goes on.
-func fromCallError(said *tuskpointv1.CallError) *Error {
-	reason := ""
-	if said.GetReason() != tuskpointv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
-		reason = strings.TrimPrefix(said.GetReason().String(), reasonPrefix)
+// statusOf returns the error in an answer as the status of a call that failed with it.
+func statusOf(said *tuskpointv1.CallError) *status.Status {
+	info := &errdetails.ErrorInfo{
+		Domain:   errorDomain,
+		Reason:   strings.TrimPrefix(said.GetReason().String(), reasonPrefix),
+		Metadata: said.GetMetadata(),
 	}
-	failure := &Error{
-		Status:     codes.Code(said.GetCode()),
-		Reason:     reason,
-		Message:    said.GetMessage(),
-		Metadata:   said.GetMetadata(),
-		RetryAfter: said.GetRetryAfter().AsDuration(),
+	details := []protoadapt.MessageV1{info}
+	if said.GetRetryAfter() != nil {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: said.GetRetryAfter()})
 	}
-	for _, one := range said.GetFieldViolations() {
-		failure.refuse(one.GetField(), one.GetDescription())
+	if refused := said.GetFieldViolations(); len(refused) > 0 {
+		if said.GetReason() == tuskpointv1.ErrorReason_ERROR_REASON_VALUES_MISSING {
+			details = append(details, missingValues(refused))
+		} else {
+			details = append(details, refusedFields(refused))
+		}
 	}
-	return failure.settled()
+	bare := status.New(codes.Code(said.GetCode()), said.GetMessage())
+	if said.GetReason() == tuskpointv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		return bare
+	}
+	full, err := bare.WithDetails(details...)
+	if err != nil {
+		return bare // of an error that says OK
+	}
+	return full
+}
+
+func missingValues(channels []*tuskpointv1.FieldViolation) *errdetails.PreconditionFailure {
+	failure := &errdetails.PreconditionFailure{}
+	for _, one := range channels {
+		failure.Violations = append(failure.Violations, &errdetails.PreconditionFailure_Violation{
+			Type: missingValue, Subject: one.GetField(), Description: one.GetDescription(),
+		})
+	}
+	return failure
+}
+
+func refusedFields(fields []*tuskpointv1.FieldViolation) *errdetails.BadRequest {
+	refused := &errdetails.BadRequest{}
+	for _, one := range fields {
+		refused.FieldViolations = append(refused.FieldViolations, &errdetails.BadRequest_FieldViolation{
+			Field: one.GetField(), Description: one.GetDescription(),
+		})
+	}
+	return refused
 }
 
 func (e *Error) refuse(field, problem string) {

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
+	"tuskpoint.dev/go/tuskpoint/internal/retry"
+	"tuskpoint.dev/go/tuskpoint/internal/wire"
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
@@ -22,10 +24,10 @@ type course[Q, F, T any] interface {
 	begin() *Q
 
 	// take takes the next frame. It returns what is to be delivered now, if anything is.
-	take(frame *F) (item T, ready bool, failure *Error)
+	take(frame *F) (item T, ready bool, err error)
 
 	// end takes the end of the stream; it returns an error if it must not end here.
-	end() *Error
+	end() error
 }
 
 // following is how a course is read.
@@ -66,7 +68,7 @@ func (f following[Q, F, T]) all(ctx context.Context) iter.Seq2[T, error] {
 			if tried.goesOn() && f.calls.replaced(shown, failure) {
 				continue
 			}
-			if last := tried.wait(ctx, failure, f.calls.target); last != nil {
+			if last := tried.wait(ctx, f.calls, failure); last != nil {
 				var none T
 				yield(none, last)
 				return
@@ -88,14 +90,17 @@ func (f following[Q, F, T]) connection(
 	for {
 		frame, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return false, underway.end()
+			err = underway.end()
+			if err == nil {
+				return false, nil
+			}
 		}
 		if err != nil {
 			return false, f.calls.read(ctx, err)
 		}
-		item, ready, failure := underway.take(frame)
-		if failure != nil {
-			return false, failure
+		item, ready, err := underway.take(frame)
+		if err != nil {
+			return false, f.calls.read(ctx, err)
 		}
 		if ready && !deliver(item) {
 			return true, nil
@@ -114,30 +119,30 @@ const stood = 30 * time.Second
 type persistence struct {
 	times     times
 	resumable bool
-	tried     *attempts
+	tried     *retry.Attempts
 	begun     time.Time // of the connection
 	delivered bool      // since the last failure
 }
 
 func newPersistence(times times, resumable bool) *persistence {
 	return &persistence{
-		times: times, resumable: resumable, tried: newAttempts(times.quick, true), begun: time.Now(),
+		times: times, resumable: resumable, tried: retry.New(times.quick, true), begun: time.Now(),
 	}
 }
 
-// goesOn tells whether another connection can give what is left.
+// goesOn reports whether another connection can give what is left.
 func (p *persistence) goesOn() bool { return p.resumable || !p.delivered }
 
-func (p *persistence) wait(ctx context.Context, failure *Error, target string) *Error {
+func (p *persistence) wait(ctx context.Context, calls *caller, failure *Error) *Error {
 	if !p.goesOn() {
 		return failure
 	}
 	if p.resumable && (p.delivered || time.Since(p.begun) >= stood) {
 		p.delivered = false
-		p.tried = newAttempts(p.times.resume, true)
-		p.tried.most = math.MaxInt
+		p.tried = retry.New(p.times.resume, true)
+		p.tried.Most = math.MaxInt
 	}
-	return p.tried.wait(ctx, failure, target)
+	return calls.waitFor(ctx, p.tried, failure)
 }
 
 // mapped passes the items of a sequence on as something else, up to the first error.
@@ -159,29 +164,29 @@ func mapped[A, B any](all iter.Seq2[A, error], convert func(A) (B, bool)) iter.S
 // loadCourse reads one checkpoint.
 type loadCourse struct {
 	request   *tuskpointv1.LoadCheckpointRequest
-	assembler assembler[tuskpointv1.Checkpoint]
+	assembler wire.Assembler[tuskpointv1.Checkpoint]
 	loaded    bool
 }
 
 func (c *loadCourse) begin() *tuskpointv1.LoadCheckpointRequest {
-	c.assembler = assembleCheckpoints()
+	c.assembler = wire.AssembleCheckpoints()
 	return c.request
 }
 
 func (c *loadCourse) take(
 	frame *tuskpointv1.LoadCheckpointResponse,
-) (*tuskpointv1.Checkpoint, bool, *Error) {
-	complete, failure := c.assembler.add(frame.GetCheckpoint(), frame.GetChunk())
+) (*tuskpointv1.Checkpoint, bool, error) {
+	complete, err := c.assembler.Add(frame.GetCheckpoint(), frame.GetChunk())
 	c.loaded = c.loaded || complete != nil
-	return complete, complete != nil, failure
+	return complete, complete != nil, err
 }
 
-func (c *loadCourse) end() *Error {
-	if failure := c.assembler.end(); failure != nil {
-		return failure
+func (c *loadCourse) end() error {
+	if err := c.assembler.End(); err != nil {
+		return err
 	}
 	if !c.loaded {
-		return brokenContract("the stream ended without a checkpoint")
+		return wire.Breach("the stream ended without a checkpoint")
 	}
 	return nil
 }
@@ -189,32 +194,32 @@ func (c *loadCourse) end() *Error {
 // listCourse reads a listing.
 type listCourse struct {
 	request   *tuskpointv1.ListCheckpointsRequest
-	assembler assembler[tuskpointv1.Checkpoint]
+	assembler wire.Assembler[tuskpointv1.Checkpoint]
 }
 
 func (c *listCourse) begin() *tuskpointv1.ListCheckpointsRequest {
-	c.assembler = assembleCheckpoints()
+	c.assembler = wire.AssembleCheckpoints()
 	return c.request
 }
 
 func (c *listCourse) take(
 	frame *tuskpointv1.ListCheckpointsResponse,
-) (*tuskpointv1.Checkpoint, bool, *Error) {
-	complete, failure := c.assembler.add(frame.GetCheckpoint(), frame.GetChunk())
-	return complete, complete != nil, failure
+) (*tuskpointv1.Checkpoint, bool, error) {
+	complete, err := c.assembler.Add(frame.GetCheckpoint(), frame.GetChunk())
+	return complete, complete != nil, err
 }
 
-func (c *listCourse) end() *Error { return c.assembler.end() }
+func (c *listCourse) end() error { return c.assembler.End() }
 
 // replayCourse reads a replay; it goes on after the last checkpoint that it delivered.
 type replayCourse struct {
 	request   *tuskpointv1.ReplayThreadRequest
-	assembler assembler[tuskpointv1.Checkpoint]
+	assembler wire.Assembler[tuskpointv1.Checkpoint]
 	delivered *tuskpointv1.CheckpointRef
 }
 
 func (c *replayCourse) begin() *tuskpointv1.ReplayThreadRequest {
-	c.assembler = assembleCheckpoints()
+	c.assembler = wire.AssembleCheckpoints()
 	if c.delivered == nil {
 		return c.request
 	}
@@ -225,11 +230,11 @@ func (c *replayCourse) begin() *tuskpointv1.ReplayThreadRequest {
 
 func (c *replayCourse) take(
 	frame *tuskpointv1.ReplayThreadResponse,
-) (*tuskpointv1.Checkpoint, bool, *Error) {
-	complete, failure := c.assembler.add(frame.GetCheckpoint(), frame.GetChunk())
+) (*tuskpointv1.Checkpoint, bool, error) {
+	complete, err := c.assembler.Add(frame.GetCheckpoint(), frame.GetChunk())
 	// The bound of the request includes its ID, which several namespaces may have.
 	if complete == nil || !c.isNew(complete.GetRef()) {
-		return nil, false, failure
+		return nil, false, err
 	}
 	c.delivered = complete.GetRef()
 	return complete, true, nil
@@ -243,37 +248,37 @@ func (c *replayCourse) isNew(ref *tuskpointv1.CheckpointRef) bool {
 	return ref.GetCheckpointNs() > c.delivered.GetCheckpointNs()
 }
 
-func (c *replayCourse) end() *Error { return c.assembler.end() }
+func (c *replayCourse) end() error { return c.assembler.End() }
 
 // watchCourse reads a watch; it goes on after the last cursor that it delivered, and never ends.
 type watchCourse struct {
 	request   *tuskpointv1.WatchThreadRequest
-	assembler assembler[tuskpointv1.ThreadEvent]
+	assembler wire.Assembler[tuskpointv1.ThreadEvent]
 }
 
 func (c *watchCourse) begin() *tuskpointv1.WatchThreadRequest {
-	c.assembler = assembleEvents()
+	c.assembler = wire.AssembleEvents()
 	return proto.CloneOf(c.request)
 }
 
 func (c *watchCourse) take(
 	frame *tuskpointv1.WatchThreadResponse,
-) (*tuskpointv1.ThreadEvent, bool, *Error) {
-	complete, failure := c.assembler.add(frame.GetEvent(), frame.GetChunk())
+) (*tuskpointv1.ThreadEvent, bool, error) {
+	complete, err := c.assembler.Add(frame.GetEvent(), frame.GetChunk())
 	if complete != nil {
 		c.request.Cursor = complete.GetCursor()
 	}
-	return complete, complete != nil, failure
+	return complete, complete != nil, err
 }
 
-// end returns an error after which the watch goes on: whoever ended the stream, the thread did not.
-func (c *watchCourse) end() *Error {
+// end returns an error after which the watch goes on: the stream has ended, and the thread has not.
+func (c *watchCourse) end() error {
 	return &Error{
 		Status: codes.Unavailable, Message: "the server ended the watch", kind: unavailable,
 	}
 }
 
-// adoptCourse reads an adoption; begun again, it tells only of what is further than before.
+// adoptCourse reads an adoption; begun again, it delivers only what is further than before.
 type adoptCourse struct {
 	request *tuskpointv1.AdoptHandoffRequest // with a request_id
 	stage   AdoptStage
@@ -284,7 +289,7 @@ func (c *adoptCourse) begin() *tuskpointv1.AdoptHandoffRequest { return c.reques
 
 func (c *adoptCourse) take(
 	frame *tuskpointv1.AdoptHandoffResponse,
-) (*tuskpointv1.AdoptHandoffResponse, bool, *Error) {
+) (*tuskpointv1.AdoptHandoffResponse, bool, error) {
 	stage, fetched := frame.GetStage(), frame.GetFetchedBytes()
 	if stage < c.stage || (stage == c.stage && fetched <= c.fetched) {
 		return nil, false, nil
@@ -293,9 +298,9 @@ func (c *adoptCourse) take(
 	return frame, true, nil
 }
 
-func (c *adoptCourse) end() *Error {
+func (c *adoptCourse) end() error {
 	if c.stage < Adopted {
-		return brokenContract("the stream ended without an adoption")
+		return wire.Breach("the stream ended without an adoption")
 	}
 	return nil
 }

@@ -3,11 +3,17 @@ package tuskpoint
 import (
 	"context"
 	"iter"
+	"slices"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
+
+// batch is the most threads, runs or entries of one request or page.
+const batch = 1000
 
 // GetThread describes a thread: its head, state, agent, retention and so on.
 //
@@ -36,31 +42,40 @@ func (c *Client) ListThreads(
 ) iter.Seq2[*tuskpointv1.Thread, error] {
 	given := valueOf(options)
 	begin := &tuskpointv1.ListThreadsRequest{
-		AgentId: given.AgentID, Label: given.Label, State: given.State, PageSize: 1000,
+		AgentId: given.AgentID, Label: given.Label, State: given.State, PageSize: batch,
 	}
-	return func(yield func(*tuskpointv1.Thread, error) bool) {
+	return pages(func(token string) ([]*tuskpointv1.Thread, string, error) {
 		request := proto.CloneOf(begin)
-		for {
-			page, err := c.threads.ListThreads(ctx, request)
+		request.PageToken = token
+		page, err := c.threads.ListThreads(ctx, request)
+		return page.GetThreads(), page.GetNextPageToken(), err
+	})
+}
+
+// pages yields the items of all pages: fetch returns those of a page and the token of the next one,
+// which is empty on the last.
+func pages[T any](fetch func(token string) ([]T, string, error)) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for token, first := "", true; first || token != ""; first = false {
+			items, next, err := fetch(token)
 			if err != nil {
-				yield(nil, err)
+				var none T
+				yield(none, err)
 				return
 			}
-			for _, thread := range page.GetThreads() {
-				if !yield(thread, nil) {
+			for _, item := range items {
+				if !yield(item, nil) {
 					return
 				}
 			}
-			if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
-				return
-			}
+			token = next
 		}
 	}
 }
 
-// ChangeOptions are the settings of changes to whole threads.
+// ChangeOptions are the settings of changes to threads.
 type ChangeOptions struct {
-	// Namespace of the checkpoint that is named; empty is the root. A deletion has none.
+	// Namespace of the checkpoint that is named; empty is the root. Changes of whole threads have none.
 	Namespace string
 
 	// Durability to wait for. The default is [Journaled].
@@ -79,81 +94,123 @@ func (c *Client) Delete(
 	return answer.GetDeletedCheckpoints(), err
 }
 
-// Forked is a new thread that begins with a checkpoint of another.
-type Forked struct {
-	NewThreadID  string     // the new thread
-	CheckpointID string     // its first checkpoint
-	ForkedFrom   string     // what was forked, "thread:checkpoint"
-	Durability   Durability // what was reached
-}
-
-// Fork makes a new thread that begins with a checkpoint of another; without an ID with the latest,
-// and without a name for the thread, the server makes one. Options may be nil.
+// SetRetention sets how long a thread is kept after its last change; then it is deleted. The time is
+// in whole seconds, at least one; 0 keeps the thread. Options may be nil.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint, [ErrAlreadyExists] if the new thread has
-// checkpoints.
-func (c *Client) Fork(
-	ctx context.Context, threadID, checkpointID, newThreadID string, options *ChangeOptions,
-) (*Forked, error) {
-	given := valueOf(options)
-	answer, err := c.threads.ForkThread(ctx, &tuskpointv1.ForkThreadRequest{
-		Ref:         refOf(threadID, given.Namespace, checkpointID),
-		NewThreadId: newThreadID,
-		Durability:  given.Durability,
-	})
-	if err != nil {
-		return nil, err
+// Errors: [ErrNotFound] if there is no such thread.
+func (c *Client) SetRetention(
+	ctx context.Context, threadID string, retention time.Duration, options *ChangeOptions,
+) error {
+	request := &tuskpointv1.SetRetentionRequest{
+		ThreadId: threadID, Durability: valueOf(options).Durability,
 	}
-	return &Forked{
-		NewThreadID:  answer.GetRef().GetThreadId(),
-		CheckpointID: answer.GetRef().GetCheckpointId(),
-		ForkedFrom:   answer.GetForkedFrom(),
-		Durability:   answer.GetDurability(),
-	}, nil
+	if retention != 0 {
+		request.Retention = durationpb.New(retention)
+	}
+	_, err := c.threads.SetRetention(ctx, request)
+	return err
 }
 
-// RollbackOptions are the settings of a rollback.
-type RollbackOptions struct {
-	// Namespace of the checkpoint; empty is the root.
-	Namespace string
+// SetSearchable sets whether search finds a thread's checkpoints; by default it does. What is forked,
+// copied or restored of a thread that is not searchable is not searchable either, until that is set
+// for it. Options may be nil.
+//
+// Errors: [ErrNotFound] if there is no such thread.
+func (c *Client) SetSearchable(
+	ctx context.Context, threadID string, searchable bool, options *ChangeOptions,
+) error {
+	_, err := c.threads.SetSearchable(ctx, &tuskpointv1.SetSearchableRequest{
+		ThreadId: threadID, Searchable: searchable, Durability: valueOf(options).Durability,
+	})
+	return err
+}
 
-	// ExpectedHead is the ID that the latest must have, if not empty; otherwise nothing is changed
-	// and the error is [ErrConflict].
-	ExpectedHead string
+// Copy copies a thread into one that has no checkpoints, and returns how many were copied. Options
+// may be nil.
+//
+// Errors: [ErrNotFound] if there is no such thread, [ErrAlreadyExists] if the new thread has
+// checkpoints.
+func (c *Client) Copy(
+	ctx context.Context, threadID, newThreadID string, options *ChangeOptions,
+) (uint64, error) {
+	answer, err := c.threads.CopyThread(ctx, &tuskpointv1.CopyThreadRequest{
+		SourceThreadId: threadID, TargetThreadId: newThreadID, Durability: valueOf(options).Durability,
+	})
+	return answer.GetCopiedCheckpoints(), err
+}
+
+// PruneOptions are the settings of [Client.Prune].
+type PruneOptions struct {
+	// KeepNothing deletes all checkpoints. The default keeps the latest of each namespace and what
+	// it is rebuilt from.
+	KeepNothing bool
 
 	// Durability to wait for. The default is [Journaled].
 	Durability Durability
 }
 
-// RolledBack is a checkpoint that has the state of an earlier one.
-type RolledBack struct {
-	CheckpointID   string     // the checkpoint that was appended
-	RolledBackFrom string     // what was rolled back to, "thread:checkpoint"
-	Durability     Durability // what was reached
+// Prune deletes old checkpoints of threads, and returns how many. Threads that do not exist are
+// skipped. Threads are pruned one after another, and up to an error. Options may be nil.
+func (c *Client) Prune(
+	ctx context.Context, threadIDs []string, options *PruneOptions,
+) (uint64, error) {
+	given := valueOf(options)
+	strategy := tuskpointv1.PruneStrategy_PRUNE_STRATEGY_KEEP_LATEST
+	if given.KeepNothing {
+		strategy = tuskpointv1.PruneStrategy_PRUNE_STRATEGY_DELETE_ALL
+	}
+	deleted := uint64(0)
+	for some := range slices.Chunk(threadIDs, batch) {
+		answer, err := c.threads.PruneThreads(ctx, &tuskpointv1.PruneThreadsRequest{
+			ThreadIds: some, Strategy: strategy, Durability: given.Durability,
+		})
+		if err != nil {
+			return deleted, err
+		}
+		deleted += answer.GetDeletedCheckpoints()
+	}
+	return deleted, nil
 }
 
-// Rollback appends a checkpoint that has the state of an earlier one. Nothing is removed. Options
-// may be nil.
+// DeleteRuns deletes the checkpoints whose metadata has one of these values of run_id, and returns
+// how many. Options may be nil.
+func (c *Client) DeleteRuns(
+	ctx context.Context, runIDs []string, options *ChangeOptions,
+) (uint64, error) {
+	deleted := uint64(0)
+	for some := range slices.Chunk(runIDs, batch) {
+		answer, err := c.threads.DeleteRuns(ctx, &tuskpointv1.DeleteRunsRequest{
+			RunIds: some, Durability: valueOf(options).Durability,
+		})
+		if err != nil {
+			return deleted, err
+		}
+		deleted += answer.GetDeletedCheckpoints()
+	}
+	return deleted, nil
+}
+
+// Manifest yields what the newest catalog leads to of a thread, by namespace and checkpoint ID. The
+// sequence ends with the first error, such as [ErrNotFound] if there is no such thread.
+func (c *Client) Manifest(
+	ctx context.Context, threadID string,
+) iter.Seq2[*tuskpointv1.ManifestEntry, error] {
+	return pages(func(token string) ([]*tuskpointv1.ManifestEntry, string, error) {
+		page, err := c.threads.GetManifest(ctx, &tuskpointv1.GetManifestRequest{
+			ThreadId: threadID, PageSize: batch, PageToken: token,
+		})
+		return page.GetEntries(), page.GetNextPageToken(), err
+	})
+}
+
+// StoreManifest stores a thread's manifest as a blob of its own and returns where it lies; nil if
+// nothing of the thread is certified. `tuskpoint audit manifest` and `tuskpoint-server recover` read
+// the blob; nothing renews it.
 //
-// Errors: [ErrNotFound] if there is no such checkpoint, [ErrConflict] if the latest is not the
-// expected head.
-func (c *Client) Rollback(
-	ctx context.Context, threadID, checkpointID string, options *RollbackOptions,
-) (*RolledBack, error) {
-	given := valueOf(options)
-	request := &tuskpointv1.RollbackThreadRequest{
-		Ref: refOf(threadID, given.Namespace, checkpointID), Durability: given.Durability,
-	}
-	if given.ExpectedHead != "" {
-		request.ExpectedHead = &given.ExpectedHead
-	}
-	answer, err := c.threads.RollbackThread(ctx, request)
-	if err != nil {
-		return nil, err
-	}
-	return &RolledBack{
-		CheckpointID:   answer.GetRef().GetCheckpointId(),
-		RolledBackFrom: answer.GetRolledBackFrom(),
-		Durability:     answer.GetDurability(),
-	}, nil
+// Errors: [ErrNotFound] if there is no such thread.
+func (c *Client) StoreManifest(ctx context.Context, threadID string) (*Location, error) {
+	answer, err := c.threads.GetManifest(ctx, &tuskpointv1.GetManifestRequest{
+		ThreadId: threadID, PageSize: 1, Store: true,
+	})
+	return locationOf(answer.GetManifest()), err
 }

@@ -9,6 +9,7 @@ package tuskpointv1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -224,38 +225,32 @@ func (x *SaveCheckpointResponse) GetWarnings() []*Warning {
 	return nil
 }
 
-// One frame from the client on a `SaveCheckpoints` stream.
-type SaveCheckpointsRequest struct {
+// One message from the client on an `Exchange` stream.
+type ExchangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the save, chosen by the client, not 0; every frame of a save
-	// carries it. Numbers MUST rise along the stream.
-	SaveId uint64 `protobuf:"varint,1,opt,name=save_id,json=saveId,proto3" json:"save_id,omitempty"`
-	// The frame.
-	//
-	// Types that are valid to be assigned to Frame:
-	//
-	//	*SaveCheckpointsRequest_Checkpoint
-	//	*SaveCheckpointsRequest_Writes
-	//	*SaveCheckpointsRequest_Chunk
-	Frame         isSaveCheckpointsRequest_Frame `protobuf_oneof:"frame"`
+	// Names the session. Only in the first message; without it no later stream
+	// takes the place of this one.
+	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
+	// Calls, in their order.
+	Frames        []*Frame `protobuf:"bytes,2,rep,name=frames,proto3" json:"frames,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SaveCheckpointsRequest) Reset() {
-	*x = SaveCheckpointsRequest{}
+func (x *ExchangeRequest) Reset() {
+	*x = ExchangeRequest{}
 	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SaveCheckpointsRequest) String() string {
+func (x *ExchangeRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SaveCheckpointsRequest) ProtoMessage() {}
+func (*ExchangeRequest) ProtoMessage() {}
 
-func (x *SaveCheckpointsRequest) ProtoReflect() protoreflect.Message {
+func (x *ExchangeRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -267,109 +262,265 @@ func (x *SaveCheckpointsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SaveCheckpointsRequest.ProtoReflect.Descriptor instead.
-func (*SaveCheckpointsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ExchangeRequest.ProtoReflect.Descriptor instead.
+func (*ExchangeRequest) Descriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *SaveCheckpointsRequest) GetSaveId() uint64 {
+func (x *ExchangeRequest) GetHello() *Hello {
 	if x != nil {
-		return x.SaveId
-	}
-	return 0
-}
-
-func (x *SaveCheckpointsRequest) GetFrame() isSaveCheckpointsRequest_Frame {
-	if x != nil {
-		return x.Frame
+		return x.Hello
 	}
 	return nil
 }
 
-func (x *SaveCheckpointsRequest) GetCheckpoint() *SaveCheckpointRequest {
+func (x *ExchangeRequest) GetFrames() []*Frame {
 	if x != nil {
-		if x, ok := x.Frame.(*SaveCheckpointsRequest_Checkpoint); ok {
-			return x.Checkpoint
+		return x.Frames
+	}
+	return nil
+}
+
+// Names the session that an `Exchange` stream belongs to.
+type Hello struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 16 to 64 random bytes that the client made. A session belongs to the
+	// credential that opened it: with another token, these bytes name another
+	// session.
+	Session []byte `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// Which stream of the session this is; greater than that of every earlier
+	// one.
+	Attempt       uint64 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Hello) Reset() {
+	*x = Hello{}
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Hello) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Hello) ProtoMessage() {}
+
+func (x *Hello) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Hello.ProtoReflect.Descriptor instead.
+func (*Hello) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Hello) GetSession() []byte {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *Hello) GetAttempt() uint64 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+// One call on an `Exchange` stream, or a piece of one.
+type Frame struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the call, chosen by the client, not 0. It rises along the stream
+	// and begins anew on each; chunks carry the number of their save and follow
+	// it directly.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Time that the call may take, from its receipt. Absent, or longer than the
+	// server's cap on calls: the cap. Ignored in chunks.
+	Timeout *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Context of the caller's trace, in the form of the W3C header `traceparent`.
+	// Other text is ignored.
+	Traceparent string `protobuf:"bytes,3,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
+	// The call.
+	//
+	// Types that are valid to be assigned to Call:
+	//
+	//	*Frame_Save
+	//	*Frame_Writes
+	//	*Frame_Get
+	//	*Frame_Chunk
+	Call          isFrame_Call `protobuf_oneof:"call"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Frame) Reset() {
+	*x = Frame{}
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Frame) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Frame) ProtoMessage() {}
+
+func (x *Frame) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Frame.ProtoReflect.Descriptor instead.
+func (*Frame) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Frame) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Frame) GetTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.Timeout
+	}
+	return nil
+}
+
+func (x *Frame) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
+func (x *Frame) GetCall() isFrame_Call {
+	if x != nil {
+		return x.Call
+	}
+	return nil
+}
+
+func (x *Frame) GetSave() *SaveCheckpointRequest {
+	if x != nil {
+		if x, ok := x.Call.(*Frame_Save); ok {
+			return x.Save
 		}
 	}
 	return nil
 }
 
-func (x *SaveCheckpointsRequest) GetWrites() *SaveWritesRequest {
+func (x *Frame) GetWrites() *SaveWritesRequest {
 	if x != nil {
-		if x, ok := x.Frame.(*SaveCheckpointsRequest_Writes); ok {
+		if x, ok := x.Call.(*Frame_Writes); ok {
 			return x.Writes
 		}
 	}
 	return nil
 }
 
-func (x *SaveCheckpointsRequest) GetChunk() *ValueChunk {
+func (x *Frame) GetGet() *GetCheckpointRequest {
 	if x != nil {
-		if x, ok := x.Frame.(*SaveCheckpointsRequest_Chunk); ok {
+		if x, ok := x.Call.(*Frame_Get); ok {
+			return x.Get
+		}
+	}
+	return nil
+}
+
+func (x *Frame) GetChunk() *ValueChunk {
+	if x != nil {
+		if x, ok := x.Call.(*Frame_Chunk); ok {
 			return x.Chunk
 		}
 	}
 	return nil
 }
 
-type isSaveCheckpointsRequest_Frame interface {
-	isSaveCheckpointsRequest_Frame()
+type isFrame_Call interface {
+	isFrame_Call()
 }
 
-type SaveCheckpointsRequest_Checkpoint struct {
-	// Begins the save of a checkpoint.
-	Checkpoint *SaveCheckpointRequest `protobuf:"bytes,2,opt,name=checkpoint,proto3,oneof"`
+type Frame_Save struct {
+	// Saves a checkpoint.
+	Save *SaveCheckpointRequest `protobuf:"bytes,4,opt,name=save,proto3,oneof"`
 }
 
-type SaveCheckpointsRequest_Writes struct {
-	// Begins a save of pending writes.
-	Writes *SaveWritesRequest `protobuf:"bytes,3,opt,name=writes,proto3,oneof"`
+type Frame_Writes struct {
+	// Saves pending writes.
+	Writes *SaveWritesRequest `protobuf:"bytes,5,opt,name=writes,proto3,oneof"`
 }
 
-type SaveCheckpointsRequest_Chunk struct {
-	// Continues the save that was begun last.
-	Chunk *ValueChunk `protobuf:"bytes,4,opt,name=chunk,proto3,oneof"`
+type Frame_Get struct {
+	// Loads a checkpoint.
+	Get *GetCheckpointRequest `protobuf:"bytes,6,opt,name=get,proto3,oneof"`
 }
 
-func (*SaveCheckpointsRequest_Checkpoint) isSaveCheckpointsRequest_Frame() {}
+type Frame_Chunk struct {
+	// Continues the save that the frame before belongs to.
+	Chunk *ValueChunk `protobuf:"bytes,7,opt,name=chunk,proto3,oneof"`
+}
 
-func (*SaveCheckpointsRequest_Writes) isSaveCheckpointsRequest_Frame() {}
+func (*Frame_Save) isFrame_Call() {}
 
-func (*SaveCheckpointsRequest_Chunk) isSaveCheckpointsRequest_Frame() {}
+func (*Frame_Writes) isFrame_Call() {}
 
-// One answer of the server on a `SaveCheckpoints` stream.
-type SaveCheckpointsResponse struct {
+func (*Frame_Get) isFrame_Call() {}
+
+func (*Frame_Chunk) isFrame_Call() {}
+
+// One message from the server on an `Exchange` stream.
+type ExchangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The save that this answers.
-	SaveId uint64 `protobuf:"varint,1,opt,name=save_id,json=saveId,proto3" json:"save_id,omitempty"`
-	// The answer.
-	//
-	// Types that are valid to be assigned to Result:
-	//
-	//	*SaveCheckpointsResponse_Checkpoint
-	//	*SaveCheckpointsResponse_Writes
-	//	*SaveCheckpointsResponse_Error
-	Result        isSaveCheckpointsResponse_Result `protobuf_oneof:"result"`
+	// Answers, as they became ready.
+	Answers []*Answer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	// The server shuts down: it begins with no frame after this message, answers
+	// those that it has begun, and ends the stream with `UNAVAILABLE` /
+	// `DRAINING`. Frames without an answer then were not begun, and may be sent to
+	// another server. Waits for `CERTIFIED` end with the error `DRAINING`; their
+	// saves stay journaled.
+	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SaveCheckpointsResponse) Reset() {
-	*x = SaveCheckpointsResponse{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[3]
+func (x *ExchangeResponse) Reset() {
+	*x = ExchangeResponse{}
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SaveCheckpointsResponse) String() string {
+func (x *ExchangeResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SaveCheckpointsResponse) ProtoMessage() {}
+func (*ExchangeResponse) ProtoMessage() {}
 
-func (x *SaveCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[3]
+func (x *ExchangeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -380,76 +531,163 @@ func (x *SaveCheckpointsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SaveCheckpointsResponse.ProtoReflect.Descriptor instead.
-func (*SaveCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{3}
+// Deprecated: Use ExchangeResponse.ProtoReflect.Descriptor instead.
+func (*ExchangeResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *SaveCheckpointsResponse) GetSaveId() uint64 {
+func (x *ExchangeResponse) GetAnswers() []*Answer {
 	if x != nil {
-		return x.SaveId
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *ExchangeResponse) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+// The answer to one frame, or what it has reached so far.
+type Answer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Number of the call.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Nothing more is answered to this call.
+	Last bool `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	// What the call has come to.
+	//
+	// Types that are valid to be assigned to Result:
+	//
+	//	*Answer_Saved
+	//	*Answer_Written
+	//	*Answer_Got
+	//	*Answer_Error
+	Result        isAnswer_Result `protobuf_oneof:"result"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Answer) GetId() uint64 {
+	if x != nil {
+		return x.Id
 	}
 	return 0
 }
 
-func (x *SaveCheckpointsResponse) GetResult() isSaveCheckpointsResponse_Result {
+func (x *Answer) GetLast() bool {
+	if x != nil {
+		return x.Last
+	}
+	return false
+}
+
+func (x *Answer) GetResult() isAnswer_Result {
 	if x != nil {
 		return x.Result
 	}
 	return nil
 }
 
-func (x *SaveCheckpointsResponse) GetCheckpoint() *SaveCheckpointResponse {
+func (x *Answer) GetSaved() *SaveCheckpointResponse {
 	if x != nil {
-		if x, ok := x.Result.(*SaveCheckpointsResponse_Checkpoint); ok {
-			return x.Checkpoint
+		if x, ok := x.Result.(*Answer_Saved); ok {
+			return x.Saved
 		}
 	}
 	return nil
 }
 
-func (x *SaveCheckpointsResponse) GetWrites() *SaveWritesResponse {
+func (x *Answer) GetWritten() *SaveWritesResponse {
 	if x != nil {
-		if x, ok := x.Result.(*SaveCheckpointsResponse_Writes); ok {
-			return x.Writes
+		if x, ok := x.Result.(*Answer_Written); ok {
+			return x.Written
 		}
 	}
 	return nil
 }
 
-func (x *SaveCheckpointsResponse) GetError() *CallError {
+func (x *Answer) GetGot() *GetCheckpointResponse {
 	if x != nil {
-		if x, ok := x.Result.(*SaveCheckpointsResponse_Error); ok {
+		if x, ok := x.Result.(*Answer_Got); ok {
+			return x.Got
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetError() *CallError {
+	if x != nil {
+		if x, ok := x.Result.(*Answer_Error); ok {
 			return x.Error
 		}
 	}
 	return nil
 }
 
-type isSaveCheckpointsResponse_Result interface {
-	isSaveCheckpointsResponse_Result()
+type isAnswer_Result interface {
+	isAnswer_Result()
 }
 
-type SaveCheckpointsResponse_Checkpoint struct {
-	// The checkpoint reached the durability named inside.
-	Checkpoint *SaveCheckpointResponse `protobuf:"bytes,2,opt,name=checkpoint,proto3,oneof"`
+type Answer_Saved struct {
+	// The checkpoint has the durability named inside.
+	Saved *SaveCheckpointResponse `protobuf:"bytes,3,opt,name=saved,proto3,oneof"`
 }
 
-type SaveCheckpointsResponse_Writes struct {
-	// The writes reached the durability named inside.
-	Writes *SaveWritesResponse `protobuf:"bytes,3,opt,name=writes,proto3,oneof"`
+type Answer_Written struct {
+	// The writes have the durability named inside.
+	Written *SaveWritesResponse `protobuf:"bytes,4,opt,name=written,proto3,oneof"`
 }
 
-type SaveCheckpointsResponse_Error struct {
-	// The save was refused; the stream goes on.
-	Error *CallError `protobuf:"bytes,4,opt,name=error,proto3,oneof"`
+type Answer_Got struct {
+	// The checkpoint asked for.
+	Got *GetCheckpointResponse `protobuf:"bytes,5,opt,name=got,proto3,oneof"`
 }
 
-func (*SaveCheckpointsResponse_Checkpoint) isSaveCheckpointsResponse_Result() {}
+type Answer_Error struct {
+	// The call was refused, or the wait for `CERTIFIED` failed.
+	Error *CallError `protobuf:"bytes,6,opt,name=error,proto3,oneof"`
+}
 
-func (*SaveCheckpointsResponse_Writes) isSaveCheckpointsResponse_Result() {}
+func (*Answer_Saved) isAnswer_Result() {}
 
-func (*SaveCheckpointsResponse_Error) isSaveCheckpointsResponse_Result() {}
+func (*Answer_Written) isAnswer_Result() {}
+
+func (*Answer_Got) isAnswer_Result() {}
+
+func (*Answer_Error) isAnswer_Result() {}
 
 // Request of `SaveWrites`.
 type SaveWritesRequest struct {
@@ -468,7 +706,7 @@ type SaveWritesRequest struct {
 
 func (x *SaveWritesRequest) Reset() {
 	*x = SaveWritesRequest{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[4]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +718,7 @@ func (x *SaveWritesRequest) String() string {
 func (*SaveWritesRequest) ProtoMessage() {}
 
 func (x *SaveWritesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[4]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +731,7 @@ func (x *SaveWritesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveWritesRequest.ProtoReflect.Descriptor instead.
 func (*SaveWritesRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{4}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SaveWritesRequest) GetRef() *CheckpointRef {
@@ -538,7 +776,7 @@ type SaveWritesResponse struct {
 
 func (x *SaveWritesResponse) Reset() {
 	*x = SaveWritesResponse{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[5]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +788,7 @@ func (x *SaveWritesResponse) String() string {
 func (*SaveWritesResponse) ProtoMessage() {}
 
 func (x *SaveWritesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[5]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +801,7 @@ func (x *SaveWritesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveWritesResponse.ProtoReflect.Descriptor instead.
 func (*SaveWritesResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{5}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SaveWritesResponse) GetDurability() Durability {
@@ -616,7 +854,7 @@ type GetCheckpointRequest struct {
 
 func (x *GetCheckpointRequest) Reset() {
 	*x = GetCheckpointRequest{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[6]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -628,7 +866,7 @@ func (x *GetCheckpointRequest) String() string {
 func (*GetCheckpointRequest) ProtoMessage() {}
 
 func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[6]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -641,7 +879,7 @@ func (x *GetCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*GetCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{6}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *GetCheckpointRequest) GetRef() *CheckpointRef {
@@ -676,7 +914,7 @@ type GetCheckpointResponse struct {
 
 func (x *GetCheckpointResponse) Reset() {
 	*x = GetCheckpointResponse{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[7]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +926,7 @@ func (x *GetCheckpointResponse) String() string {
 func (*GetCheckpointResponse) ProtoMessage() {}
 
 func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[7]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +939,7 @@ func (x *GetCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*GetCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{7}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetCheckpointResponse) GetCheckpoint() *Checkpoint {
@@ -726,7 +964,7 @@ type LoadCheckpointRequest struct {
 
 func (x *LoadCheckpointRequest) Reset() {
 	*x = LoadCheckpointRequest{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[8]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -738,7 +976,7 @@ func (x *LoadCheckpointRequest) String() string {
 func (*LoadCheckpointRequest) ProtoMessage() {}
 
 func (x *LoadCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[8]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -751,7 +989,7 @@ func (x *LoadCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*LoadCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{8}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LoadCheckpointRequest) GetRef() *CheckpointRef {
@@ -791,7 +1029,7 @@ type LoadCheckpointResponse struct {
 
 func (x *LoadCheckpointResponse) Reset() {
 	*x = LoadCheckpointResponse{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[9]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +1041,7 @@ func (x *LoadCheckpointResponse) String() string {
 func (*LoadCheckpointResponse) ProtoMessage() {}
 
 func (x *LoadCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[9]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +1054,7 @@ func (x *LoadCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LoadCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*LoadCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{9}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LoadCheckpointResponse) GetFrame() isLoadCheckpointResponse_Frame {
@@ -891,7 +1129,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[10]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -903,7 +1141,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[10]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -916,7 +1154,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{10}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListCheckpointsRequest) GetThreadId() string {
@@ -998,7 +1236,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[11]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1010,7 +1248,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[11]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1023,7 +1261,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{11}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListCheckpointsResponse) GetFrame() isListCheckpointsResponse_Frame {
@@ -1083,7 +1321,7 @@ type GetDeltaHistoryRequest struct {
 
 func (x *GetDeltaHistoryRequest) Reset() {
 	*x = GetDeltaHistoryRequest{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[12]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1095,7 +1333,7 @@ func (x *GetDeltaHistoryRequest) String() string {
 func (*GetDeltaHistoryRequest) ProtoMessage() {}
 
 func (x *GetDeltaHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[12]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1108,7 +1346,7 @@ func (x *GetDeltaHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeltaHistoryRequest.ProtoReflect.Descriptor instead.
 func (*GetDeltaHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{12}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetDeltaHistoryRequest) GetRef() *CheckpointRef {
@@ -1141,7 +1379,7 @@ type DeltaChannelHistory struct {
 
 func (x *DeltaChannelHistory) Reset() {
 	*x = DeltaChannelHistory{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[13]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1153,7 +1391,7 @@ func (x *DeltaChannelHistory) String() string {
 func (*DeltaChannelHistory) ProtoMessage() {}
 
 func (x *DeltaChannelHistory) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[13]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1166,7 +1404,7 @@ func (x *DeltaChannelHistory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeltaChannelHistory.ProtoReflect.Descriptor instead.
 func (*DeltaChannelHistory) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{13}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeltaChannelHistory) GetChannel() string {
@@ -1206,7 +1444,7 @@ type GetDeltaHistoryResponse struct {
 
 func (x *GetDeltaHistoryResponse) Reset() {
 	*x = GetDeltaHistoryResponse{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[14]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1456,7 @@ func (x *GetDeltaHistoryResponse) String() string {
 func (*GetDeltaHistoryResponse) ProtoMessage() {}
 
 func (x *GetDeltaHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[14]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1469,7 @@ func (x *GetDeltaHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetDeltaHistoryResponse.ProtoReflect.Descriptor instead.
 func (*GetDeltaHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{14}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetDeltaHistoryResponse) GetFrame() isGetDeltaHistoryResponse_Frame {
@@ -1294,7 +1532,7 @@ type SetLabelRequest struct {
 
 func (x *SetLabelRequest) Reset() {
 	*x = SetLabelRequest{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[15]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1306,7 +1544,7 @@ func (x *SetLabelRequest) String() string {
 func (*SetLabelRequest) ProtoMessage() {}
 
 func (x *SetLabelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[15]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1319,7 +1557,7 @@ func (x *SetLabelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelRequest.ProtoReflect.Descriptor instead.
 func (*SetLabelRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{15}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetLabelRequest) GetRef() *CheckpointRef {
@@ -1359,7 +1597,7 @@ type SetLabelResponse struct {
 
 func (x *SetLabelResponse) Reset() {
 	*x = SetLabelResponse{}
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[16]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1371,7 +1609,7 @@ func (x *SetLabelResponse) String() string {
 func (*SetLabelResponse) ProtoMessage() {}
 
 func (x *SetLabelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[16]
+	mi := &file_tuskpoint_v1_checkpoint_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1384,7 +1622,7 @@ func (x *SetLabelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetLabelResponse.ProtoReflect.Descriptor instead.
 func (*SetLabelResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{16}
+	return file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SetLabelResponse) GetRef() *CheckpointRef {
@@ -1412,7 +1650,7 @@ var File_tuskpoint_v1_checkpoint_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\n" +
-	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xe2\x02\n" +
+	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xe2\x02\n" +
 	"\x15SaveCheckpointRequest\x128\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
@@ -1437,22 +1675,32 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12 \n" +
 	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12&\n" +
 	"\x0fcatalog_blob_id\x18\x05 \x01(\tR\rcatalogBlobId\x121\n" +
-	"\bwarnings\x18\x06 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"\xee\x01\n" +
-	"\x16SaveCheckpointsRequest\x12\x17\n" +
-	"\asave_id\x18\x01 \x01(\x04R\x06saveId\x12E\n" +
-	"\n" +
-	"checkpoint\x18\x02 \x01(\v2#.tuskpoint.v1.SaveCheckpointRequestH\x00R\n" +
-	"checkpoint\x129\n" +
-	"\x06writes\x18\x03 \x01(\v2\x1f.tuskpoint.v1.SaveWritesRequestH\x00R\x06writes\x120\n" +
-	"\x05chunk\x18\x04 \x01(\v2\x18.tuskpoint.v1.ValueChunkH\x00R\x05chunkB\a\n" +
-	"\x05frame\"\xf1\x01\n" +
-	"\x17SaveCheckpointsResponse\x12\x17\n" +
-	"\asave_id\x18\x01 \x01(\x04R\x06saveId\x12F\n" +
-	"\n" +
-	"checkpoint\x18\x02 \x01(\v2$.tuskpoint.v1.SaveCheckpointResponseH\x00R\n" +
-	"checkpoint\x12:\n" +
-	"\x06writes\x18\x03 \x01(\v2 .tuskpoint.v1.SaveWritesResponseH\x00R\x06writes\x12/\n" +
-	"\x05error\x18\x04 \x01(\v2\x17.tuskpoint.v1.CallErrorH\x00R\x05errorB\b\n" +
+	"\bwarnings\x18\x06 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"i\n" +
+	"\x0fExchangeRequest\x12)\n" +
+	"\x05hello\x18\x01 \x01(\v2\x13.tuskpoint.v1.HelloR\x05hello\x12+\n" +
+	"\x06frames\x18\x02 \x03(\v2\x13.tuskpoint.v1.FrameR\x06frames\";\n" +
+	"\x05Hello\x12\x18\n" +
+	"\asession\x18\x01 \x01(\fR\asession\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x04R\aattempt\"\xd6\x02\n" +
+	"\x05Frame\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x123\n" +
+	"\atimeout\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\atimeout\x12 \n" +
+	"\vtraceparent\x18\x03 \x01(\tR\vtraceparent\x129\n" +
+	"\x04save\x18\x04 \x01(\v2#.tuskpoint.v1.SaveCheckpointRequestH\x00R\x04save\x129\n" +
+	"\x06writes\x18\x05 \x01(\v2\x1f.tuskpoint.v1.SaveWritesRequestH\x00R\x06writes\x126\n" +
+	"\x03get\x18\x06 \x01(\v2\".tuskpoint.v1.GetCheckpointRequestH\x00R\x03get\x120\n" +
+	"\x05chunk\x18\a \x01(\v2\x18.tuskpoint.v1.ValueChunkH\x00R\x05chunkB\x06\n" +
+	"\x04call\"^\n" +
+	"\x10ExchangeResponse\x12.\n" +
+	"\aanswers\x18\x01 \x03(\v2\x14.tuskpoint.v1.AnswerR\aanswers\x12\x1a\n" +
+	"\bdraining\x18\x02 \x01(\bR\bdraining\"\x9c\x02\n" +
+	"\x06Answer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\bR\x04last\x12<\n" +
+	"\x05saved\x18\x03 \x01(\v2$.tuskpoint.v1.SaveCheckpointResponseH\x00R\x05saved\x12<\n" +
+	"\awritten\x18\x04 \x01(\v2 .tuskpoint.v1.SaveWritesResponseH\x00R\awritten\x127\n" +
+	"\x03got\x18\x05 \x01(\v2#.tuskpoint.v1.GetCheckpointResponseH\x00R\x03got\x12/\n" +
+	"\x05error\x18\x06 \x01(\v2\x17.tuskpoint.v1.CallErrorH\x00R\x05errorB\b\n" +
 	"\x06result\"\xb0\x01\n" +
 	"\x11SaveWritesRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x122\n" +
@@ -1529,10 +1777,10 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x128\n" +
 	"\n" +
 	"durability\x18\x03 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability2\xed\x05\n" +
+	"durability2\xd8\x05\n" +
 	"\x11CheckpointService\x12[\n" +
-	"\x0eSaveCheckpoint\x12#.tuskpoint.v1.SaveCheckpointRequest\x1a$.tuskpoint.v1.SaveCheckpointResponse\x12b\n" +
-	"\x0fSaveCheckpoints\x12$.tuskpoint.v1.SaveCheckpointsRequest\x1a%.tuskpoint.v1.SaveCheckpointsResponse(\x010\x01\x12O\n" +
+	"\x0eSaveCheckpoint\x12#.tuskpoint.v1.SaveCheckpointRequest\x1a$.tuskpoint.v1.SaveCheckpointResponse\x12M\n" +
+	"\bExchange\x12\x1d.tuskpoint.v1.ExchangeRequest\x1a\x1e.tuskpoint.v1.ExchangeResponse(\x010\x01\x12O\n" +
 	"\n" +
 	"SaveWrites\x12\x1f.tuskpoint.v1.SaveWritesRequest\x1a .tuskpoint.v1.SaveWritesResponse\x12X\n" +
 	"\rGetCheckpoint\x12\".tuskpoint.v1.GetCheckpointRequest\x1a#.tuskpoint.v1.GetCheckpointResponse\x12]\n" +
@@ -1554,97 +1802,107 @@ func file_tuskpoint_v1_checkpoint_service_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_checkpoint_service_proto_rawDescData
 }
 
-var file_tuskpoint_v1_checkpoint_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_tuskpoint_v1_checkpoint_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_tuskpoint_v1_checkpoint_service_proto_goTypes = []any{
 	(*SaveCheckpointRequest)(nil),   // 0: tuskpoint.v1.SaveCheckpointRequest
 	(*SaveCheckpointResponse)(nil),  // 1: tuskpoint.v1.SaveCheckpointResponse
-	(*SaveCheckpointsRequest)(nil),  // 2: tuskpoint.v1.SaveCheckpointsRequest
-	(*SaveCheckpointsResponse)(nil), // 3: tuskpoint.v1.SaveCheckpointsResponse
-	(*SaveWritesRequest)(nil),       // 4: tuskpoint.v1.SaveWritesRequest
-	(*SaveWritesResponse)(nil),      // 5: tuskpoint.v1.SaveWritesResponse
-	(*GetCheckpointRequest)(nil),    // 6: tuskpoint.v1.GetCheckpointRequest
-	(*GetCheckpointResponse)(nil),   // 7: tuskpoint.v1.GetCheckpointResponse
-	(*LoadCheckpointRequest)(nil),   // 8: tuskpoint.v1.LoadCheckpointRequest
-	(*LoadCheckpointResponse)(nil),  // 9: tuskpoint.v1.LoadCheckpointResponse
-	(*ListCheckpointsRequest)(nil),  // 10: tuskpoint.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil), // 11: tuskpoint.v1.ListCheckpointsResponse
-	(*GetDeltaHistoryRequest)(nil),  // 12: tuskpoint.v1.GetDeltaHistoryRequest
-	(*DeltaChannelHistory)(nil),     // 13: tuskpoint.v1.DeltaChannelHistory
-	(*GetDeltaHistoryResponse)(nil), // 14: tuskpoint.v1.GetDeltaHistoryResponse
-	(*SetLabelRequest)(nil),         // 15: tuskpoint.v1.SetLabelRequest
-	(*SetLabelResponse)(nil),        // 16: tuskpoint.v1.SetLabelResponse
-	(*Checkpoint)(nil),              // 17: tuskpoint.v1.Checkpoint
-	(*PendingWrite)(nil),            // 18: tuskpoint.v1.PendingWrite
-	(Durability)(0),                 // 19: tuskpoint.v1.Durability
-	(*CheckpointRef)(nil),           // 20: tuskpoint.v1.CheckpointRef
-	(*Warning)(nil),                 // 21: tuskpoint.v1.Warning
-	(*ValueChunk)(nil),              // 22: tuskpoint.v1.ValueChunk
-	(*CallError)(nil),               // 23: tuskpoint.v1.CallError
-	(View)(0),                       // 24: tuskpoint.v1.View
-	(Source)(0),                     // 25: tuskpoint.v1.Source
-	(*Channel)(nil),                 // 26: tuskpoint.v1.Channel
+	(*ExchangeRequest)(nil),         // 2: tuskpoint.v1.ExchangeRequest
+	(*Hello)(nil),                   // 3: tuskpoint.v1.Hello
+	(*Frame)(nil),                   // 4: tuskpoint.v1.Frame
+	(*ExchangeResponse)(nil),        // 5: tuskpoint.v1.ExchangeResponse
+	(*Answer)(nil),                  // 6: tuskpoint.v1.Answer
+	(*SaveWritesRequest)(nil),       // 7: tuskpoint.v1.SaveWritesRequest
+	(*SaveWritesResponse)(nil),      // 8: tuskpoint.v1.SaveWritesResponse
+	(*GetCheckpointRequest)(nil),    // 9: tuskpoint.v1.GetCheckpointRequest
+	(*GetCheckpointResponse)(nil),   // 10: tuskpoint.v1.GetCheckpointResponse
+	(*LoadCheckpointRequest)(nil),   // 11: tuskpoint.v1.LoadCheckpointRequest
+	(*LoadCheckpointResponse)(nil),  // 12: tuskpoint.v1.LoadCheckpointResponse
+	(*ListCheckpointsRequest)(nil),  // 13: tuskpoint.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil), // 14: tuskpoint.v1.ListCheckpointsResponse
+	(*GetDeltaHistoryRequest)(nil),  // 15: tuskpoint.v1.GetDeltaHistoryRequest
+	(*DeltaChannelHistory)(nil),     // 16: tuskpoint.v1.DeltaChannelHistory
+	(*GetDeltaHistoryResponse)(nil), // 17: tuskpoint.v1.GetDeltaHistoryResponse
+	(*SetLabelRequest)(nil),         // 18: tuskpoint.v1.SetLabelRequest
+	(*SetLabelResponse)(nil),        // 19: tuskpoint.v1.SetLabelResponse
+	(*Checkpoint)(nil),              // 20: tuskpoint.v1.Checkpoint
+	(*PendingWrite)(nil),            // 21: tuskpoint.v1.PendingWrite
+	(Durability)(0),                 // 22: tuskpoint.v1.Durability
+	(*CheckpointRef)(nil),           // 23: tuskpoint.v1.CheckpointRef
+	(*Warning)(nil),                 // 24: tuskpoint.v1.Warning
+	(*durationpb.Duration)(nil),     // 25: google.protobuf.Duration
+	(*ValueChunk)(nil),              // 26: tuskpoint.v1.ValueChunk
+	(*CallError)(nil),               // 27: tuskpoint.v1.CallError
+	(View)(0),                       // 28: tuskpoint.v1.View
+	(Source)(0),                     // 29: tuskpoint.v1.Source
+	(*Channel)(nil),                 // 30: tuskpoint.v1.Channel
 }
 var file_tuskpoint_v1_checkpoint_service_proto_depIdxs = []int32{
-	17, // 0: tuskpoint.v1.SaveCheckpointRequest.checkpoint:type_name -> tuskpoint.v1.Checkpoint
-	18, // 1: tuskpoint.v1.SaveCheckpointRequest.writes:type_name -> tuskpoint.v1.PendingWrite
-	19, // 2: tuskpoint.v1.SaveCheckpointRequest.durability:type_name -> tuskpoint.v1.Durability
-	20, // 3: tuskpoint.v1.SaveCheckpointResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	19, // 4: tuskpoint.v1.SaveCheckpointResponse.durability:type_name -> tuskpoint.v1.Durability
-	21, // 5: tuskpoint.v1.SaveCheckpointResponse.warnings:type_name -> tuskpoint.v1.Warning
-	0,  // 6: tuskpoint.v1.SaveCheckpointsRequest.checkpoint:type_name -> tuskpoint.v1.SaveCheckpointRequest
-	4,  // 7: tuskpoint.v1.SaveCheckpointsRequest.writes:type_name -> tuskpoint.v1.SaveWritesRequest
-	22, // 8: tuskpoint.v1.SaveCheckpointsRequest.chunk:type_name -> tuskpoint.v1.ValueChunk
-	1,  // 9: tuskpoint.v1.SaveCheckpointsResponse.checkpoint:type_name -> tuskpoint.v1.SaveCheckpointResponse
-	5,  // 10: tuskpoint.v1.SaveCheckpointsResponse.writes:type_name -> tuskpoint.v1.SaveWritesResponse
-	23, // 11: tuskpoint.v1.SaveCheckpointsResponse.error:type_name -> tuskpoint.v1.CallError
-	20, // 12: tuskpoint.v1.SaveWritesRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	18, // 13: tuskpoint.v1.SaveWritesRequest.writes:type_name -> tuskpoint.v1.PendingWrite
-	19, // 14: tuskpoint.v1.SaveWritesRequest.durability:type_name -> tuskpoint.v1.Durability
-	19, // 15: tuskpoint.v1.SaveWritesResponse.durability:type_name -> tuskpoint.v1.Durability
-	21, // 16: tuskpoint.v1.SaveWritesResponse.warnings:type_name -> tuskpoint.v1.Warning
-	20, // 17: tuskpoint.v1.GetCheckpointRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	24, // 18: tuskpoint.v1.GetCheckpointRequest.view:type_name -> tuskpoint.v1.View
-	25, // 19: tuskpoint.v1.GetCheckpointRequest.source:type_name -> tuskpoint.v1.Source
-	17, // 20: tuskpoint.v1.GetCheckpointResponse.checkpoint:type_name -> tuskpoint.v1.Checkpoint
-	20, // 21: tuskpoint.v1.LoadCheckpointRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	24, // 22: tuskpoint.v1.LoadCheckpointRequest.view:type_name -> tuskpoint.v1.View
-	25, // 23: tuskpoint.v1.LoadCheckpointRequest.source:type_name -> tuskpoint.v1.Source
-	17, // 24: tuskpoint.v1.LoadCheckpointResponse.checkpoint:type_name -> tuskpoint.v1.Checkpoint
-	22, // 25: tuskpoint.v1.LoadCheckpointResponse.chunk:type_name -> tuskpoint.v1.ValueChunk
-	24, // 26: tuskpoint.v1.ListCheckpointsRequest.view:type_name -> tuskpoint.v1.View
-	25, // 27: tuskpoint.v1.ListCheckpointsRequest.source:type_name -> tuskpoint.v1.Source
-	17, // 28: tuskpoint.v1.ListCheckpointsResponse.checkpoint:type_name -> tuskpoint.v1.Checkpoint
-	22, // 29: tuskpoint.v1.ListCheckpointsResponse.chunk:type_name -> tuskpoint.v1.ValueChunk
-	20, // 30: tuskpoint.v1.GetDeltaHistoryRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	26, // 31: tuskpoint.v1.DeltaChannelHistory.seed:type_name -> tuskpoint.v1.Channel
-	18, // 32: tuskpoint.v1.DeltaChannelHistory.writes:type_name -> tuskpoint.v1.PendingWrite
-	13, // 33: tuskpoint.v1.GetDeltaHistoryResponse.history:type_name -> tuskpoint.v1.DeltaChannelHistory
-	22, // 34: tuskpoint.v1.GetDeltaHistoryResponse.chunk:type_name -> tuskpoint.v1.ValueChunk
-	20, // 35: tuskpoint.v1.SetLabelRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	19, // 36: tuskpoint.v1.SetLabelRequest.durability:type_name -> tuskpoint.v1.Durability
-	20, // 37: tuskpoint.v1.SetLabelResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	19, // 38: tuskpoint.v1.SetLabelResponse.durability:type_name -> tuskpoint.v1.Durability
-	0,  // 39: tuskpoint.v1.CheckpointService.SaveCheckpoint:input_type -> tuskpoint.v1.SaveCheckpointRequest
-	2,  // 40: tuskpoint.v1.CheckpointService.SaveCheckpoints:input_type -> tuskpoint.v1.SaveCheckpointsRequest
-	4,  // 41: tuskpoint.v1.CheckpointService.SaveWrites:input_type -> tuskpoint.v1.SaveWritesRequest
-	6,  // 42: tuskpoint.v1.CheckpointService.GetCheckpoint:input_type -> tuskpoint.v1.GetCheckpointRequest
-	8,  // 43: tuskpoint.v1.CheckpointService.LoadCheckpoint:input_type -> tuskpoint.v1.LoadCheckpointRequest
-	10, // 44: tuskpoint.v1.CheckpointService.ListCheckpoints:input_type -> tuskpoint.v1.ListCheckpointsRequest
-	12, // 45: tuskpoint.v1.CheckpointService.GetDeltaHistory:input_type -> tuskpoint.v1.GetDeltaHistoryRequest
-	15, // 46: tuskpoint.v1.CheckpointService.SetLabel:input_type -> tuskpoint.v1.SetLabelRequest
-	1,  // 47: tuskpoint.v1.CheckpointService.SaveCheckpoint:output_type -> tuskpoint.v1.SaveCheckpointResponse
-	3,  // 48: tuskpoint.v1.CheckpointService.SaveCheckpoints:output_type -> tuskpoint.v1.SaveCheckpointsResponse
-	5,  // 49: tuskpoint.v1.CheckpointService.SaveWrites:output_type -> tuskpoint.v1.SaveWritesResponse
-	7,  // 50: tuskpoint.v1.CheckpointService.GetCheckpoint:output_type -> tuskpoint.v1.GetCheckpointResponse
-	9,  // 51: tuskpoint.v1.CheckpointService.LoadCheckpoint:output_type -> tuskpoint.v1.LoadCheckpointResponse
-	11, // 52: tuskpoint.v1.CheckpointService.ListCheckpoints:output_type -> tuskpoint.v1.ListCheckpointsResponse
-	14, // 53: tuskpoint.v1.CheckpointService.GetDeltaHistory:output_type -> tuskpoint.v1.GetDeltaHistoryResponse
-	16, // 54: tuskpoint.v1.CheckpointService.SetLabel:output_type -> tuskpoint.v1.SetLabelResponse
-	47, // [47:55] is the sub-list for method output_type
-	39, // [39:47] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	20, // 0: tuskpoint.v1.SaveCheckpointRequest.checkpoint:type_name -> tuskpoint.v1.Checkpoint
+	21, // 1: tuskpoint.v1.SaveCheckpointRequest.writes:type_name -> tuskpoint.v1.PendingWrite
+	22, // 2: tuskpoint.v1.SaveCheckpointRequest.durability:type_name -> tuskpoint.v1.Durability
+	23, // 3: tuskpoint.v1.SaveCheckpointResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	22, // 4: tuskpoint.v1.SaveCheckpointResponse.durability:type_name -> tuskpoint.v1.Durability
+	24, // 5: tuskpoint.v1.SaveCheckpointResponse.warnings:type_name -> tuskpoint.v1.Warning
+	3,  // 6: tuskpoint.v1.ExchangeRequest.hello:type_name -> tuskpoint.v1.Hello
+	4,  // 7: tuskpoint.v1.ExchangeRequest.frames:type_name -> tuskpoint.v1.Frame
+	25, // 8: tuskpoint.v1.Frame.timeout:type_name -> google.protobuf.Duration
+	0,  // 9: tuskpoint.v1.Frame.save:type_name -> tuskpoint.v1.SaveCheckpointRequest
+	7,  // 10: tuskpoint.v1.Frame.writes:type_name -> tuskpoint.v1.SaveWritesRequest
+	9,  // 11: tuskpoint.v1.Frame.get:type_name -> tuskpoint.v1.GetCheckpointRequest
+	26, // 12: tuskpoint.v1.Frame.chunk:type_name -> tuskpoint.v1.ValueChunk
+	6,  // 13: tuskpoint.v1.ExchangeResponse.answers:type_name -> tuskpoint.v1.Answer
+	1,  // 14: tuskpoint.v1.Answer.saved:type_name -> tuskpoint.v1.SaveCheckpointResponse
+	8,  // 15: tuskpoint.v1.Answer.written:type_name -> tuskpoint.v1.SaveWritesResponse
+	10, // 16: tuskpoint.v1.Answer.got:type_name -> tuskpoint.v1.GetCheckpointResponse
+	27, // 17: tuskpoint.v1.Answer.error:type_name -> tuskpoint.v1.CallError
+	23, // 18: tuskpoint.v1.SaveWritesRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	21, // 19: tuskpoint.v1.SaveWritesRequest.writes:type_name -> tuskpoint.v1.PendingWrite
+	22, // 20: tuskpoint.v1.SaveWritesRequest.durability:type_name -> tuskpoint.v1.Durability
+	22, // 21: tuskpoint.v1.SaveWritesResponse.durability:type_name -> tuskpoint.v1.Durability
+	24, // 22: tuskpoint.v1.SaveWritesResponse.warnings:type_name -> tuskpoint.v1.Warning
+	23, // 23: tuskpoint.v1.GetCheckpointRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	28, // 24: tuskpoint.v1.GetCheckpointRequest.view:type_name -> tuskpoint.v1.View
+	29, // 25: tuskpoint.v1.GetCheckpointRequest.source:type_name -> tuskpoint.v1.Source
+	20, // 26: tuskpoint.v1.GetCheckpointResponse.checkpoint:type_name -> tuskpoint.v1.Checkpoint
+	23, // 27: tuskpoint.v1.LoadCheckpointRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	28, // 28: tuskpoint.v1.LoadCheckpointRequest.view:type_name -> tuskpoint.v1.View
+	29, // 29: tuskpoint.v1.LoadCheckpointRequest.source:type_name -> tuskpoint.v1.Source
+	20, // 30: tuskpoint.v1.LoadCheckpointResponse.checkpoint:type_name -> tuskpoint.v1.Checkpoint
+	26, // 31: tuskpoint.v1.LoadCheckpointResponse.chunk:type_name -> tuskpoint.v1.ValueChunk
+	28, // 32: tuskpoint.v1.ListCheckpointsRequest.view:type_name -> tuskpoint.v1.View
+	29, // 33: tuskpoint.v1.ListCheckpointsRequest.source:type_name -> tuskpoint.v1.Source
+	20, // 34: tuskpoint.v1.ListCheckpointsResponse.checkpoint:type_name -> tuskpoint.v1.Checkpoint
+	26, // 35: tuskpoint.v1.ListCheckpointsResponse.chunk:type_name -> tuskpoint.v1.ValueChunk
+	23, // 36: tuskpoint.v1.GetDeltaHistoryRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	30, // 37: tuskpoint.v1.DeltaChannelHistory.seed:type_name -> tuskpoint.v1.Channel
+	21, // 38: tuskpoint.v1.DeltaChannelHistory.writes:type_name -> tuskpoint.v1.PendingWrite
+	16, // 39: tuskpoint.v1.GetDeltaHistoryResponse.history:type_name -> tuskpoint.v1.DeltaChannelHistory
+	26, // 40: tuskpoint.v1.GetDeltaHistoryResponse.chunk:type_name -> tuskpoint.v1.ValueChunk
+	23, // 41: tuskpoint.v1.SetLabelRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	22, // 42: tuskpoint.v1.SetLabelRequest.durability:type_name -> tuskpoint.v1.Durability
+	23, // 43: tuskpoint.v1.SetLabelResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	22, // 44: tuskpoint.v1.SetLabelResponse.durability:type_name -> tuskpoint.v1.Durability
+	0,  // 45: tuskpoint.v1.CheckpointService.SaveCheckpoint:input_type -> tuskpoint.v1.SaveCheckpointRequest
+	2,  // 46: tuskpoint.v1.CheckpointService.Exchange:input_type -> tuskpoint.v1.ExchangeRequest
+	7,  // 47: tuskpoint.v1.CheckpointService.SaveWrites:input_type -> tuskpoint.v1.SaveWritesRequest
+	9,  // 48: tuskpoint.v1.CheckpointService.GetCheckpoint:input_type -> tuskpoint.v1.GetCheckpointRequest
+	11, // 49: tuskpoint.v1.CheckpointService.LoadCheckpoint:input_type -> tuskpoint.v1.LoadCheckpointRequest
+	13, // 50: tuskpoint.v1.CheckpointService.ListCheckpoints:input_type -> tuskpoint.v1.ListCheckpointsRequest
+	15, // 51: tuskpoint.v1.CheckpointService.GetDeltaHistory:input_type -> tuskpoint.v1.GetDeltaHistoryRequest
+	18, // 52: tuskpoint.v1.CheckpointService.SetLabel:input_type -> tuskpoint.v1.SetLabelRequest
+	1,  // 53: tuskpoint.v1.CheckpointService.SaveCheckpoint:output_type -> tuskpoint.v1.SaveCheckpointResponse
+	5,  // 54: tuskpoint.v1.CheckpointService.Exchange:output_type -> tuskpoint.v1.ExchangeResponse
+	8,  // 55: tuskpoint.v1.CheckpointService.SaveWrites:output_type -> tuskpoint.v1.SaveWritesResponse
+	10, // 56: tuskpoint.v1.CheckpointService.GetCheckpoint:output_type -> tuskpoint.v1.GetCheckpointResponse
+	12, // 57: tuskpoint.v1.CheckpointService.LoadCheckpoint:output_type -> tuskpoint.v1.LoadCheckpointResponse
+	14, // 58: tuskpoint.v1.CheckpointService.ListCheckpoints:output_type -> tuskpoint.v1.ListCheckpointsResponse
+	17, // 59: tuskpoint.v1.CheckpointService.GetDeltaHistory:output_type -> tuskpoint.v1.GetDeltaHistoryResponse
+	19, // 60: tuskpoint.v1.CheckpointService.SetLabel:output_type -> tuskpoint.v1.SetLabelResponse
+	53, // [53:61] is the sub-list for method output_type
+	45, // [45:53] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_checkpoint_service_proto_init() }
@@ -1656,26 +1914,28 @@ func file_tuskpoint_v1_checkpoint_service_proto_init() {
 	file_tuskpoint_v1_errors_proto_init()
 	file_tuskpoint_v1_value_proto_init()
 	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[2].OneofWrappers = []any{
-		(*SaveCheckpointsRequest_Checkpoint)(nil),
-		(*SaveCheckpointsRequest_Writes)(nil),
-		(*SaveCheckpointsRequest_Chunk)(nil),
+	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[4].OneofWrappers = []any{
+		(*Frame_Save)(nil),
+		(*Frame_Writes)(nil),
+		(*Frame_Get)(nil),
+		(*Frame_Chunk)(nil),
 	}
-	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[3].OneofWrappers = []any{
-		(*SaveCheckpointsResponse_Checkpoint)(nil),
-		(*SaveCheckpointsResponse_Writes)(nil),
-		(*SaveCheckpointsResponse_Error)(nil),
+	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[6].OneofWrappers = []any{
+		(*Answer_Saved)(nil),
+		(*Answer_Written)(nil),
+		(*Answer_Got)(nil),
+		(*Answer_Error)(nil),
 	}
-	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[9].OneofWrappers = []any{
+	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[12].OneofWrappers = []any{
 		(*LoadCheckpointResponse_Checkpoint)(nil),
 		(*LoadCheckpointResponse_Chunk)(nil),
 	}
-	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[10].OneofWrappers = []any{}
-	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[11].OneofWrappers = []any{
+	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[13].OneofWrappers = []any{}
+	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*ListCheckpointsResponse_Checkpoint)(nil),
 		(*ListCheckpointsResponse_Chunk)(nil),
 	}
-	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[14].OneofWrappers = []any{
+	file_tuskpoint_v1_checkpoint_service_proto_msgTypes[17].OneofWrappers = []any{
 		(*GetDeltaHistoryResponse_History)(nil),
 		(*GetDeltaHistoryResponse_Chunk)(nil),
 	}
@@ -1685,7 +1945,7 @@ func file_tuskpoint_v1_checkpoint_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_checkpoint_service_proto_rawDesc), len(file_tuskpoint_v1_checkpoint_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -20,7 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	CheckpointService_SaveCheckpoint_FullMethodName  = "/tuskpoint.v1.CheckpointService/SaveCheckpoint"
-	CheckpointService_SaveCheckpoints_FullMethodName = "/tuskpoint.v1.CheckpointService/SaveCheckpoints"
+	CheckpointService_Exchange_FullMethodName        = "/tuskpoint.v1.CheckpointService/Exchange"
 	CheckpointService_SaveWrites_FullMethodName      = "/tuskpoint.v1.CheckpointService/SaveWrites"
 	CheckpointService_GetCheckpoint_FullMethodName   = "/tuskpoint.v1.CheckpointService/GetCheckpoint"
 	CheckpointService_LoadCheckpoint_FullMethodName  = "/tuskpoint.v1.CheckpointService/LoadCheckpoint"
@@ -57,17 +57,60 @@ type CheckpointServiceClient interface {
 	// `DIGEST_MISMATCH`, `VERSION_TYPE_CHANGED`, `METADATA_NOT_JSON`;
 	// `RESOURCE_EXHAUSTED` / `BACKLOG_FULL` with `RetryInfo`.
 	SaveCheckpoint(ctx context.Context, in *SaveCheckpointRequest, opts ...grpc.CallOption) (*SaveCheckpointResponse, error)
-	// Saves many checkpoints and writes on one stream, with values of any size.
+	// Carries the saves, writes and loads of many callers in batches on one
+	// stream.
 	//
-	// Each save is a `checkpoint` or `writes` frame followed by the chunks of its
-	// large values. Saves are applied in the order in which their last frame
-	// arrives; answers carry the `save_id` and come as each durability is
-	// reached, so a save that asks for `CERTIFIED` is answered twice. A save
-	// that is refused is answered with `error` and does not end the stream; a
-	// stream that breaks the protocol ends with `INVALID_ARGUMENT` /
-	// `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED` or `INVALID_FIELD`, and nothing of
-	// the unfinished save is stored.
-	SaveCheckpoints(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SaveCheckpointsRequest, SaveCheckpointsResponse], error)
+	// Each message carries any number of frames. A frame is a call: `save` means
+	// what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
+	// `GetCheckpoint` means, with the same scope and the same errors. A value too
+	// large for its message follows its save in `chunk` frames.
+	//
+	// Order: saves and writes take effect in the order of their frames; a save
+	// with chunks has its place where its last chunk is. Two streams have no order
+	// between them. Answers come as they are ready, in any order. A `get` sees
+	// every save that was answered before the frame was sent; it may overtake a
+	// save that is not answered yet. A save that asks for `CERTIFIED` is answered
+	// when it is journaled and again, with `last`, when it is certified.
+	//
+	// Errors of a frame are answered in `Answer.error` and leave the stream and
+	// the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
+	// nothing was stored. After the commit began the save finishes; the deadline
+	// ends only the wait for the answer.
+	//
+	// Flow: the server reads no further while 256 frames, or frames of 32 MiB,
+	// have no answer (a frame that was answered `JOURNALED` counts no more) or
+	// while the client does not read the answers; HTTP/2 then holds the client
+	// back. A client that keeps at most two messages without an answer, and puts
+	// everything that waits into the next, gets large batches under load and no
+	// delay without it. No message may exceed `ServerLimits.max_message_bytes`;
+	// those of the server stay below 4 MiB.
+	//
+	// Breaks: a save that has no answer when the stream breaks may or may not be
+	// stored. The client opens another stream with the same `Hello.session` and a
+	// greater `Hello.attempt`, and sends the frames without an answer again in
+	// their order, before any other. A save with an ID is an upsert, so a frame
+	// that had been stored is answered with what is stored. A save without an ID
+	// is sent again only with the ID in its `JOURNALED` answer, or if it has no
+	// answer and the stream ended with `DRAINING`. The server ends the older
+	// stream, and finishes its commits, before it handles the first frame of the
+	// newer one: late bytes of a dead connection overtake nothing. That holds
+	// within one server.
+	//
+	// Errors that end the stream, nothing of the unfinished save being stored:
+	// `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
+	// frame without a call, an ID that does not rise, a chunk that no save waits
+	// for or that is too large, another frame where a chunk has to follow, or a
+	// `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
+	// `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
+	// `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
+	// `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
+	// a save;
+	// `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
+	// the stream has expired or was revoked, after committed saves were answered;
+	// `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
+	// a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+	// `ExchangeResponse.draining` says.
+	Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse], error)
 	// Saves pending writes of a checkpoint that need not exist yet.
 	//
 	// Writes that arrive before their checkpoint are kept for
@@ -124,18 +167,18 @@ func (c *checkpointServiceClient) SaveCheckpoint(ctx context.Context, in *SaveCh
 	return out, nil
 }
 
-func (c *checkpointServiceClient) SaveCheckpoints(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SaveCheckpointsRequest, SaveCheckpointsResponse], error) {
+func (c *checkpointServiceClient) Exchange(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &CheckpointService_ServiceDesc.Streams[0], CheckpointService_SaveCheckpoints_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &CheckpointService_ServiceDesc.Streams[0], CheckpointService_Exchange_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
-	x := &grpc.GenericClientStream[SaveCheckpointsRequest, SaveCheckpointsResponse]{ClientStream: stream}
+	x := &grpc.GenericClientStream[ExchangeRequest, ExchangeResponse]{ClientStream: stream}
 	return x, nil
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type CheckpointService_SaveCheckpointsClient = grpc.BidiStreamingClient[SaveCheckpointsRequest, SaveCheckpointsResponse]
+type CheckpointService_ExchangeClient = grpc.BidiStreamingClient[ExchangeRequest, ExchangeResponse]
 
 func (c *checkpointServiceClient) SaveWrites(ctx context.Context, in *SaveWritesRequest, opts ...grpc.CallOption) (*SaveWritesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
@@ -252,17 +295,60 @@ type CheckpointServiceServer interface {
 	// `DIGEST_MISMATCH`, `VERSION_TYPE_CHANGED`, `METADATA_NOT_JSON`;
 	// `RESOURCE_EXHAUSTED` / `BACKLOG_FULL` with `RetryInfo`.
 	SaveCheckpoint(context.Context, *SaveCheckpointRequest) (*SaveCheckpointResponse, error)
-	// Saves many checkpoints and writes on one stream, with values of any size.
+	// Carries the saves, writes and loads of many callers in batches on one
+	// stream.
 	//
-	// Each save is a `checkpoint` or `writes` frame followed by the chunks of its
-	// large values. Saves are applied in the order in which their last frame
-	// arrives; answers carry the `save_id` and come as each durability is
-	// reached, so a save that asks for `CERTIFIED` is answered twice. A save
-	// that is refused is answered with `error` and does not end the stream; a
-	// stream that breaks the protocol ends with `INVALID_ARGUMENT` /
-	// `CHUNK_OUT_OF_ORDER`, `STREAM_TRUNCATED` or `INVALID_FIELD`, and nothing of
-	// the unfinished save is stored.
-	SaveCheckpoints(grpc.BidiStreamingServer[SaveCheckpointsRequest, SaveCheckpointsResponse]) error
+	// Each message carries any number of frames. A frame is a call: `save` means
+	// what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
+	// `GetCheckpoint` means, with the same scope and the same errors. A value too
+	// large for its message follows its save in `chunk` frames.
+	//
+	// Order: saves and writes take effect in the order of their frames; a save
+	// with chunks has its place where its last chunk is. Two streams have no order
+	// between them. Answers come as they are ready, in any order. A `get` sees
+	// every save that was answered before the frame was sent; it may overtake a
+	// save that is not answered yet. A save that asks for `CERTIFIED` is answered
+	// when it is journaled and again, with `last`, when it is certified.
+	//
+	// Errors of a frame are answered in `Answer.error` and leave the stream and
+	// the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
+	// nothing was stored. After the commit began the save finishes; the deadline
+	// ends only the wait for the answer.
+	//
+	// Flow: the server reads no further while 256 frames, or frames of 32 MiB,
+	// have no answer (a frame that was answered `JOURNALED` counts no more) or
+	// while the client does not read the answers; HTTP/2 then holds the client
+	// back. A client that keeps at most two messages without an answer, and puts
+	// everything that waits into the next, gets large batches under load and no
+	// delay without it. No message may exceed `ServerLimits.max_message_bytes`;
+	// those of the server stay below 4 MiB.
+	//
+	// Breaks: a save that has no answer when the stream breaks may or may not be
+	// stored. The client opens another stream with the same `Hello.session` and a
+	// greater `Hello.attempt`, and sends the frames without an answer again in
+	// their order, before any other. A save with an ID is an upsert, so a frame
+	// that had been stored is answered with what is stored. A save without an ID
+	// is sent again only with the ID in its `JOURNALED` answer, or if it has no
+	// answer and the stream ended with `DRAINING`. The server ends the older
+	// stream, and finishes its commits, before it handles the first frame of the
+	// newer one: late bytes of a dead connection overtake nothing. That holds
+	// within one server.
+	//
+	// Errors that end the stream, nothing of the unfinished save being stored:
+	// `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
+	// frame without a call, an ID that does not rise, a chunk that no save waits
+	// for or that is too large, another frame where a chunk has to follow, or a
+	// `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
+	// `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
+	// `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
+	// `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
+	// a save;
+	// `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
+	// the stream has expired or was revoked, after committed saves were answered;
+	// `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
+	// a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+	// `ExchangeResponse.draining` says.
+	Exchange(grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]) error
 	// Saves pending writes of a checkpoint that need not exist yet.
 	//
 	// Writes that arrive before their checkpoint are kept for
@@ -312,8 +398,8 @@ type UnimplementedCheckpointServiceServer struct{}
 func (UnimplementedCheckpointServiceServer) SaveCheckpoint(context.Context, *SaveCheckpointRequest) (*SaveCheckpointResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SaveCheckpoint not implemented")
 }
-func (UnimplementedCheckpointServiceServer) SaveCheckpoints(grpc.BidiStreamingServer[SaveCheckpointsRequest, SaveCheckpointsResponse]) error {
-	return status.Errorf(codes.Unimplemented, "method SaveCheckpoints not implemented")
+func (UnimplementedCheckpointServiceServer) Exchange(grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]) error {
+	return status.Errorf(codes.Unimplemented, "method Exchange not implemented")
 }
 func (UnimplementedCheckpointServiceServer) SaveWrites(context.Context, *SaveWritesRequest) (*SaveWritesResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method SaveWrites not implemented")
@@ -372,12 +458,12 @@ func _CheckpointService_SaveCheckpoint_Handler(srv interface{}, ctx context.Cont
 	return interceptor(ctx, in, info, handler)
 }
 
-func _CheckpointService_SaveCheckpoints_Handler(srv interface{}, stream grpc.ServerStream) error {
-	return srv.(CheckpointServiceServer).SaveCheckpoints(&grpc.GenericServerStream[SaveCheckpointsRequest, SaveCheckpointsResponse]{ServerStream: stream})
+func _CheckpointService_Exchange_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(CheckpointServiceServer).Exchange(&grpc.GenericServerStream[ExchangeRequest, ExchangeResponse]{ServerStream: stream})
 }
 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
-type CheckpointService_SaveCheckpointsServer = grpc.BidiStreamingServer[SaveCheckpointsRequest, SaveCheckpointsResponse]
+type CheckpointService_ExchangeServer = grpc.BidiStreamingServer[ExchangeRequest, ExchangeResponse]
 
 func _CheckpointService_SaveWrites_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(SaveWritesRequest)
@@ -492,8 +578,8 @@ var CheckpointService_ServiceDesc = grpc.ServiceDesc{
 	},
 	Streams: []grpc.StreamDesc{
 		{
-			StreamName:    "SaveCheckpoints",
-			Handler:       _CheckpointService_SaveCheckpoints_Handler,
+			StreamName:    "Exchange",
+			Handler:       _CheckpointService_Exchange_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
 		},

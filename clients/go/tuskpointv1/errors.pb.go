@@ -182,6 +182,10 @@ const (
 	// Example: {"reason": "SEARCH_UNAVAILABLE", "metadata": {"problem": "this
 	// server does not index checkpoints: it runs with --no-search"}}
 	ErrorReason_ERROR_REASON_SEARCH_UNAVAILABLE ErrorReason = 36
+	// A later attempt of the session took the place of this `Exchange` stream:
+	// `ABORTED`. Frames without an answer belong on the later stream. Example:
+	// {"reason": "SESSION_RESUMED", "metadata": {"attempt": "3"}}
+	ErrorReason_ERROR_REASON_SESSION_RESUMED ErrorReason = 37
 )
 
 // Enum value maps for ErrorReason.
@@ -224,6 +228,7 @@ var (
 		34: "ERROR_REASON_BLOB_REJECTED",
 		35: "ERROR_REASON_DESCRIPTOR_MISMATCH",
 		36: "ERROR_REASON_SEARCH_UNAVAILABLE",
+		37: "ERROR_REASON_SESSION_RESUMED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":          0,
@@ -263,6 +268,7 @@ var (
 		"ERROR_REASON_BLOB_REJECTED":        34,
 		"ERROR_REASON_DESCRIPTOR_MISMATCH":  35,
 		"ERROR_REASON_SEARCH_UNAVAILABLE":   36,
+		"ERROR_REASON_SESSION_RESUMED":      37,
 	}
 )
 
@@ -573,7 +579,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\x8f\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xb1\n" +
 	"\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
@@ -613,7 +619,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"!ERROR_REASON_CERTIFICATION_FAILED\x10!\x12\x1e\n" +
 	"\x1aERROR_REASON_BLOB_REJECTED\x10\"\x12$\n" +
 	" ERROR_REASON_DESCRIPTOR_MISMATCH\x10#\x12#\n" +
-	"\x1fERROR_REASON_SEARCH_UNAVAILABLE\x10$*\x8b\x01\n" +
+	"\x1fERROR_REASON_SEARCH_UNAVAILABLE\x10$\x12 \n" +
+	"\x1cERROR_REASON_SESSION_RESUMED\x10%*\x8b\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

@@ -1,4 +1,4 @@
-package tuskpoint
+package retry
 
 import (
 	"testing"
@@ -7,13 +7,11 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-func away(after time.Duration) *Error {
-	return &Error{Status: codes.Unavailable, RetryAfter: after, kind: unavailable}
-}
+func away(after time.Duration) Failure { return Failure{Status: codes.Unavailable, After: after} }
 
 func TestPausesGrowToABoundAndEnd(t *testing.T) {
 	start := time.Unix(0, 0)
-	tried := &attempts{most: 8, giveUp: start.Add(time.Hour), repeatable: true}
+	tried := &Attempts{Most: 8, GiveUp: start.Add(time.Hour), Repeatable: true}
 	for i, expected := range []time.Duration{100, 200, 400, 800, 1600, 2000, 2000} {
 		pause, again := tried.pause(start, time.Time{}, away(0), 1)
 		if !again || pause != expected*time.Millisecond {
@@ -27,7 +25,7 @@ func TestPausesGrowToABoundAndEnd(t *testing.T) {
 
 func TestAPauseThatTheServerAsksForIsAFloor(t *testing.T) {
 	start := time.Unix(0, 0)
-	tried := &attempts{most: 8, giveUp: start.Add(time.Hour), repeatable: true}
+	tried := &Attempts{Most: 8, GiveUp: start.Add(time.Hour), Repeatable: true}
 	pause, again := tried.pause(start, time.Time{}, away(5*time.Second), 0.5)
 	if !again || pause != 5*time.Second+50*time.Millisecond {
 		t.Errorf("the pause is %s, %v", pause, again)
@@ -46,7 +44,7 @@ func TestNoAttemptBeginsTooLate(t *testing.T) {
 		"before the deadline":  {start, start.Add(time.Second), true},
 		"the patience is over": {start.Add(2 * time.Minute), time.Time{}, false},
 	} {
-		tried := &attempts{most: 8, giveUp: start.Add(time.Minute), repeatable: true}
+		tried := &Attempts{Most: 8, GiveUp: start.Add(time.Minute), Repeatable: true}
 		if _, again := tried.pause(one.now, one.deadline, away(0), 1); again != one.again {
 			t.Errorf("%s: another attempt is %v", name, again)
 		}

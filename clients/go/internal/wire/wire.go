@@ -1,4 +1,6 @@
-package tuskpoint
+// Package wire puts values of any size into the messages of the contract and takes them out again:
+// what does not fit a message is cut into chunks and put together. It makes no calls.
+package wire
 
 import (
 	"cmp"
@@ -10,8 +12,6 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Large values: cut into chunks on the way out, put together on the way in.
-
 const (
 	chunkBytes          = 1 << 20
 	maxInlineValueBytes = 1 << 20
@@ -19,8 +19,14 @@ const (
 	maxReservedBytes    = 16 << 20 // of an announced value; more is made room for as it comes
 )
 
-// holder is what can hold a value: a channel or a pending write.
-type holder struct {
+// Breach is an answer of the server that breaks the contract; the text says how.
+type Breach string
+
+// Error returns the text.
+func (b Breach) Error() string { return string(b) }
+
+// Holder is what can hold a value: a channel or a pending write.
+type Holder struct {
 	value *tuskpointv1.Value      // its content, if that is inline
 	large *tuskpointv1.LargeValue // what it announces, if the content comes in chunks
 
@@ -28,8 +34,8 @@ type holder struct {
 	announce func(*tuskpointv1.LargeValue) // announces the content
 }
 
-func channelHolder(channel *tuskpointv1.Channel) holder {
-	return holder{
+func channelHolder(channel *tuskpointv1.Channel) Holder {
+	return Holder{
 		value: channel.GetValue(),
 		large: channel.GetLarge(),
 		fill: func(value *tuskpointv1.Value) {
@@ -41,8 +47,8 @@ func channelHolder(channel *tuskpointv1.Channel) holder {
 	}
 }
 
-func writeHolder(write *tuskpointv1.PendingWrite) holder {
-	return holder{
+func writeHolder(write *tuskpointv1.PendingWrite) Holder {
+	return Holder{
 		value: write.GetValue(),
 		large: write.GetLarge(),
 		fill: func(value *tuskpointv1.Value) {
@@ -54,9 +60,9 @@ func writeHolder(write *tuskpointv1.PendingWrite) holder {
 	}
 }
 
-// holders returns what can hold values, in the order in which large ones are numbered.
-func holders(channels []*tuskpointv1.Channel, writes []*tuskpointv1.PendingWrite) []holder {
-	all := make([]holder, 0, len(channels)+len(writes))
+// Holders returns what can hold values, in the order in which large ones are numbered.
+func Holders(channels []*tuskpointv1.Channel, writes []*tuskpointv1.PendingWrite) []Holder {
+	all := make([]Holder, 0, len(channels)+len(writes))
 	for _, channel := range channels {
 		all = append(all, channelHolder(channel))
 	}
@@ -66,9 +72,9 @@ func holders(channels []*tuskpointv1.Channel, writes []*tuskpointv1.PendingWrite
 	return all
 }
 
-// detachLarge announces the values that do not fit a message and returns them in order; nil if
+// DetachLarge announces the values that do not fit a message and returns them in order; nil if
 // all fit.
-func detachLarge(all []holder) []*tuskpointv1.Value {
+func DetachLarge(all []Holder) []*tuskpointv1.Value {
 	type inline struct{ size, place int }
 	left := 0
 	var found []inline
@@ -100,8 +106,8 @@ func detachLarge(all []holder) []*tuskpointv1.Value {
 	return large
 }
 
-// chunks calls send with each piece of large values, until it returns an error.
-func chunks(large []*tuskpointv1.Value, send func(*tuskpointv1.ValueChunk) error) error {
+// Chunks calls send with each piece of large values, until it returns an error.
+func Chunks(large []*tuskpointv1.Value, send func(*tuskpointv1.ValueChunk) error) error {
 	for index, value := range large {
 		offset := uint64(0)
 		for piece := range slices.Chunk(value.GetData(), chunkBytes) {
@@ -117,29 +123,29 @@ func chunks(large []*tuskpointv1.Value, send func(*tuskpointv1.ValueChunk) error
 
 // filling is the large values of one message, filled in the order of their chunks.
 type filling struct {
-	open  []holder
+	open  []Holder
 	index int
 	data  []byte
 }
 
-func newFilling(all []holder) filling {
-	f := filling{open: slices.DeleteFunc(all, func(one holder) bool { return one.large == nil })}
+func newFilling(all []Holder) filling {
+	f := filling{open: slices.DeleteFunc(all, func(one Holder) bool { return one.large == nil })}
 	f.closeFull()
 	return f
 }
 
 func (f *filling) full() bool { return f.index == len(f.open) }
 
-func (f *filling) add(chunk *tuskpointv1.ValueChunk) *Error {
+func (f *filling) add(chunk *tuskpointv1.ValueChunk) error {
 	if f.full() {
-		return brokenContract("a chunk that was not announced")
+		return Breach("a chunk that was not announced")
 	}
 	if int(chunk.GetValueIndex()) != f.index || chunk.GetOffset() != uint64(len(f.data)) {
-		return brokenContract(fmt.Sprintf("a chunk of value %d at %d where value %d at %d was due",
+		return Breach(fmt.Sprintf("a chunk of value %d at %d where value %d at %d was due",
 			chunk.GetValueIndex(), chunk.GetOffset(), f.index, len(f.data)))
 	}
 	if len(chunk.GetData()) == 0 {
-		return brokenContract("an empty chunk")
+		return Breach("an empty chunk")
 	}
 	announced := f.open[f.index].large.GetSizeBytes()
 	if f.data == nil {
@@ -147,7 +153,7 @@ func (f *filling) add(chunk *tuskpointv1.ValueChunk) *Error {
 	}
 	f.data = append(f.data, chunk.GetData()...)
 	if uint64(len(f.data)) > announced {
-		return brokenContract(fmt.Sprintf("more than the %d bytes of value %d", announced, f.index))
+		return Breach(fmt.Sprintf("more than the %d bytes of value %d", announced, f.index))
 	}
 	f.closeFull()
 	return nil
@@ -165,35 +171,37 @@ func (f *filling) closeFull() {
 	}
 }
 
-// assembler turns frames into complete messages: every value inline.
-type assembler[M any] struct {
+// Assembler turns frames into complete messages: every value inline.
+type Assembler[M any] struct {
 	current    *M
 	filling    filling
 	checkpoint func(*M) *tuskpointv1.Checkpoint // the checkpoint whose values may come in chunks
 }
 
-func assembleCheckpoints() assembler[tuskpointv1.Checkpoint] {
-	return assembler[tuskpointv1.Checkpoint]{
+// AssembleCheckpoints returns what puts a sequence of checkpoints together.
+func AssembleCheckpoints() Assembler[tuskpointv1.Checkpoint] {
+	return Assembler[tuskpointv1.Checkpoint]{
 		checkpoint: func(one *tuskpointv1.Checkpoint) *tuskpointv1.Checkpoint { return one },
 	}
 }
 
-func assembleEvents() assembler[tuskpointv1.ThreadEvent] {
-	return assembler[tuskpointv1.ThreadEvent]{checkpoint: (*tuskpointv1.ThreadEvent).GetCheckpoint}
+// AssembleEvents returns what puts the events of a watch together.
+func AssembleEvents() Assembler[tuskpointv1.ThreadEvent] {
+	return Assembler[tuskpointv1.ThreadEvent]{checkpoint: (*tuskpointv1.ThreadEvent).GetCheckpoint}
 }
 
-// add takes the next frame, which begins a message or is a chunk of the one before. It returns the
+// Add takes the next frame, which begins a message or is a chunk of the one before. It returns the
 // message that the frame completes; nil if it completes none.
-func (a *assembler[M]) add(message *M, chunk *tuskpointv1.ValueChunk) (*M, *Error) {
+func (a *Assembler[M]) Add(message *M, chunk *tuskpointv1.ValueChunk) (*M, error) {
 	switch {
 	case message != nil && a.current != nil:
-		return nil, brokenContract("a message in the middle of another's values")
+		return nil, Breach("a message in the middle of another's values")
 	case message != nil:
 		a.current = message
 		checkpoint := a.checkpoint(message)
-		a.filling = newFilling(holders(checkpoint.GetState().GetChannels(), checkpoint.GetWrites()))
+		a.filling = newFilling(Holders(checkpoint.GetState().GetChannels(), checkpoint.GetWrites()))
 	case chunk == nil:
-		return nil, brokenContract("an empty frame")
+		return nil, Breach("an empty frame")
 	default:
 		if failure := a.filling.add(chunk); failure != nil {
 			return nil, failure
@@ -207,10 +215,10 @@ func (a *assembler[M]) add(message *M, chunk *tuskpointv1.ValueChunk) (*M, *Erro
 	return complete, nil
 }
 
-// end takes the end of the stream.
-func (a *assembler[M]) end() *Error {
+// End takes the end of the stream.
+func (a *Assembler[M]) End() error {
 	if a.current != nil {
-		return brokenContract("the end in the middle of a message's values")
+		return Breach("the end in the middle of a message's values")
 	}
 	return nil
 }

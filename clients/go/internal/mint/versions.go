@@ -1,6 +1,7 @@
-package tuskpoint
+package mint
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 	"strings"
@@ -8,20 +9,20 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// nextVersion returns a version above all of a checkpoint's, in the kind that they have. A thread
+// Version returns a version above all of a checkpoint's, in the kind that they have. A thread
 // that has none begins with 1 as a text. Text versions count up in their leading number,
 // zero-padded to the 32 digits that LangGraph writes.
-func nextVersion(all []held) (*tuskpointv1.Version, error) {
+func Version(all []*tuskpointv1.Version) (*tuskpointv1.Version, error) {
 	var newest *tuskpointv1.Version
 	for _, one := range all {
-		if one.version.GetKind() == nil {
+		if one.GetKind() == nil {
 			continue
 		}
-		if newest != nil && kindOfVersion(newest) != kindOfVersion(one.version) {
-			return nil, uncountable()
+		if newest != nil && kindOfVersion(newest) != kindOfVersion(one) {
+			return nil, errUncountable
 		}
-		if newest == nil || isAbove(one.version, newest) {
-			newest = one.version
+		if newest == nil || isAbove(one, newest) {
+			newest = one
 		}
 	}
 	switch last := newest.GetKind().(type) {
@@ -40,7 +41,7 @@ func nextText(last string) (*tuskpointv1.Version, error) {
 	digits := last[:len(last)-len(strings.TrimLeft(last, "0123456789"))]
 	number, isNumber := new(big.Int).SetString(digits, 10)
 	if !isNumber {
-		return nil, uncountable()
+		return nil, errUncountable
 	}
 	text := fmt.Sprintf("%032d.%016d", number.Add(number, big.NewInt(1)), 0)
 	return &tuskpointv1.Version{Kind: &tuskpointv1.Version_Text{Text: text}}, nil
@@ -52,7 +53,5 @@ func isAbove(a, b *tuskpointv1.Version) bool {
 	return a.GetInteger() > b.GetInteger() || a.GetNumber() > b.GetNumber() || a.GetText() > b.GetText()
 }
 
-func uncountable() *Error {
-	return invalidField("parent", "its channel versions cannot be counted up; continue it with its "+
-		"framework")
-}
+var errUncountable = errors.New("its channel versions cannot be counted up; continue it with its " +
+	"framework")

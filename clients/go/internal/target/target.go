@@ -1,4 +1,5 @@
-package tuskpoint
+// Package target reads the names of servers.
+package target
 
 import (
 	"fmt"
@@ -8,10 +9,7 @@ import (
 	"strings"
 )
 
-// DefaultTarget is where a client looks for a server that nothing else names.
-const DefaultTarget = "127.0.0.1:7390"
-
-const targetExample = "write host:port, such as 127.0.0.1:7390, or a gRPC name such as dns:///host:7390"
+const example = "write host:port, such as 127.0.0.1:7390, or a gRPC name such as dns:///host:7390"
 
 var (
 	hostPort   = regexp.MustCompile(`^(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@?#]+):([0-9]{1,5})$`)
@@ -19,9 +17,9 @@ var (
 	nameScheme = regexp.MustCompile(`^(dns|unix|unix-abstract|passthrough):/*([^/].*)$`)
 )
 
-// normalTarget returns a target as gRPC takes it: host:port and [v6]:port as they are, names with
+// Normal returns a target as gRPC takes it: host:port and [v6]:port as they are, names with
 // a scheme too (github.com/grpc/grpc/blob/master/doc/naming.md).
-func normalTarget(text string) (string, error) {
+func Normal(text string) (string, error) {
 	target := strings.TrimSpace(text)
 	if found := webScheme.FindStringSubmatch(target); found != nil {
 		hint := "TuskPoint speaks gRPC, not URLs: try " + strconv.Quote(strings.TrimRight(found[1], "/"))
@@ -32,20 +30,20 @@ func normalTarget(text string) (string, error) {
 	}
 	found := hostPort.FindStringSubmatch(target)
 	if found == nil {
-		return "", noTarget(text, targetExample)
+		return "", noTarget(text, example)
 	}
 	if port, err := strconv.Atoi(found[2]); err != nil || port < 1 || port > 65535 {
-		return "", noTarget(text, targetExample)
+		return "", noTarget(text, example)
 	}
 	return target, nil
 }
 
 func noTarget(text, hint string) error {
-	return invalidField("target", fmt.Sprintf("%q is no target: %s", text, hint))
+	return fmt.Errorf("%q is no target: %s", text, hint)
 }
 
-// isLoopback tells whether a target names this machine.
-func isLoopback(target string) bool {
+// IsLoopback reports whether a target names this machine.
+func IsLoopback(target string) bool {
 	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
 		return true
 	}

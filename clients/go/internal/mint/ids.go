@@ -1,4 +1,5 @@
-package tuskpoint
+// Package mint makes what a new checkpoint needs and its parent decides: an ID and versions.
+package mint
 
 import (
 	"encoding/hex"
@@ -23,15 +24,15 @@ const maxIDBytes = 128
 var uuid6Behind = regexp.MustCompile(
 	`(?s)^(.*-)([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})$`)
 
-// newCheckpointID returns an ID of this moment that is lexically greater than another one, which
+// ID returns a checkpoint ID of this moment that is lexically greater than another one, which
 // may be empty.
-func newCheckpointID(above string) (string, error) {
-	return mint(uint64(time.Now().UnixNano()/100)+gregorianOffset, rand.Uint64(), above)
+func ID(above string) (string, error) {
+	return idAt(uint64(time.Now().UnixNano()/100)+gregorianOffset, rand.Uint64(), above)
 }
 
-// mint returns the ID of a moment, or the next one above another ID if that is later. Ticks are
+// idAt returns the ID of a moment, or the next one above another ID if that is later. Ticks are
 // units of 100 ns since 1582-10-15; 62 bits of entropy are used.
-func mint(ticks, entropy uint64, above string) (string, error) {
+func idAt(ticks, entropy uint64, above string) (string, error) {
 	prefix, last := "", above
 	if behind := uuid6Behind.FindStringSubmatch(above); behind != nil {
 		prefix, last = behind[1], behind[2]
@@ -46,8 +47,8 @@ func mint(ticks, entropy uint64, above string) (string, error) {
 			return minted, nil
 		}
 	}
-	return "", invalidField("checkpoint_id", fmt.Sprintf("no ID of at most %d bytes can be made that "+
-		"sorts after %q: name one", maxIDBytes, above))
+	return "", fmt.Errorf("no ID of at most %d bytes can be made that sorts after %q: name one",
+		maxIDBytes, above)
 }
 
 func uuid6(ticks, entropy uint64) string {

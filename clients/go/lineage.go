@@ -1,0 +1,204 @@
+package tuskpoint
+
+import (
+	"context"
+
+	"tuskpoint.dev/go/tuskpoint/internal/wire"
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
+)
+
+// Forked is a new thread that begins with a checkpoint of another.
+type Forked struct {
+	NewThreadID  string     // the new thread
+	CheckpointID string     // its first checkpoint
+	ForkedFrom   string     // what was forked, "thread:checkpoint"
+	Durability   Durability // what was reached
+}
+
+// Fork makes a new thread that begins with a checkpoint of another; without an ID with the latest,
+// and without a name for the thread, the server makes one. Options may be nil.
+//
+// Errors: [ErrNotFound] if there is no such checkpoint, [ErrAlreadyExists] if the new thread has
+// checkpoints.
+func (c *Client) Fork(
+	ctx context.Context, threadID, checkpointID, newThreadID string, options *ChangeOptions,
+) (*Forked, error) {
+	given := valueOf(options)
+	answer, err := c.threads.ForkThread(ctx, &tuskpointv1.ForkThreadRequest{
+		Ref:         refOf(threadID, given.Namespace, checkpointID),
+		NewThreadId: newThreadID,
+		Durability:  given.Durability,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Forked{
+		NewThreadID:  answer.GetRef().GetThreadId(),
+		CheckpointID: answer.GetRef().GetCheckpointId(),
+		ForkedFrom:   answer.GetForkedFrom(),
+		Durability:   answer.GetDurability(),
+	}, nil
+}
+
+// RollbackOptions are the settings of a rollback.
+type RollbackOptions struct {
+	// Namespace of the checkpoint; empty is the root.
+	Namespace string
+
+	// ExpectedHead is the ID that the latest must have, if not empty; otherwise nothing is changed
+	// and the error is [ErrConflict].
+	ExpectedHead string
+
+	// Durability to wait for. The default is [Journaled].
+	Durability Durability
+}
+
+// RolledBack is a checkpoint that has the state of an earlier one.
+type RolledBack struct {
+	CheckpointID   string     // the checkpoint that was appended
+	RolledBackFrom string     // what was rolled back to, "thread:checkpoint"
+	Durability     Durability // what was reached
+}
+
+// Rollback appends a checkpoint that has the state of an earlier one. Nothing is removed. Options
+// may be nil.
+//
+// Errors: [ErrNotFound] if there is no such checkpoint, [ErrConflict] if the latest is not the
+// expected head.
+func (c *Client) Rollback(
+	ctx context.Context, threadID, checkpointID string, options *RollbackOptions,
+) (*RolledBack, error) {
+	given := valueOf(options)
+	request := &tuskpointv1.RollbackThreadRequest{
+		Ref: refOf(threadID, given.Namespace, checkpointID), Durability: given.Durability,
+	}
+	if given.ExpectedHead != "" {
+		request.ExpectedHead = &given.ExpectedHead
+	}
+	answer, err := c.threads.RollbackThread(ctx, request)
+	c.memory.forget(threadID)
+	if err != nil {
+		return nil, err
+	}
+	return &RolledBack{
+		CheckpointID:   answer.GetRef().GetCheckpointId(),
+		RolledBackFrom: answer.GetRolledBackFrom(),
+		Durability:     answer.GetDurability(),
+	}, nil
+}
+
+// Lineage returns the threads that one descends from, and those that descend from it.
+//
+// Errors: [ErrNotFound] if there is no such thread.
+func (c *Client) Lineage(
+	ctx context.Context, threadID string,
+) (*tuskpointv1.GetLineageResponse, error) {
+	return c.threads.GetLineage(ctx, &tuskpointv1.GetLineageRequest{ThreadId: threadID})
+}
+
+// DiffOptions are the settings of a comparison.
+type DiffOptions struct {
+	// ToThreadID is the thread of the other side. Empty: the same.
+	ToThreadID string
+
+	// Namespace of both checkpoints; empty is the root.
+	Namespace string
+
+	// MaxChanges is how many changes to return at most, up to 10,000; 0 is 1,000.
+	MaxChanges uint32
+}
+
+// Diff compares the states of two checkpoints in the JSON view; without the second ID, with the
+// latest. Options may be nil.
+//
+// Errors: [ErrNotFound] if there is no such checkpoint.
+func (c *Client) Diff(
+	ctx context.Context, threadID, fromCheckpointID, toCheckpointID string, options *DiffOptions,
+) (*tuskpointv1.DiffCheckpointsResponse, error) {
+	given := valueOf(options)
+	return c.threads.DiffCheckpoints(ctx, &tuskpointv1.DiffCheckpointsRequest{
+		From:       refOf(threadID, given.Namespace, fromCheckpointID),
+		To:         refOf(first(given.ToThreadID, threadID), given.Namespace, toCheckpointID),
+		MaxChanges: given.MaxChanges,
+	})
+}
+
+// VerifyOptions are the settings of a verification.
+type VerifyOptions struct {
+	// OnVerdict is called with the verdict on each checkpoint as it comes, if not nil.
+	OnVerdict func(*tuskpointv1.CheckpointVerdict)
+}
+
+// Verification is what reading a whole thread back from the blob store showed.
+type Verification struct {
+	// OK: at least one checkpoint passed, none failed, and the newest catalog leads to what was
+	// recorded.
+	OK bool
+
+	// Passed, Failed, Unverified and Retracted count the checkpoints: those whose stored bytes have
+	// the recorded hash, those whose bytes do not or are not there, those that are not certified,
+	// and those that were deleted.
+	Passed, Failed, Unverified, Retracted uint64
+
+	// ChainDetail says what is wrong with the chain from the catalog to the segments, for people;
+	// empty if nothing is.
+	ChainDetail string
+
+	// Failures are the verdicts on the checkpoints that failed.
+	Failures []*tuskpointv1.CheckpointVerdict
+}
+
+// Verify reads every stored checkpoint of a thread back from the blob store and judges it. Options
+// may be nil.
+//
+// Errors: [ErrNotFound] if there is no such thread, [ErrUnavailable] if the server went away
+// meanwhile: verify again.
+func (c *Client) Verify(
+	ctx context.Context, threadID string, options *VerifyOptions,
+) (*Verification, error) {
+	given := valueOf(options)
+	course := &verifyCourse{request: &tuskpointv1.VerifyThreadRequest{ThreadId: threadID}}
+	start := func() *verifyCourse { return course }
+	found := follow(ctx, c.calls, c.calls.times.stream, false, c.threads.VerifyThread, start)
+	verification := &Verification{}
+	for verdict, err := range found {
+		if err != nil {
+			return nil, err
+		}
+		if verdict.GetVerdict() == tuskpointv1.Verdict_VERDICT_FAIL {
+			verification.Failures = append(verification.Failures, verdict)
+		}
+		if given.OnVerdict != nil {
+			given.OnVerdict(verdict)
+		}
+	}
+	total := course.total
+	verification.OK, verification.ChainDetail = total.GetOk(), total.GetChainDetail()
+	verification.Passed, verification.Failed = total.GetPassed(), total.GetFailed()
+	verification.Unverified, verification.Retracted = total.GetUnverified(), total.GetRetracted()
+	return verification, nil
+}
+
+// verifyCourse reads a verification: a verdict on each checkpoint, then the total.
+type verifyCourse struct {
+	request *tuskpointv1.VerifyThreadRequest
+	total   *tuskpointv1.VerificationTotal
+}
+
+func (c *verifyCourse) begin() *tuskpointv1.VerifyThreadRequest { return c.request }
+
+func (c *verifyCourse) take(
+	frame *tuskpointv1.VerifyThreadResponse,
+) (*tuskpointv1.CheckpointVerdict, bool, error) {
+	if frame.GetTotal() != nil {
+		c.total = frame.GetTotal()
+	}
+	return frame.GetVerdict(), frame.GetVerdict() != nil, nil
+}
+
+func (c *verifyCourse) end() error {
+	if c.total == nil {
+		return wire.Breach("the stream ended without a total")
+	}
+	return nil
+}
