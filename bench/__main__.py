@@ -8,6 +8,7 @@ import sys
 import time
 
 from bench.registry import MEASURES
+from bench.report import Goal, goals_table
 from bench.setting import prepared
 
 
@@ -16,7 +17,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="measures to run; default: all")
     parser.add_argument("--list", action="store_true", help="list the measures and end")
-    parser.add_argument("--quick", action="store_true", help="smaller counts, under 40 seconds")
+    parser.add_argument("--quick", action="store_true", help="smaller counts, under a minute")
     parser.add_argument("--postgres", default="", metavar="DSN", help="PostgreSQL to compare with")
     options = parser.parse_args()
     if options.list:
@@ -29,10 +30,14 @@ def main() -> int:
     names = options.names or list(MEASURES)
     wants = any(MEASURES[name].compares_postgres for name in names)
     with prepared(quick=options.quick, postgres=options.postgres, wants_postgres=wants) as setting:
+        goals: list[Goal] = []
         for name in names:
             began = time.perf_counter()
             table = asyncio.run(MEASURES[name].run(setting))
             print(f"{table.as_text()}\n  ({time.perf_counter() - began:.0f} s)\n", flush=True)
+            goals += table.goals
+        if len(names) > 1:
+            print(goals_table(goals).as_text())
     return 0
 
 

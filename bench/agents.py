@@ -7,12 +7,18 @@ one task, and loads the thread's latest checkpoint again. A message is about 1 K
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
 from langgraph.checkpoint.base.id import uuid6
 
 MESSAGE_BYTES = 1024
@@ -23,7 +29,7 @@ Saver = BaseCheckpointSaver[Any]
 
 def message(source: random.Random) -> dict[str, str]:
     """Return a message whose content is about as compressible as prose."""
-    words = [_WORDS[source.randrange(len(_WORDS))] for _ in range(MESSAGE_BYTES // 6)]
+    words = source.choices(_WORDS, k=MESSAGE_BYTES // 6)
     return {"role": "assistant", "content": " ".join(words)[:MESSAGE_BYTES]}
 
 
@@ -112,30 +118,49 @@ class Agent:
 
     async def save(self) -> None:
         """Save the next checkpoint and the writes of one task."""
-        if self._step and self._step == self._steps_per_thread:
-            self._begin_thread()
         await self.put()
-        writes = [("messages", self._values["messages"][-1]), ("branch:to:writer", None)]
-        await self._saver.aput_writes(self._head, writes, f"task-{self._step}")
+        await self._saver.aput_writes(*self._writes())
 
     async def put(self) -> None:
         """Save the next checkpoint."""
+        self._head = await self._saver.aput(*self._next())
+
+    async def step(self) -> float:
+        """Save, then load; return the seconds that the save took."""
+        began = time.perf_counter()
+        await self.save()
+        taken = time.perf_counter() - began
+        self._check(await self._saver.aget_tuple(self._latest()))
+        return taken
+
+    def blocking_step(self) -> float:
+        """Do what `step` does, with the methods that block."""
+        began = time.perf_counter()
+        self._head = self._saver.put(*self._next())
+        self._saver.put_writes(*self._writes())
+        taken = time.perf_counter() - began
+        self._check(self._saver.get_tuple(self._latest()))
+        return taken
+
+    def _next(self) -> tuple[RunnableConfig, Checkpoint, CheckpointMetadata, dict[str, Any]]:
+        """Take a step in memory; return the arguments of `put`."""
+        if self._step and self._step == self._steps_per_thread:
+            self._begin_thread()
         checkpoint, risen = self._next_checkpoint()
         metadata = CheckpointMetadata(source="loop", step=self._step, parents={})
-        self._head = await self._saver.aput(self._head, checkpoint, metadata, risen)
         self._step += 1
+        return self._head, checkpoint, metadata, risen
 
-    async def load(self) -> None:
-        """Load the thread's latest checkpoint, which must be the one just saved."""
-        asked = self._head.get("configurable", {})
-        where: RunnableConfig = {
-            "configurable": {"thread_id": asked["thread_id"], "checkpoint_ns": ""}
-        }
-        found = await self._saver.aget_tuple(where)
-        if found is None or found.checkpoint["id"] != asked["checkpoint_id"]:
+    def _writes(self) -> tuple[RunnableConfig, list[tuple[str, Any]], str]:
+        """Return the arguments of `put_writes`."""
+        writes = [("messages", self._values["messages"][-1]), ("branch:to:writer", None)]
+        return self._head, writes, f"task-{self._step}"
+
+    def _latest(self) -> RunnableConfig:
+        thread_id = self._head.get("configurable", {})["thread_id"]
+        return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}}
+
+    def _check(self, found: CheckpointTuple | None) -> None:
+        saved = self._head.get("configurable", {})["checkpoint_id"]
+        if found is None or found.checkpoint["id"] != saved:
             raise RuntimeError(f"{type(self._saver).__name__} did not load what it saved")
-
-    async def step(self) -> None:
-        """Save, then load."""
-        await self.save()
-        await self.load()

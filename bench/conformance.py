@@ -10,7 +10,7 @@ from langgraph.checkpoint.conformance.report import CapabilityResult
 
 from bench.agents import Saver
 from bench.report import Table
-from bench.servers import running_tuskpoint
+from bench.running.servers import running_tuskpoint
 from tuskpoint import TuskPointSaver
 
 

@@ -1,27 +1,34 @@
-"""`python -m bench.evidence`: run everything that can be counted and write docs/evidence.md.
+"""`python -m bench.evidence`: run everything that can be counted, and write it into docs/.
 
-Every number in that file comes from the run that wrote it.
+Pages say where a figure goes: everything between `<!-- measured: NAME -->` and
+`<!-- end -->` comes from one run, which also draws the pictures. The text around it is written
+by people.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import dataclasses
+import json
 import os
 import platform
+import re
 import sqlite3
 import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
 from bench.conformance import conformance_table
+from bench.pictures import svg
 from bench.registry import MEASURES, Measure
-from bench.report import Table
+from bench.report import Table, goals_table
 from bench.setting import Setting, prepared
 from bench.suites import (
     TestsFailedError,
@@ -32,10 +39,13 @@ from bench.suites import (
 )
 
 _ROOT = Path(__file__).resolve().parent.parent
-_TARGET = _ROOT / "docs" / "evidence.md"
+_DOCS = _ROOT / "docs"
+_PAGES = ("benchmarks.md", "evidence.md")
+_PICTURES = "benchmarks"
+_BLOCK = re.compile(r"(<!-- measured: ([a-z-]+) -->\n).*?(?=<!-- end -->)", re.DOTALL)
 _BEGAN = time.monotonic()
 _KILLS = 20
-_SCHEDULES = 300
+_SCHEDULES = 200
 _DISTRIBUTIONS = (
     "tuskpoint-server",
     "tuskpoint",
@@ -52,26 +62,58 @@ _DISTRIBUTIONS = (
 
 
 def main() -> int:
-    """Run it all and write the file; 1 if anything that was run failed."""
+    """Run it all and fill the pages; 1 if anything that was run failed."""
     parser = argparse.ArgumentParser(prog="python -m bench.evidence", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="smaller counts; the file says so")
+    parser.add_argument("--quick", action="store_true", help="smaller counts; the pages say so")
     parser.add_argument("--postgres", default="", metavar="DSN", help="PostgreSQL to compare with")
-    parser.add_argument("--output", type=Path, default=_TARGET, metavar="FILE")
+    parser.add_argument(
+        "--docs", type=Path, default=_DOCS, metavar="DIR", help="where the pages are"
+    )
     options = parser.parse_args()
     failures: list[str] = []
-    parts = [_preface(quick=options.quick), _versions().as_markdown()]
-    parts.append("## Correctness")
-    parts += _correctness(failures, quick=options.quick)
-    parts.append("## Speed and cost")
+    blocks = {"run": _preface(quick=options.quick), "versions": _versions().as_markdown()}
     with prepared(quick=options.quick, postgres=options.postgres, wants_postgres=True) as setting:
-        for name, measure in MEASURES.items():
-            parts.append(_measured(name, measure, setting, failures))
-    options.output.parent.mkdir(exist_ok=True)
-    options.output.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    _say(f"wrote {options.output.name}")
+        tables = {
+            name: table
+            for name, measure in MEASURES.items()
+            if (table := _measured(name, measure, setting, failures)) is not None
+        }
+    blocks["goals"] = goals_table(
+        goal for table in tables.values() for goal in table.goals
+    ).as_markdown()
+    blocks |= {name: f"### {measure.about}\n\n{_NOT}" for name, measure in MEASURES.items()}
+    blocks |= {name: table.as_markdown() for name, table in tables.items()}
+    blocks |= _correctness(failures, quick=options.quick)
+    pictures = options.docs / _PICTURES
+    pictures.mkdir(exist_ok=True)
+    for table in tables.values():
+        if table.chart is not None:
+            _write(pictures / f"{table.chart.name}.svg", svg(table.chart))
+    results = {name: dataclasses.asdict(table) for name, table in tables.items()}
+    _write(pictures / "results.json", json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    for page in _PAGES:
+        path = options.docs / page
+        _write(path, filled(path.read_text(encoding="utf-8"), blocks))
     for failure in failures:
         _say(failure)
     return 1 if failures else 0
+
+
+_NOT = "This was **not measured** in this run: it failed."
+
+
+def filled(page: str, blocks: Mapping[str, str]) -> str:
+    """Return a page with its blocks replaced.
+
+    Raises:
+        KeyError: It has a block of another name.
+    """
+    return _BLOCK.sub(lambda found: f"{found[1]}{blocks[found[2]]}\n", page)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    _say(f"wrote {path.name}")
 
 
 def _preface(*, quick: bool) -> str:
@@ -80,13 +122,11 @@ def _preface(*, quick: bool) -> str:
     text = (
         f"Written by `{command}` on {datetime.now(UTC):%Y-%m-%d} ({platform.system()}, "
         f"{platform.machine()}, {os.cpu_count()} cores, {memory:.0f} GiB of memory, load average "
-        f"{os.getloadavg()[0]:.1f} at the start). Every number comes from that run. Times depend "
-        "on the machine; read the ratios, whose two sides were measured in turn on the same one. "
-        "Run it again with `make evidence`."
+        f"{os.getloadavg()[0]:.1f} at the start)."
     )
     if quick:
         text += " This was a quick run: counts are small and the figures rough."
-    return "# Evidence\n\n" + textwrap.fill(text, 100)
+    return textwrap.fill(text, 100)
 
 
 def _versions() -> Table:
@@ -99,40 +139,45 @@ def _versions() -> Table:
     return Table("Versions", ("part", "version"), rows)
 
 
-def _correctness(failures: list[str], *, quick: bool) -> list[str]:
-    """Return the sections on what holds; add what does not to `failures`."""
+def _correctness(failures: list[str], *, quick: bool) -> dict[str, str]:
+    """Return the blocks on what holds; add what does not to `failures`."""
     _say("running the conformance suite of langgraph-checkpoint")
     with tempfile.TemporaryDirectory(prefix="tuskpoint-evidence-") as folder:
         table, failed = asyncio.run(conformance_table(Path(folder)))
-    parts = [table.as_markdown()]
     failures += failed
+    blocks = {"conformance": table.as_markdown()}
     _say("counting the tests")
-    parts.append(test_count_table(_ROOT).as_markdown())
-    kills, schedules = (4, 40) if quick else (_KILLS, _SCHEDULES)
-    suites: dict[str, Callable[[], Table]] = {
-        f"killing the server {kills} times": lambda: kill_loop_table(_ROOT, kills),
-        "killing it at every named place": lambda: kill_points_table(_ROOT),
-        f"simulating {schedules} schedules": lambda: simulation_table(_ROOT, schedules),
+    blocks["tests"] = test_count_table(_ROOT).as_markdown()
+    kills, schedules = (2, 20) if quick else (_KILLS, _SCHEDULES)
+    suites: dict[str, tuple[str, Callable[[], Table]]] = {
+        "kills": (f"killing the server {kills} times", lambda: kill_loop_table(_ROOT, kills)),
+        "kill-points": ("killing it at every named place", lambda: kill_points_table(_ROOT)),
+        "simulation": (
+            f"simulating {schedules} schedules",
+            lambda: simulation_table(_ROOT, schedules),
+        ),
     }
-    for about, run in suites.items():
-        _say(about)
-        try:
-            parts.append(run().as_markdown())
-        except TestsFailedError as failed_run:
-            failures.append(f"{about}: {failed_run}")
-            parts.append(f"### Not proven\n\nThis **failed** in this run: {about}. {failed_run}")
-    return parts
+    # None of them measures a time, so they run side by side.
+    with ThreadPoolExecutor() as pool:
+        running = {name: pool.submit(run) for name, (_, run) in suites.items()}
+        for name, (about, _) in suites.items():
+            _say(about)
+            try:
+                blocks[name] = running[name].result().as_markdown()
+            except TestsFailedError as failure:
+                failures.append(f"{about}: {failure}")
+                blocks[name] = f"### Not proven\n\nThis **failed** in this run: {about}. {failure}"
+    return blocks
 
 
-def _measured(name: str, measure: Measure, setting: Setting, failures: list[str]) -> str:
-    """Return the section of a measure; what keeps it from being measured goes to `failures`."""
+def _measured(name: str, measure: Measure, setting: Setting, failures: list[str]) -> Table | None:
+    """Return what a measure found; what keeps it from being measured goes to `failures`."""
     _say(f"measuring {name}")
     try:
-        return asyncio.run(measure.run(setting)).as_markdown()
+        return asyncio.run(measure.run(setting))
     except Exception as error:  # noqa: BLE001 - one measure that fails must not cost the others
-        told = f"measuring {name}: {type(error).__name__}: {error}"
-        failures.append(told)
-        return f"### {measure.about}\n\nThis was **not measured** in this run; {told}"
+        failures.append(f"measuring {name}: {type(error).__name__}: {error}")
+        return None
 
 
 def _say(text: str) -> None:

@@ -9,19 +9,18 @@ from typing import Any
 from bench.measures import (
     background,
     flush,
+    graphs,
     growth,
     idle_threads,
     journal_bytes,
     journal_writer,
-    latency,
     replay,
     search,
-    search_saves,
     server_cost,
+    start,
     steps,
     walrus_certified,
     walrus_cost,
-    walrus_reads,
 )
 from bench.report import Table
 from bench.setting import Setting
@@ -44,18 +43,17 @@ class Measure:
 
 MEASURES: dict[str, Measure] = {
     "steps": Measure(steps.TITLE, steps.measure, compares_postgres=True),
-    "latency": Measure(latency.TITLE, latency.measure, compares_postgres=True),
+    "graphs": Measure(graphs.TITLE, graphs.measure, compares_postgres=True),
+    "start": Measure(start.TITLE, start.measure),
     "growth": Measure(growth.TITLE, growth.measure),
     "idle-threads": Measure(idle_threads.TITLE, idle_threads.measure),
     "journal-bytes": Measure(journal_bytes.TITLE, journal_bytes.measure),
     "journal-writer": Measure(journal_writer.TITLE, journal_writer.measure),
     "replay": Measure(replay.TITLE, replay.measure, compares_postgres=True),
     "search": Measure(search.TITLE, search.measure),
-    "search-saves": Measure(search_saves.TITLE, search_saves.measure),
     "flush": Measure(flush.TITLE, flush.measure),
     "background": Measure(background.TITLE, background.measure),
     "server-cost": Measure(server_cost.TITLE, server_cost.measure),
     "walrus-cost": Measure(walrus_cost.TITLE, walrus_cost.measure),
     "walrus-certified": Measure(walrus_certified.TITLE, walrus_certified.measure),
-    "walrus-reads": Measure(walrus_reads.TITLE, walrus_reads.measure),
 }

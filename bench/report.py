@@ -3,10 +3,57 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _WIDTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What was to be reached, and whether it was.
+
+    Attributes:
+        what: What is measured, and against what.
+        goal: The bound, as text.
+        measured: The figure, as text.
+        reached: Whether the figure keeps the bound.
+    """
+
+    what: str
+    goal: str
+    measured: str
+    reached: bool
+
+    @property
+    def verdict(self) -> str:
+        """Say whether it is reached."""
+        return "reached" if self.reached else "missed"
+
+
+def at_least(what: str, figure: float, bound: float, unit: str = "x") -> Goal:
+    """Return the goal that a figure is not below a bound."""
+    return Goal(what, f"at least {bound:g}{unit}", f"{number(figure)}{unit}", figure >= bound)
+
+
+def at_most(what: str, figure: float, bound: float, unit: str = "x") -> Goal:
+    """Return the goal that a figure is not above a bound."""
+    return Goal(what, f"at most {number(bound)}{unit}", f"{number(figure)}{unit}", figure <= bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Bars that belong to a table.
+
+    Attributes:
+        name: Name of the file, without its ending.
+        title: What the bars show, with the unit.
+        groups: Groups of bars: a caption, and a value for each contender.
+    """
+
+    name: str
+    title: str
+    groups: Sequence[tuple[str, Mapping[str, float]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +65,16 @@ class Table:
         header: Names of the columns.
         rows: Cells as text.
         notes: Sentences on how it was measured and on what was left out.
+        goals: What was to be reached.
+        chart: A picture of it.
     """
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
+    goals: Sequence[Goal] = ()
+    chart: Chart | None = None
 
     def as_text(self) -> str:
         """Return the table for a terminal."""
@@ -36,6 +87,8 @@ class Table:
             lines.append("  ".join(padded).rstrip())
         for note in self.notes:
             lines += textwrap.wrap(note, _WIDTH, initial_indent="  ", subsequent_indent="  ")
+        for goal in self.goals:
+            lines.append(f"  {goal.verdict}: {goal.what}: {goal.measured} (goal: {goal.goal})")
         return "\n".join(lines)
 
     def as_markdown(self) -> str:
@@ -46,6 +99,12 @@ class Table:
         if self.notes:
             parts.append("\n".join(textwrap.fill(note, _WIDTH) for note in self.notes))
         return "\n\n".join(parts)
+
+
+def goals_table(goals: Iterable[Goal]) -> Table:
+    """Return what was to be reached in one table."""
+    rows = [[goal.what, goal.goal, goal.measured, goal.verdict] for goal in goals]
+    return Table("Goals", ("what", "goal", "measured", ""), rows)
 
 
 def ratio(ours: float, theirs: float) -> str:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.postgres import LeftOutError, check_driver, running_postgres
+from bench.running.postgres import LeftOutError, check_driver, running_postgres
 
 
 @dataclass(frozen=True, slots=True)

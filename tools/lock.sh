@@ -19,3 +19,7 @@ compile=(
 "${compile[@]}" "$@" \
     --output-file requirements/generate.txt \
     requirements/generate.in
+"${compile[@]}" "$@" \
+    --no-deps --constraint requirements/dev.txt \
+    --output-file requirements/bench.txt \
+    requirements/bench.in

@@ -6,9 +6,9 @@ import asyncio
 
 import grpc.aio
 
-from bench.report import Table, number
+from bench.report import Table, at_most, number
 from bench.requests import chain
-from bench.servers import Server, counts_cpu, running_tuskpoint
+from bench.running.servers import Server, counts_cpu, running_tuskpoint
 from bench.setting import Setting
 from bench.settling import settle
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
@@ -53,7 +53,8 @@ async def measure(setting: Setting) -> Table:
         f"{count:,} checkpoints of {_THREADS} threads in {rounds} rounds on each server, 4 KiB new "
         "in each, a flush after each round. Index: what the server that indexes used more."
     ]
-    return Table(TITLE, _HEADER, rows, notes)
+    goals = [at_most("flush and index per checkpoint, processor time, us", flush + index, 400, "")]
+    return Table(TITLE, _HEADER, rows, notes, goals)
 
 
 async def _round(server: Server, turn: int, each: int, *, indexes: bool) -> tuple[float, float]:

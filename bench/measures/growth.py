@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from bench.report import Table, number, ratio
-from bench.requests import chain
-from bench.servers import running_tuskpoint
+from bench.report import Table, at_most, number, ratio
+from bench.requests import chain, store
+from bench.running.servers import running_tuskpoint
 from bench.setting import Setting
-from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointsRequest
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
 if TYPE_CHECKING:
@@ -32,8 +31,8 @@ async def measure(setting: Setting) -> Table:
         async with grpc.aio.insecure_channel(server.target) as channel:
             stub = CheckpointServiceStub(channel)
             short, long = chain("short", _EARLY + _SPAN // 2), chain("long", late)
-            await _fill(stub, short[:-_SPAN])
-            await _fill(stub, long[:-_SPAN])
+            await store(stub, short[:-_SPAN])
+            await store(stub, long[:-_SPAN])
             for early, grown in zip(short[-_SPAN:], long[-_SPAN:], strict=True):
                 early_times.append(await _timed_save(stub, early))
                 late_times.append(await _timed_save(stub, grown))
@@ -46,23 +45,9 @@ async def measure(setting: Setting) -> Table:
         f"Median of {_SPAN} saves around the 100th of one thread and of the last {_SPAN} of "
         "another, taken in turn; the state does not grow, only the thread does."
     ]
-    return Table(TITLE, ("save", "median ms", "late / early"), rows, notes)
-
-
-async def _fill(stub: CheckpointServiceAsyncStub, saves: list[SaveCheckpointRequest]) -> None:
-    """Save without waiting for each answer, on one stream that keeps their order."""
-
-    async def frames() -> AsyncIterator[SaveCheckpointsRequest]:
-        for number_of_save, save in enumerate(saves, start=1):
-            yield SaveCheckpointsRequest(save_id=number_of_save, checkpoint=save)
-
-    answered = 0
-    async for answer in stub.SaveCheckpoints(frames()):
-        if not answer.HasField("checkpoint"):
-            raise RuntimeError(f"a save was refused: {answer.error.message}")
-        answered += 1
-    if answered != len(saves):
-        raise RuntimeError(f"{answered} of {len(saves)} saves were answered")
+    what = f"time of save {late:,} of a thread, of save {_EARLY}'s"
+    goals = [at_most(what, after / before, 1.1)]
+    return Table(TITLE, ("save", "median ms", "late / early"), rows, notes, goals)
 
 
 async def _timed_save(stub: CheckpointServiceAsyncStub, save: SaveCheckpointRequest) -> float:

@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc.aio
 
 from bench.agents import MESSAGE_BYTES, Agent, Saver
-from bench.contenders import opened_sqlite
-from bench.report import Table, number
-from bench.servers import running_tuskpoint
+from bench.report import Table, at_most, number
+from bench.running.contenders import opened_sqlite
+from bench.running.servers import running_tuskpoint
 from bench.setting import Setting
 from tuskpoint import TuskPointSaver
 from tuskpoint.v1.admin_service_pb2 import FlushRequest
@@ -57,7 +57,11 @@ async def measure(setting: Setting) -> Table:
         "except in the line that says otherwise, which counts the write-ahead log too. The journal "
         "holds the search index."
     ]
-    return Table(TITLE, ("what", "MB", "of AsyncSqliteSaver"), rows, notes)
+    goals = [
+        at_most(f"bytes of {name}, of AsyncSqliteSaver's", size / theirs, 1 / 20)
+        for name, size in sizes[1:3]
+    ]
+    return Table(TITLE, ("what", "MB", "of AsyncSqliteSaver"), rows, notes, goals)
 
 
 def _blob_bytes(data_dir: Path) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.report import Table, number
+from bench.report import Table, at_most, number
 from bench.setting import Setting
 from tuskpoint_server.domain.model import (
     ChannelDraft,
@@ -73,7 +73,19 @@ async def measure(setting: Setting) -> Table:
         f"is new; large values are saved {_LARGE_BATCH} at a time. `BEGIN`, `COMMIT` and each "
         f"`executemany` count as one statement. {os.cpu_count()} cores."
     ]
-    return Table(TITLE, ("what", "figure"), rows, notes)
+    goals = [
+        at_most("SQL statements of a lone save", _median(lone.statements), 8, ""),
+        at_most(f"SQL statements of a batch of {_BATCH}", _median(batch.statements), 12, ""),
+        at_most(
+            f"writer's processor time per save in a batch of {_BATCH}, us",
+            _median(batch.microseconds) / _BATCH,
+            120,
+            "",
+        ),
+        at_most("a value of 400 KiB that grew by 1 KiB: in the writer, us", large, 120, ""),
+        at_most("a value of 400 KiB that grew by 1 KiB: outside, ms", outside, 4, ""),
+    ]
+    return Table(TITLE, ("what", "figure"), rows, notes, goals)
 
 
 def _rounds(

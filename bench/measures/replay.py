@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
-from bench.agents import Agent
-from bench.contenders import TUSKPOINT, Contender, contenders
-from bench.report import Table, number, ratio
+from bench.agents import Agent, Saver
+from bench.report import Table, at_least, number, ratio
+from bench.running.contenders import POSTGRES, TUSKPOINT, contenders
 from bench.setting import Setting
 from tuskpoint import TuskPointSaver
 
@@ -19,14 +20,14 @@ _MESSAGES = 8
 
 async def measure(setting: Setting) -> Table:
     """Let every checkpointer hold the same thread, and read it in turn."""
-    count, rounds = (500, 3) if setting.quick else (10_000, 3)
-    async with contenders(setting) as field:
-        threads = {contender.name: await _fill(contender, count) for contender in field}
-        taken: dict[str, list[float]] = {contender.name: [] for contender in field}
+    count, rounds = (300, 2) if setting.quick else (3_000, 2)
+    async with contenders(setting) as field, AsyncExitStack() as stack:
+        savers = {one.name: await stack.enter_async_context(one.opened()) for one in field}
+        threads = {name: await _fill(saver, count) for name, saver in savers.items()}
+        taken: dict[str, list[float]] = {name: [] for name in savers}
         for _ in range(rounds):
-            for contender in field:
-                seconds = await _read(contender, threads[contender.name], count)
-                taken[contender.name].append(seconds)
+            for name, saver in savers.items():
+                taken[name].append(await _read(saver, threads[name], count))
     ours = statistics.median(taken[TUSKPOINT])
     rows = []
     for name, seconds_of in taken.items():
@@ -38,34 +39,38 @@ async def measure(setting: Setting) -> Table:
         f"has six channels, one of them a list of {_MESSAGES} messages of 1 KiB, and its writes. "
         "Everything is decoded. A replay comes oldest first, a listing newest first."
     ]
-    return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])])
+    goals = [
+        at_least(f"replay, checkpoints per second, of {POSTGRES}'s listing", median / ours, 6.0)
+        for median in [statistics.median(taken.get(POSTGRES, [0.0]))]
+        if median
+    ]
+    return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])], goals)
 
 
 _HEADER = ("checkpointer", "seconds", "checkpoints/s", "TuskPoint is")
 
 
-async def _fill(contender: Contender, count: int) -> str:
+async def _fill(saver: Saver, count: int) -> str:
     """Save a thread of so many checkpoints; return its name."""
-    agent = Agent(contender.saver, "history", steps_per_thread=0, window=_MESSAGES)
+    agent = Agent(saver, "history", steps_per_thread=0, window=_MESSAGES)
     for _ in range(count):
         await agent.save()
     return agent.thread_id
 
 
-async def _read(contender: Contender, thread_id: str, count: int) -> float:
+async def _read(saver: Saver, thread_id: str, count: int) -> float:
     """Return the seconds that reading the thread takes."""
     began = time.perf_counter()
     found = 0
-    async for _ in _history(contender, thread_id):
+    async for _ in _history(saver, thread_id):
         found += 1
     taken = time.perf_counter() - began
     if found != count:
-        raise RuntimeError(f"{contender.name} returned {found} of {count} checkpoints")
+        raise RuntimeError(f"{type(saver).__name__} returned {found} of {count} checkpoints")
     return taken
 
 
-def _history(contender: Contender, thread_id: str) -> AsyncIterator[Any]:
-    saver = contender.saver
+def _history(saver: Saver, thread_id: str) -> AsyncIterator[Any]:
     if isinstance(saver, TuskPointSaver):
         return saver.areplay(thread_id)
     return saver.alist({"configurable": {"thread_id": thread_id, "checkpoint_ns": ""}})

@@ -6,16 +6,17 @@ import random
 import statistics
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 from bench.report import Table, number
-from bench.servers import Server, running_tuskpoint
+from bench.requests import store
+from bench.running.servers import Server, running_tuskpoint
 from bench.setting import Setting
 from tuskpoint.v1 import search_service_pb2 as pb
-from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointsRequest
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
 
@@ -31,7 +32,7 @@ _SEED = 5
 
 async def measure(setting: Setting) -> Table:
     """Fill an index and search it, at two sizes."""
-    sizes = (1_000, 10_000) if setting.quick else (10_000, 100_000)
+    sizes = (500, 2_000) if setting.quick else (2_000, 10_000)
     times = {size: await _at(setting, size) for size in sizes}
     rows = [[name, *(number(times[size][name] * 1e3) for size in sizes)] for name in _QUERIES]
     notes = [
@@ -49,7 +50,9 @@ async def _at(setting: Setting, size: int) -> dict[str, float]:
 
 async def _filled(setting: Setting, server: Server, size: int) -> dict[str, float]:
     async with grpc.aio.insecure_channel(server.target) as channel:
-        await _fill(CheckpointServiceStub(channel), size)
+        chance = random.Random(_SEED)
+        saving = (_save(chance, number_of_save) for number_of_save in range(1, size + 1))
+        await store(CheckpointServiceStub(channel), saving)
         search = SearchServiceStub(channel)
         while (await search.SearchCheckpoints(_words(random.Random(_SEED)))).unindexed_checkpoints:
             pass  # the search itself waits
@@ -80,35 +83,19 @@ def _searches(setting: Setting) -> int:
 # --- what is stored ----------------------------------------------------------------------
 
 
-async def _fill(stub: Any, size: int) -> None:
-    chance = random.Random(_SEED)
-
-    async def frames() -> AsyncIterator[SaveCheckpointsRequest]:
-        for save_id in range(1, size + 1):
-            yield _save(chance, save_id)
-
-    answered = 0
-    async for answer in stub.SaveCheckpoints(frames()):
-        if not answer.HasField("checkpoint"):
-            raise RuntimeError(f"a save was refused: {answer.error.message}")
-        answered += 1
-    if answered != size:
-        raise RuntimeError(f"{answered} of {size} saves were answered")
-
-
-def _save(chance: random.Random, save_id: int) -> SaveCheckpointsRequest:
-    request = SaveCheckpointsRequest(save_id=save_id)
-    checkpoint = request.checkpoint.checkpoint
-    checkpoint.ref.thread_id = f"thread-{save_id % _THREADS}"
-    checkpoint.ref.checkpoint_id = f"1f000000-0000-6000-8000-{save_id:012d}"
+def _save(chance: random.Random, number_of_save: int) -> SaveCheckpointRequest:
+    request = SaveCheckpointRequest()
+    checkpoint = request.checkpoint
+    checkpoint.ref.thread_id = f"thread-{number_of_save % _THREADS}"
+    checkpoint.ref.checkpoint_id = f"1f000000-0000-6000-8000-{number_of_save:012d}"
     checkpoint.summary = _sentence(chance, 12)
     checkpoint.metadata_json = b'{"step": %d, "outcome": "%s"}' % (
-        save_id,
-        b"success" if save_id % 2 else b"failure",
+        number_of_save,
+        b"success" if number_of_save % 2 else b"failure",
     )
     checkpoint.state.schema_version = 4
     checkpoint.state.ts = "2026-01-01T00:00:00+00:00"
-    request.checkpoint.vector.extend(_components(chance))
+    request.vector.extend(_components(chance))
     return request
 
 

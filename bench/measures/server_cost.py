@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from bench.report import Table, number, ratio
+from bench.report import Goal, Table, at_most, number, ratio
 from bench.requests import chain, writes_of
-from bench.servers import Server, counts_cpu, running_echo, running_tuskpoint
+from bench.running.servers import Server, counts_cpu, running_echo, running_tuskpoint
 from bench.setting import Setting
 from bench.settling import settle
 from tuskpoint.v1.checkpoint_service_pb2 import GetCheckpointRequest, SaveCheckpointRequest
@@ -41,11 +41,13 @@ async def measure(setting: Setting) -> Table:
                     stepped[server] += spent[0]
                     loaded[server] += spent[1]
     calls = rounds * steps * _AGENTS
-    rows = []
-    for name, spent_on in (("a step", stepped), ("a load", loaded)):
+    rows, goals = [], list[Goal]()
+    for name, spent_on, bound in (("a step", stepped, 4.0), ("a load", loaded, 2.0)):
         ours, floor = (spent_on[server] / calls * 1e6 for server in servers)
         rows.append([f"{name}: bare echo", number(floor), ""])
         rows.append([f"{name}: TuskPoint", number(ours), ratio(ours, floor)])
+        what = f"server's processor time of {name}, of a bare echo's"
+        goals.append(at_most(what, ours / floor, bound))
     notes = [
         f"{calls:,} steps of {_AGENTS} agents at once on each, in {rounds} alternating rounds. A "
         "step is a SaveCheckpoint and a SaveWrites; TuskPoint's time goes on until everything is "
@@ -53,7 +55,7 @@ async def measure(setting: Setting) -> Table:
         "each request and answers it (a load with as many bytes), on the same runtime and event "
         "loop, and stores nothing."
     ]
-    return Table(TITLE, _HEADER, rows, notes)
+    return Table(TITLE, _HEADER, rows, notes, goals)
 
 
 async def _spent(server: Server, name: str, steps: int, *, settles: bool) -> tuple[float, float]:

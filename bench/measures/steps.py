@@ -1,72 +1,169 @@
-"""Agent steps per second: `aput`, `aput_writes`, `aget_tuple`."""
+"""Agent steps per second, and the time of one agent's save."""
 
 from __future__ import annotations
 
 import asyncio
 import statistics
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
-from bench.agents import Agent
-from bench.contenders import TUSKPOINT, Contender, contenders
-from bench.report import Table, number, ratio
+from bench.agents import Agent, Saver
+from bench.report import Chart, Goal, Table, at_least, at_most, number, ratio
+from bench.running.contenders import POSTGRES, SQLITE, TUSKPOINT, Contender, contenders
+from bench.running.processes import PER_PROCESS, PROCESSES, Processes
 from bench.setting import Setting
 
-TITLE = "Agent steps per second (aput + aput_writes + aget_tuple)"
-_AGENTS = (1, 32)
+TITLE = "Agent steps per second (put + put_writes + get_tuple)"
+_MANY = 32
+_HEADER = ("agents, checkpointer", "steps/s", "lowest", "highest", "save p50 ms", "TuskPoint is")
+_ASYNC_1, _ASYNC_MANY = "1 agent, async", f"{_MANY} agents, async"
+_BLOCKING_1, _BLOCKING_MANY = "1 thread, sync", f"{_MANY} threads, sync"
+_APART = f"{PROCESSES} processes of {PER_PROCESS} agents, async"
+_RATES = {
+    # Scenario: the least ratio of our steps per second to SQLite's, and to PostgreSQL's.
+    _ASYNC_MANY: {SQLITE: 2.5, POSTGRES: 3.5},
+    _BLOCKING_MANY: {SQLITE: 1.0, POSTGRES: 2.5},
+    _APART: {SQLITE: 2.0, POSTGRES: 2.5},
+}
+_SAVES = {SQLITE: 1.5, POSTGRES: 0.85}
+"""The greatest ratio of the p50 of one agent's save, async, to a peer's."""
+
+
+@dataclass
+class _Measured:
+    """Rounds of one checkpointer in one scenario."""
+
+    rates: list[float] = field(default_factory=list)
+    saves: list[float] = field(default_factory=list)
+
+    def add(self, saves: list[float], seconds: float) -> None:
+        """Add a round: the time of each save, and the round's."""
+        self.rates.append(len(saves) / seconds)
+        self.saves += saves
+
+    @property
+    def rate(self) -> float:
+        return statistics.median(self.rates)
+
+    @property
+    def save(self) -> float:
+        return statistics.median(self.saves) if self.saves else 0.0
 
 
 async def measure(setting: Setting) -> Table:
-    """Let every checkpointer work in turn, several rounds, and compare the medians."""
-    rounds, seconds = (3, 0.5) if setting.quick else (5, 1.5)
-    rows: list[list[str]] = []
-    async with contenders(setting) as field:
-        for count in _AGENTS:
-            rates: dict[str, list[float]] = {contender.name: [] for contender in field}
-            await _warm_up(field, count)
-            for turn in range(rounds):
-                for contender in field:
-                    rate = await _one_round(contender, count, turn, seconds)
-                    rates[contender.name].append(rate)
-            rows += _compare(count, rates)
-    notes = [
-        f"Median of {rounds} rounds of {seconds} s, taken in turn; lowest and highest beside it. "
-        "All agents run in one process, each on its own threads of 20 steps. TuskPoint's server is "
-        "another process with its archive running; AsyncSqliteSaver works inside the agents' "
-        "process on a file, with the synchronous=FULL that SQLite defaults to."
-    ]
-    return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])])
+    """Let every checkpointer work in every scenario in turn, several rounds."""
+    rounds, seconds = (2, 0.3) if setting.quick else (4, 1.2)
+    scenarios = (_ASYNC_1, _ASYNC_MANY, _BLOCKING_1, _BLOCKING_MANY, _APART)
+    async with contenders(setting) as here, AsyncExitStack() as stack:
+        measured = {name: {one.name: _Measured() for one in here} for name in scenarios}
+        savers = [await stack.enter_async_context(one.opened()) for one in here]
+        blocking = [stack.enter_context(one.opened_blocking()) for one in here]
+        processes = stack.enter_context(Processes(here))
+        for turn in range(-1, rounds):  # round -1 warms up
+            for place, one in enumerate(here):
+                name = f"r{turn}-{one.name}"
+                length = seconds if turn >= 0 else 0.2
+                done = {
+                    _ASYNC_1: await _round(savers[place], f"{name}-a", 1, length),
+                    _ASYNC_MANY: await _round(savers[place], f"{name}-b", _MANY, length),
+                    _BLOCKING_1: await _in_threads(blocking[place], f"{name}-c", 1, length),
+                    _BLOCKING_MANY: await _in_threads(blocking[place], f"{name}-d", _MANY, length),
+                }
+                rate = await asyncio.to_thread(processes.rate, place, f"{name}-e", length)
+                if turn >= 0:
+                    for scenario, (saves, taken) in done.items():
+                        measured[scenario][one.name].add(saves, taken)
+                    measured[_APART][one.name].rates.append(rate)
+    return _table(setting, here, measured, rounds, seconds)
 
 
-_HEADER = ("agents, checkpointer", "steps/s", "lowest", "highest", "TuskPoint is")
-
-
-async def _warm_up(field: list[Contender], count: int) -> None:
-    for contender in field:
-        await _one_round(contender, count, -1, 0.2)
-
-
-async def _one_round(contender: Contender, count: int, turn: int, seconds: float) -> float:
-    """Return the steps per second of so many agents at once."""
-    agents = [Agent(contender.saver, f"r{turn}-of-{count}-{one}") for one in range(count)]
-    began = time.perf_counter()
-    steps = await asyncio.gather(*(_work(agent, began + seconds) for agent in agents))
-    return sum(steps) / (time.perf_counter() - began)
-
-
-async def _work(agent: Agent, until: float) -> int:
-    steps = 0
-    while time.perf_counter() < until:
-        await agent.step()
-        steps += 1
-    return steps
-
-
-def _compare(count: int, rates: dict[str, list[float]]) -> list[list[str]]:
-    ours = statistics.median(rates[TUSKPOINT])
+def _table(
+    setting: Setting,
+    here: list[Contender],
+    measured: dict[str, dict[str, _Measured]],
+    rounds: int,
+    seconds: float,
+) -> Table:
     rows = []
-    for name, measured in rates.items():
-        median = statistics.median(measured)
-        relation = "" if name == TUSKPOINT else ratio(ours, median)
-        cells = [number(median), number(min(measured)), number(max(measured)), relation]
-        rows.append([f"{count:>2}, {name}", *cells])
-    return rows
+    for scenario, of in measured.items():
+        for name, one in of.items():
+            rows.append(
+                [
+                    f"{scenario}, {name}",
+                    *(number(rate) for rate in (one.rate, min(one.rates), max(one.rates))),
+                    number(one.save * 1e3) if scenario in (_ASYNC_1, _BLOCKING_1) else "",
+                    "" if name == TUSKPOINT else ratio(of[TUSKPOINT].rate, one.rate),
+                ]
+            )
+    peers = [one.name for one in here if one.name != TUSKPOINT]
+    goals: list[Goal] = []
+    for scenario, bounds in _RATES.items():
+        ours = measured[scenario][TUSKPOINT].rate
+        for peer in peers:
+            what = f"steps per second, {scenario}, of {peer}'s"
+            goals.append(at_least(what, ours / measured[scenario][peer].rate, bounds[peer]))
+    one_agent = measured[_ASYNC_1]
+    goals += [
+        at_most(
+            f"p50 of one agent's save, async, of {peer}'s",
+            one_agent[TUSKPOINT].save / one_agent[peer].save,
+            _SAVES[peer],
+        )
+        for peer in peers
+    ]
+    notes = [
+        f"Medians of {rounds} rounds of {seconds} s, the checkpointers in turn in each; lowest and "
+        "highest beside it. A save is `put` and `put_writes`, a step is a save and `get_tuple`, "
+        "with checkpoints of six channels of which two change; each agent works on threads of 20 "
+        "steps. TuskPoint's server is another process, with its archive and its index at work; "
+        "SQLite works inside the agents' process on one file, with the synchronous=FULL that it "
+        "defaults to; PostgreSQL has its default durability and a pool of 16 connections (of 4 "
+        "in each of several processes)."
+    ]
+    chart = Chart(
+        "steps",
+        "Agent steps per second: more is better",
+        [(name, {peer: one.rate for peer, one in of.items()}) for name, of in measured.items()],
+    )
+    notes += filter(None, [setting.left_out])
+    return Table(TITLE, _HEADER, rows, notes, goals, chart)
+
+
+async def _round(saver: Saver, name: str, count: int, seconds: float) -> tuple[list[float], float]:
+    """Let so many agents work at once; return the time of each save, and the round's."""
+    agents = [Agent(saver, f"{name}-{one}") for one in range(count)]
+    began = time.perf_counter()
+
+    async def work(agent: Agent) -> list[float]:
+        saves = []
+        while time.perf_counter() < began + seconds:
+            saves.append(await agent.step())
+        return saves
+
+    every = await asyncio.gather(*map(work, agents))
+    return [save for saves in every for save in saves], time.perf_counter() - began
+
+
+async def _in_threads(
+    saver: Saver, name: str, count: int, seconds: float
+) -> tuple[list[float], float]:
+    """Do the same with the methods that block, each agent in a thread of its own."""
+    agents = [Agent(saver, f"{name}-{one}") for one in range(count)]
+    began = time.perf_counter()
+
+    def work(agent: Agent) -> list[float]:
+        saves = []
+        while time.perf_counter() < began + seconds:
+            saves.append(agent.blocking_step())
+        return saves
+
+    every = await asyncio.to_thread(_at_once, work, agents)
+    return [save for saves in every for save in saves], time.perf_counter() - began
+
+
+def _at_once(work: Callable[[Agent], list[float]], agents: list[Agent]) -> list[list[float]]:
+    with ThreadPoolExecutor(len(agents)) as pool:
+        return list(pool.map(work, agents))

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import grpc.aio
 
-from bench.report import Table, number
+from bench.report import Table, at_least, number
 from bench.requests import chain
-from bench.servers import running_tuskpoint, running_walrus
+from bench.running.servers import running_tuskpoint, running_walrus
+from bench.running.walrus import PUT_SECONDS, Bill, Walrus, encoded_bytes
 from bench.setting import Setting
-from bench.walrus import PUT_SECONDS, Bill, Walrus, encoded_bytes
 from tuskpoint.v1.admin_service_pb2 import (
     FlushRequest,
     GetArchiveStatusRequest,
@@ -79,7 +79,14 @@ async def measure(setting: Setting) -> Table:
     if told != ours.bill.billed_bytes:
         notes.append(f"The server itself recorded {told / 1e9:.2f} GB in `GetArchiveStatus`.")
     header = ("way", "PUTs", "GB billed", "of the bytes")
-    return Table(f"{TITLE}, {count:,} checkpoints of 4 KiB", header, rows, notes)
+    goals = [
+        at_least(
+            "plain client's PUTs and bytes billed by Walrus, of TuskPoint's",
+            min(plain.puts / ours.bill.puts, plain.billed_bytes / ours.bill.billed_bytes),
+            800,
+        )
+    ]
+    return Table(f"{TITLE}, {count:,} checkpoints of 4 KiB", header, rows, notes, goals)
 
 
 async def _saved(target: str, walrus: Walrus, per_thread: int) -> _Ours:

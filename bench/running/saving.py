@@ -1,4 +1,4 @@
-"""`python -m bench.saving`: a process that saves at a given pace, as several agents would.
+"""`python -m bench.running.saving`: a process that saves at a given pace, as several agents would.
 
 Its threads save in turn on one stream, so many saves are on their way at once. It prints one
 line of JSON: the saves that were acknowledged, and the seconds from the first until all were.
@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -17,7 +18,12 @@ from collections.abc import AsyncIterator, Iterator
 import grpc.aio
 
 from bench.requests import saves
-from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointsRequest
+from tuskpoint.v1.checkpoint_service_pb2 import (
+    ExchangeRequest,
+    Frame,
+    Hello,
+    SaveCheckpointRequest,
+)
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 
 _ON_THE_WAY = 256
@@ -34,7 +40,8 @@ async def save(asked: argparse.Namespace) -> tuple[int, float]:
     places = asyncio.Semaphore(_ON_THE_WAY)
     began = time.monotonic()
 
-    async def frames() -> AsyncIterator[SaveCheckpointsRequest]:
+    async def frames() -> AsyncIterator[ExchangeRequest]:
+        yield ExchangeRequest(hello=Hello(session=secrets.token_bytes(16), attempt=1))
         for count, request in enumerate(_in_turn(chains)):
             due = began + count / asked.pace
             if due - began > asked.seconds:
@@ -43,15 +50,16 @@ async def save(asked: argparse.Namespace) -> tuple[int, float]:
             await places.acquire()
             if time.monotonic() - began > asked.seconds:
                 return
-            yield SaveCheckpointsRequest(save_id=count + 1, checkpoint=request)
+            yield ExchangeRequest(frames=[Frame(id=count + 1, save=request)])
 
     acknowledged = 0
     async with grpc.aio.insecure_channel(asked.target) as channel:
-        async for answer in CheckpointServiceStub(channel).SaveCheckpoints(frames()):
-            if not answer.HasField("checkpoint"):
-                raise RuntimeError(f"a save was refused: {answer.error.message}")
-            acknowledged += 1
-            places.release()
+        async for message in CheckpointServiceStub(channel).Exchange(frames()):
+            for answer in message.answers:
+                if not answer.HasField("saved"):
+                    raise RuntimeError(f"a save was refused: {answer.error}")
+                acknowledged += 1
+                places.release()
     return acknowledged, time.monotonic() - began
 
 
@@ -61,7 +69,7 @@ def _in_turn(chains: list[Iterator[SaveCheckpointRequest]]) -> Iterator[SaveChec
 
 def main() -> int:
     """Save as the command line says and print how many saves were acknowledged."""
-    parser = argparse.ArgumentParser(prog="python -m bench.saving")
+    parser = argparse.ArgumentParser(prog="python -m bench.running.saving")
     parser.add_argument("target", metavar="HOST:PORT")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--seconds", type=float, required=True)

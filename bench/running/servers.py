@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.walrus import Walrus
+from bench.running.walrus import Walrus
 
 _LISTENING = " listening on "
 _START_SECONDS = 30.0
@@ -84,8 +84,8 @@ def running_walrus(folder: Path, put_seconds: float = 0.0) -> Iterator[Walrus]:
 
 @contextmanager
 def running_echo(folder: Path) -> Iterator[Server]:
-    """Run the bare echo of `bench.echo_server`."""
-    with _running(["-m", "bench.echo_server"], folder / "echo.log", folder, {}) as server:
+    """Run the bare echo of `bench.running.echo_server`."""
+    with _running(["-m", "bench.running.echo_server"], folder / "echo.log", folder, {}) as server:
         yield server
 
 

@@ -27,8 +27,8 @@ def check_driver() -> None:
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise LeftOutError(
-            f"AsyncPostgresSaver is left out: {', '.join(missing)} is not installed; "
-            "run `pip install langgraph-checkpoint-postgres 'psycopg[binary,pool]'`"
+            f"PostgreSQL is left out: {', '.join(missing)} is not installed; "
+            "`make bench` and `make evidence` install it"
         )
 
 
@@ -68,7 +68,7 @@ def _newest_binaries() -> Path:
     found = [path.parent for path in _BINARIES.glob("*/bin/initdb")]
     if not found:
         raise LeftOutError(
-            f"AsyncPostgresSaver is left out: no PostgreSQL under {_BINARIES}; "
+            f"PostgreSQL is left out: no PostgreSQL under {_BINARIES}; "
             "install it or name a server with --postgres DSN"
         )
     return max(found, key=lambda path: float(path.parent.name))
@@ -79,7 +79,7 @@ def _entry_of(account: str) -> pwd.struct_passwd:
         return pwd.getpwnam(account)
     except KeyError:
         raise LeftOutError(
-            f"AsyncPostgresSaver is left out: there is no account `{account}` to run it as"
+            f"PostgreSQL is left out: there is no account `{account}` to run it as"
         ) from None
 
 
@@ -98,6 +98,4 @@ def _run(command: list[str], account: str | None) -> None:
     )
     if done.returncode:
         name = Path(command[0]).name
-        raise LeftOutError(
-            f"AsyncPostgresSaver is left out: {name} failed with code {done.returncode}"
-        )
+        raise LeftOutError(f"PostgreSQL is left out: {name} failed with code {done.returncode}")

@@ -1,0 +1,163 @@
+"""What a checkpointer adds to a run of LangGraph graphs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from typing import Any, Literal, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+
+from bench.agents import Saver, message
+from bench.report import Chart, Goal, Table, at_most, number, ratio
+from bench.running.contenders import MEMORY, POSTGRES, SQLITE, TUSKPOINT, Contender, contenders
+from bench.setting import Setting
+
+TITLE = "Cost of a LangGraph superstep over InMemorySaver"
+_SUPERSTEPS = 8
+_NODES = ("search", "read", "judge")
+_MANY = 16
+Durability = Literal["async", "sync"]
+# How the graph is run, how many at once, the durability.
+Scenario = tuple[str, int, Durability]
+_DURABILITIES: tuple[Durability, ...] = ("async", "sync")
+_SCENARIOS: tuple[Scenario, ...] = tuple(
+    itertools.product(("ainvoke", "invoke"), (1, _MANY), _DURABILITIES)
+)
+# A run of one graph is short, so a round has several.
+_ROUND = tuple(scenario for scenario in _SCENARIOS for _ in range(4 if scenario[1] == 1 else 1))
+# The greatest ratio of our cost to a peer's.
+_GOALS: dict[Scenario, dict[str, float]] = {
+    ("ainvoke", 1, "async"): {SQLITE: 0.6, POSTGRES: 0.75},
+    ("ainvoke", _MANY, "async"): {SQLITE: 1 / 3, POSTGRES: 1 / 3},
+    ("invoke", 1, "async"): {POSTGRES: 0.75},
+    ("invoke", 1, "sync"): {POSTGRES: 0.75},
+    ("invoke", _MANY, "async"): {SQLITE: 1.0, POSTGRES: 0.6},
+    ("invoke", _MANY, "sync"): {SQLITE: 1.0, POSTGRES: 0.6},
+}
+_LEAST_COST = 1e-5
+"""Seconds; what a run takes less than with InMemorySaver is noise."""
+
+
+class State(TypedDict, total=False):
+    """What the nodes have said last."""
+
+    search: dict[str, str]
+    read: dict[str, str]
+    judge: dict[str, str]
+
+
+async def measure(setting: Setting) -> Table:
+    """Run the same graph with every checkpointer in turn, in every way."""
+    rounds, plan = (1, _SCENARIOS) if setting.quick else (4, _ROUND)
+    costs: dict[Scenario, dict[str, list[float]]] = {}
+    async with contenders(setting) as peers, AsyncExitStack() as stack:
+        field = [Contender(MEMORY, ""), *peers]
+        graphs = {
+            one.name: {
+                "ainvoke": _graph(await stack.enter_async_context(one.opened()), waits=True),
+                "invoke": _graph(stack.enter_context(one.opened_blocking()), waits=False),
+            }
+            for one in field
+        }
+        for turn in range(-1, rounds):  # round -1 warms up
+            for place, scenario in enumerate(plan if turn >= 0 else _SCENARIOS[::2]):
+                taken = {
+                    name: await _run(graphs[name][scenario[0]], f"{turn}-{place}", scenario)
+                    for name in graphs
+                }
+                if turn >= 0:
+                    of = costs.setdefault(scenario, {one.name: [] for one in peers})
+                    for name in of:
+                        of[name].append((taken[name] - taken[MEMORY]) / _SUPERSTEPS)
+    medians = {
+        scenario: {name: max(statistics.median(some), _LEAST_COST) for name, some in of.items()}
+        for scenario, of in costs.items()
+    }
+    return _table(setting, medians, rounds)
+
+
+def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: int) -> Table:
+    rows, goals = [], list[Goal]()
+    for scenario, of in medians.items():
+        for name, cost in of.items():
+            relation = "" if name == TUSKPOINT else ratio(of[TUSKPOINT], cost)
+            rows.append([f"{_told(scenario)}, {name}", number(cost * 1e3), relation])
+        goals += [
+            at_most(f"cost of {_told(scenario)}, of {peer}'s", of[TUSKPOINT] / of[peer], bound)
+            for peer, bound in _GOALS.get(scenario, {}).items()
+            if peer in of
+        ]
+    notes = [
+        f"Medians of {rounds} rounds, the checkpointers in turn in each. A run has {_SUPERSTEPS} "
+        f"supersteps of {len(_NODES)} parallel nodes, each of which returns a message of 1 KiB. "
+        "The cost is the time of a run, less that of the same run with InMemorySaver in the same "
+        f"round, by superstep; {_MANY} graphs run on one event loop, or in as many threads."
+    ]
+    chart = Chart(
+        "graphs",
+        "Cost of a superstep over InMemorySaver, ms: less is better",
+        [
+            (_told(scenario), {name: cost * 1e3 for name, cost in of.items()})
+            for scenario, of in medians.items()
+        ],
+    )
+    header = ("run, checkpointer", "ms per superstep", "TuskPoint takes")
+    notes += filter(None, [setting.left_out])
+    return Table(TITLE, header, rows, notes, goals, chart)
+
+
+def _told(scenario: Scenario) -> str:
+    method, count, durability = scenario
+    graphs = "1 graph" if count == 1 else f"{count} graphs"
+    return f"{method}, {graphs}, durability {durability}"
+
+
+def _graph(saver: Saver, *, waits: bool) -> Any:
+    """Return a graph whose supersteps run the same nodes side by side."""
+    builder: Any = StateGraph(State)
+    for level, node in itertools.product(range(_SUPERSTEPS), _NODES):
+        builder.add_node(f"{node}-{level}", _node(node, waits=waits))
+        builder.add_edge(f"{node}-{level - 1}" if level else START, f"{node}-{level}")
+        if level == _SUPERSTEPS - 1:
+            builder.add_edge(f"{node}-{level}", END)
+    return builder.compile(checkpointer=saver)
+
+
+def _node(name: str, *, waits: bool) -> Callable[[State], Any]:
+    source = random.Random(name)
+
+    def said(state: State) -> dict[str, Any]:
+        return {name: message(source)}
+
+    async def said_at_last(state: State) -> dict[str, Any]:
+        return said(state)
+
+    return said_at_last if waits else said
+
+
+async def _run(graph: Any, name: str, scenario: Scenario) -> float:
+    """Return the seconds that so many runs take at once."""
+    method, count, durability = scenario
+    runs: list[Any] = [
+        ({"search": {}}, {"configurable": {"thread_id": f"{name}-{n}"}}) for n in range(count)
+    ]
+    began = time.perf_counter()
+    if method == "ainvoke":
+        await asyncio.gather(*(graph.ainvoke(*one, durability=durability) for one in runs))
+    else:
+        await asyncio.to_thread(
+            _at_once, lambda one: graph.invoke(*one, durability=durability), runs
+        )
+    return time.perf_counter() - began
+
+
+def _at_once(work: Callable[[Any], Any], runs: list[Any]) -> None:
+    with ThreadPoolExecutor(len(runs)) as pool:
+        list(pool.map(work, runs))
