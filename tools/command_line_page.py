@@ -30,8 +30,8 @@ from typer.testing import CliRunner
 
 import tuskpoint.cli.app  # noqa: F401 - adds the commands
 from tuskpoint import Client
-from tuskpoint._interrupts import INTERRUPT
-from tuskpoint._saving import encode_json
+from tuskpoint._messages.arguments import encode_json
+from tuskpoint._messages.interrupts import INTERRUPT
 from tuskpoint.cli.program import PROGRAM
 from tuskpoint.v1.checkpoint_pb2 import CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import SaveWritesRequest
