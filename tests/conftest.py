@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 _MEMORY = Path("/dev/shm")
@@ -35,3 +38,17 @@ def pytest_collection_finish() -> None:
     """Take all that was imported out of the collector's sight: every full collection walks it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """Undo the set-up of logs by a program that a test runs in this process.
+
+    Its handler writes to a stream that is closed once the test is over, and each event would then
+    print a traceback.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)

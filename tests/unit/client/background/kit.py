@@ -14,10 +14,14 @@ from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, View
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
 
 WAIT_S = 30.0
-DOWN = errors.Unavailable("down", status="UNAVAILABLE")
 REFUSED = errors.InvalidRequest("refused", status="INVALID_ARGUMENT", reason="INVALID_FIELD")
 
 Hook = Callable[[SaveCheckpointRequest], None]
+
+
+def unavailable() -> errors.Unavailable:
+    """A failure of its own: one that is raised again and again keeps every traceback."""
+    return errors.Unavailable("down", status="UNAVAILABLE")
 
 
 class Service:

@@ -17,7 +17,6 @@ from contextlib import suppress
 import pytest
 
 from tests.unit.client.background.kit import (
-    DOWN,
     REFUSED,
     WAIT_S,
     Gate,
@@ -25,6 +24,7 @@ from tests.unit.client.background.kit import (
     event,
     line_of,
     parents,
+    unavailable,
 )
 from tuskpoint import errors
 from tuskpoint.background import AgentStep, BackgroundSaver, StepsNotSaved
@@ -36,7 +36,7 @@ from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
 @pytest.mark.parametrize(
     "failure",
     [
-        DOWN,
+        unavailable(),
         errors.DeadlineExceeded("late", status="DEADLINE_EXCEEDED"),
         errors.ResourceExhausted(
             "full", status="RESOURCE_EXHAUSTED", reason="BACKLOG_FULL", retry_after_s=0.001
@@ -72,7 +72,7 @@ def test_a_lost_answer_saves_nothing_twice(saver: BackgroundSaver, service: Serv
         step = json.loads(request.checkpoint.metadata_json)["step"]
         if step in lost:
             lost.remove(step)
-            raise DOWN
+            raise unavailable()
 
     service.after = lose
     for number in range(5):
@@ -239,7 +239,7 @@ def test_a_stop_says_what_it_could_not_save_and_a_start_goes_on(
     service: Service, told: list[tuple[AgentStep, Exception]]
 ) -> None:
     def down(request: SaveCheckpointRequest) -> None:
-        raise DOWN
+        raise unavailable()
 
     service.before = down
     saver = BackgroundSaver("h:1", on_error=lambda *given: told.append(given))
@@ -325,7 +325,7 @@ def test_whatever_fails_each_step_is_saved_once_or_told(
 
     def fail(request: SaveCheckpointRequest) -> None:
         if chance.random() < 0.3:
-            raise DOWN
+            raise unavailable()
 
     def refuse_or_fail(request: SaveCheckpointRequest) -> None:
         if json.loads(request.checkpoint.metadata_json)["step"] % 7 == 3:
@@ -382,7 +382,7 @@ def test_an_outage_is_logged_once(
     saver: BackgroundSaver, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    failures = [DOWN] * 20
+    failures = [unavailable() for _ in range(20)]
 
     def fail(request: SaveCheckpointRequest) -> None:
         if failures:
