@@ -15,20 +15,14 @@ from typing import Any
 
 from bench.report import Table, at_most, number
 from bench.setting import Setting
-from tuskpoint_server.domain.model import (
-    ChannelDraft,
-    CheckpointDraft,
-    CheckpointKey,
-    Reference,
-    Value,
-)
-from tuskpoint_server.domain.state import parse_metadata
+from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.domain.value_groups import Keyframes
-from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.checkpoints import save
-from tuskpoint_server.journal.checkpoints.drafts import CheckpointChange, checkpoint_change
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.rpc.messages.saves import take_checkpoint
 
 TITLE = "What a save costs the journal's writer"
 _BATCH = 32
@@ -36,6 +30,7 @@ _SMALL = 1500
 _LARGE = 400 * 1024
 _GROWS_BY = 1024
 _LARGE_BATCH = 8
+_TENANT = "default"
 
 
 @dataclass
@@ -90,15 +85,12 @@ async def measure(setting: Setting) -> Table:
 
 def _rounds(
     keyframes: Keyframes, name: str, threads: int, rounds: int
-) -> Iterator[list[CheckpointChange]]:
+) -> Iterator[list[SentCheckpoint]]:
     for step in range(rounds):
-        yield [
-            checkpoint_change("default", _draft(f"{name}-{one}", step), keyframes, 0)
-            for one in range(threads)
-        ]
+        yield [_taken(_request(f"{name}-{one}", step), keyframes) for one in range(threads)]
 
 
-async def _save(database: Database, rounds: Iterator[list[CheckpointChange]]) -> _Spent:
+async def _save(database: Database, rounds: Iterator[list[SentCheckpoint]]) -> _Spent:
     """Save; count the statements of every other commit, and time the others."""
     spent = _Spent()
     for number_of, changes in enumerate(rounds):
@@ -118,15 +110,13 @@ async def _save(database: Database, rounds: Iterator[list[CheckpointChange]]) ->
 async def _save_large(database: Database, keyframes: Keyframes, rounds: int) -> tuple[float, float]:
     outside: list[float] = []
 
-    def grown() -> Iterator[list[CheckpointChange]]:
+    def grown() -> Iterator[list[SentCheckpoint]]:
         values = [os.urandom(_LARGE) for _ in range(_LARGE_BATCH)]
         for step in range(rounds):
             values = [data + os.urandom(_GROWS_BY) for data in values]
+            requests = [_request(f"large-{one}", step, data) for one, data in enumerate(values)]
             began = time.thread_time()
-            changes = [
-                checkpoint_change("default", _draft(f"large-{one}", step, data), keyframes, 0)
-                for one, data in enumerate(values)
-            ]
+            changes = [_taken(request, keyframes) for request in requests]
             outside.append((time.thread_time() - began) * 1e3 / _LARGE_BATCH)
             yield changes
 
@@ -134,8 +124,15 @@ async def _save_large(database: Database, keyframes: Keyframes, rounds: int) -> 
     return _median(inside) / _LARGE_BATCH, _median(outside)
 
 
-def _saving(change: CheckpointChange) -> Callable[[Batch], object]:
-    return lambda batch: save.save_checkpoint(batch, change)
+def _taken(request: pb.SaveCheckpointRequest, keyframes: Keyframes) -> SentCheckpoint:
+    sent = take_checkpoint(request)
+    assert sent is not None
+    sent.pack(_TENANT, keyframes)
+    return sent
+
+
+def _saving(sent: SentCheckpoint) -> Callable[[Batch], object]:
+    return lambda batch: save.save_checkpoint(batch, _TENANT, sent, 0)
 
 
 class _Counting:
@@ -178,25 +175,27 @@ def _driver(batch: Batch) -> sqlite3.Connection:
     return driver
 
 
-def _draft(thread_id: str, step: int, data: bytes | None = None) -> CheckpointDraft:
-    content = data if data is not None else os.urandom(_SMALL)
-    value = Value("msgpack", content)
-    channels = [ChannelDraft("messages", step + 1, value, value_digest(value))]
-    if data is None:
-        for name in ("a", "b", "c", "d"):
-            first = Value("msgpack", hashlib.sha256(name.encode()).digest() * (_SMALL // 32))
-            channels.append(
-                ChannelDraft(name, 1, Reference.INHERIT)
-                if step
-                else ChannelDraft(name, 1, first, value_digest(first))
-            )
+def _request(thread_id: str, step: int, data: bytes | None = None) -> pb.SaveCheckpointRequest:
+    state = checkpoint_pb2.CheckpointState(schema_version=4)
     metadata = json.dumps({"source": "loop", "step": step, "thread_id": thread_id}).encode()
-    return CheckpointDraft(
-        key=CheckpointKey(thread_id, "", _name(step)),
-        parent_id=_name(step - 1) if step else "",
-        frame=b"\x08\x04",
-        channels=tuple(channels),
-        metadata=parse_metadata(metadata, "metadata_json"),
+    for name in ("messages",) if data is not None else ("messages", "a", "b", "c", "d"):
+        channel = state.channels.add(name=name)
+        channel.version.integer = step + 1 if name == "messages" else 1
+        if name == "messages":
+            content = data if data is not None else os.urandom(_SMALL)
+            channel.value.type, channel.value.data = "msgpack", content
+        elif step:
+            channel.inherit.SetInParent()
+        else:
+            content = hashlib.sha256(name.encode()).digest() * (_SMALL // 32)
+            channel.value.type, channel.value.data = "msgpack", content
+    return pb.SaveCheckpointRequest(
+        checkpoint=checkpoint_pb2.Checkpoint(
+            ref=checkpoint_pb2.CheckpointRef(thread_id=thread_id, checkpoint_id=_name(step)),
+            parent_checkpoint_id=_name(step - 1) if step else "",
+            state=state,
+            metadata_json=metadata,
+        )
     )
 
 

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
+from enum import Enum
 
 import pytest
 
+from tuskpoint.v1 import checkpoint_pb2, value_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import (
-    ChannelDraft,
-    Checkpoint,
-    CheckpointDraft,
-    CheckpointKey,
-    Reference,
-    Value,
-    Version,
-    Write,
-)
-from tuskpoint_server.domain.state import parse_metadata
+from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, Value, Version, Write
+from tuskpoint_server.domain.state import fill_version
 from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.rpc.messages.saves import take_checkpoint
 
 TENANT = "default"
+
+
+class Reference(Enum):
+    """Content of a channel that a save does not carry."""
+
+    INHERIT = "inherit"
+    EMPTY = "empty"
+
+
 Content = bytes | Reference | Value
 
 
@@ -37,56 +43,90 @@ def digest(data: bytes, kind: str = "msgpack") -> bytes:
     return value_digest(Value(kind, data))
 
 
-def channel(name: str, content: Content, version: Version | None = 1) -> ChannelDraft:
+def channel(name: str, content: Content, version: Version | None = 1) -> value_pb2.Channel:
     """Bytes are inline data; use `by_digest` for a digest."""
     if isinstance(content, bytes):
         content = value(content)
-    known = value_digest(content) if isinstance(content, Value) else None
-    return ChannelDraft(name, version, content, known)
+    made = value_pb2.Channel(name=name)
+    if version is not None:
+        fill_version(made.version, version)
+    if isinstance(content, Value):
+        made.value.type, made.value.data = content.type, content.data
+    else:
+        getattr(made, content.value).SetInParent()
+    return made
 
 
-def by_digest(name: str, data: bytes, version: Version | None = 1) -> ChannelDraft:
-    return ChannelDraft(name, version, digest(data))
+def by_digest(name: str, data: bytes, version: Version | None = 1) -> value_pb2.Channel:
+    made = value_pb2.Channel(name=name, digest=digest(data))
+    if version is not None:
+        fill_version(made.version, version)
+    return made
 
 
 def write(
     channel_name: str, data: bytes, *, task: str = "task", idx: int = 0, path: str = ""
-) -> Write:
-    content = value(data)
-    return Write(task, path, idx, channel_name, content, value_digest(content))
+) -> StoredWrite:
+    return write_of(Write(task, path, idx, channel_name, value(data), digest(data)))
+
+
+def write_of(one: Write) -> StoredWrite:
+    """Return a write as it is sent, not packed yet."""
+    kind, data = one.value.type, one.value.data
+    named = (one.task_id, one.idx, one.task_path, one.channel, kind, one.digest)
+    return StoredWrite(*named, len(data), 0, 0, None, data)
+
+
+def as_loaded(*writes: StoredWrite) -> tuple[Write, ...]:
+    """Return writes that were sent as a load returns them."""
+    return tuple(
+        Write(*named, Value(one.type, one.data or b""), one.digest)
+        for one in writes
+        for named in [(one.task_id, one.task_path, one.idx, one.channel)]
+    )
 
 
 def draft(
     checkpoint_id: str,
     parent_id: str = "",
-    channels: Mapping[str, Content] | tuple[ChannelDraft, ...] = (),
+    channels: Mapping[str, Content] | Sequence[value_pb2.Channel] = (),
     *,
     thread_id: str = "t",
     ns: str = "",
     frame: bytes = b"",
     metadata: Mapping[str, object] | None = None,
     delta: tuple[str, ...] = (),
-    writes: tuple[Write, ...] = (),
+    writes: Sequence[StoredWrite] = (),
     label: str = "",
     summary: str = "",
     agent_id: str = "",
     expected_head: str | None = None,
-) -> CheckpointDraft:
+) -> SentCheckpoint:
+    """Return what is taken from the message of a save, whose limits are not checked."""
     if isinstance(channels, Mapping):
-        channels = tuple(channel(name, content) for name, content in channels.items())
-    return CheckpointDraft(
-        key(checkpoint_id, thread_id, ns),
-        parent_id,
-        frame,
-        channels,
-        delta_channels=delta,
-        metadata=parse_metadata(json.dumps(metadata or {}).encode(), "metadata_json"),
-        label=label,
-        summary=summary,
+        channels = [channel(name, content) for name, content in channels.items()]
+    state = checkpoint_pb2.CheckpointState.FromString(frame)
+    state.channels.extend(channels)
+    if not state.delta_channels:
+        state.delta_channels.extend(delta)
+    request = pb.SaveCheckpointRequest(
+        checkpoint=checkpoint_pb2.Checkpoint(
+            ref=checkpoint_pb2.CheckpointRef(
+                thread_id=thread_id, checkpoint_ns=ns, checkpoint_id=checkpoint_id
+            ),
+            parent_checkpoint_id=parent_id,
+            state=state,
+            metadata_json=json.dumps(metadata or {}).encode(),
+            label=label,
+            summary=summary,
+        ),
         agent_id=agent_id,
-        writes=writes,
         expected_head=expected_head,
     )
+    sent = take_checkpoint(request, received=())
+    assert sent is not None
+    sent.writes = writes
+    return sent
 
 
 def data_of(checkpoint: Checkpoint | None) -> dict[str, bytes]:

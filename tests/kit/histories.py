@@ -9,14 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.kit.archives import House, check_certified, house, keys_of
-from tests.kit.drafts import TENANT, channel, draft, write
+from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.journal import Clock
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import CheckpointKey, Reference
+from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted

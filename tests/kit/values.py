@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,8 @@ from sqlalchemy import Connection, insert, select
 
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
-from tuskpoint_server.domain.model import EVICTED, ChannelDraft, Checkpoint, Value, View, Write
+from tuskpoint.v1 import value_pb2
+from tuskpoint_server.domain.model import EVICTED, Checkpoint, Value, View
 from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.domain.values import Encoding
 from tuskpoint_server.journal.archiving.eviction import evict_family
@@ -23,6 +24,7 @@ from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.checkpoints.contents import referred
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
@@ -95,12 +97,12 @@ class Home:
     async def save(
         self,
         checkpoint_id: str,
-        channels: Mapping[str, bytes] | tuple[ChannelDraft, ...],
+        channels: Mapping[str, bytes] | tuple[value_pb2.Channel, ...],
         *,
         parent: str = "",
         thread: str = "t",
         ns: str = "",
-        writes: tuple[Write, ...] = (),
+        writes: Sequence[StoredWrite] = (),
     ) -> None:
         self.clock.advance(1)
         sent = draft(

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
-from tests.kit.drafts import TENANT
+from tests.kit.drafts import TENANT, Reference, channel, draft, write_of
 from tests.simulation.model import Known
 from tests.simulation.server import Server
 from tests.simulation.shadow import Place
-from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint.v1 import value_pb2
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.lineage import mint_checkpoint_id
-from tuskpoint_server.domain.model import (
-    BlobLocation,
-    ChannelDraft,
-    CheckpointDraft,
-    CheckpointKey,
-    Reference,
-    Saved,
-    Value,
-    Write,
-)
+from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Saved, Value, Write
 from tuskpoint_server.domain.snapshots import is_reserved
-from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.lineage.copies import Supplied
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
@@ -79,25 +69,23 @@ class Clients:
     async def save(self, server: Server) -> Saved:
         """Save a checkpoint; what the server lacks is sent again."""
         server.archive.backlog(TENANT).admit()
-        draft = self.draft(server)
+        sent = self.draft(server)
         try:
-            return await self.send(server, draft)
+            return await self.send(server, sent)
         except Refusal as refusal:
             if refusal.reason is not Reason.VALUES_MISSING:
                 raise
-        channels = tuple(
-            one
-            if isinstance(one.content, Value) or one.content is Reference.EMPTY
-            else self.channel(one.name, self.value())
-            for one in draft.channels
-        )
-        return await self.send(server, replace(draft, channels=channels))
+        lacked = [name for name, one in sent.channels.items() if not one.encoded]
+        filled = draft("", "", [self.channel(name, self.value()) for name in lacked])
+        sent.channels |= filled.channels
+        sent.contents |= filled.contents
+        return await self.send(server, sent)
 
-    async def send(self, server: Server, draft: CheckpointDraft) -> Saved:
-        """Save a draft."""
-        with self._doubt(server, draft.key.thread_id):
-            saved = await server.rows.save_checkpoint(TENANT, draft)
-            server.model.save(draft, saved)
+    async def send(self, server: Server, sent: SentCheckpoint) -> Saved:
+        """Save a checkpoint."""
+        with self._doubt(server, sent.key.thread_id):
+            saved = await server.rows.save_checkpoint(TENANT, sent)
+            server.model.save(sent, saved)
         return saved
 
     async def wait(self, server: Server, saved: Saved) -> None:
@@ -368,7 +356,7 @@ class Clients:
         """Return an ID of now, or of earlier."""
         return mint_checkpoint_id(self.clock_us() - age_us, self.rng.getrandbits(62), "")
 
-    def draft(self, server: Server) -> CheckpointDraft:
+    def draft(self, server: Server) -> SentCheckpoint:
         """Make up a checkpoint that goes on in some thread."""
         rng = self.rng
         name = rng.choice((*THREADS, *THREADS, self.some_thread(server)))
@@ -378,7 +366,7 @@ class Clients:
         new_id = self.new_id(rng.choice((0, 0, 0, 0, 10_000_000)))
         return self._draft(server, CheckpointKey(name, ns, new_id), parent_id)
 
-    def _draft(self, server: Server, key: CheckpointKey, parent_id: str) -> CheckpointDraft:
+    def _draft(self, server: Server, key: CheckpointKey, parent_id: str) -> SentCheckpoint:
         rng = self.rng
         story = server.model.stories.get(key.thread_id)
         parent = story.known.get((key.checkpoint_ns, parent_id)) if story is not None else None
@@ -396,23 +384,25 @@ class Clients:
         root_id = self.heads(server, key.thread_id).get("", "")
         if key.checkpoint_ns and root_id and rng.random() < 0.7:
             metadata["parents"] = {"": root_id}
-        return CheckpointDraft(
-            key,
+        return draft(
+            key.checkpoint_id,
             parent_id,
-            checkpoint_pb2.CheckpointState(delta_channels=delta).SerializeToString(),
-            tuple(channels),
-            delta_channels=delta,
-            metadata=parse_metadata(json.dumps(metadata).encode(), "metadata"),
+            channels,
+            thread_id=key.thread_id,
+            ns=key.checkpoint_ns,
+            delta=delta,
+            metadata=metadata,
             label=rng.choice(("", "", "", "first")),
             summary=rng.choice(("", "", "it went well")),
             agent_id=rng.choice(("", "", "planner", "writer")),
             writes=tuple(self.write() for _ in range(rng.choice((0, 0, 1, 2)))),
         )
 
-    def channel(self, name: str, content: Value | Reference) -> ChannelDraft:
+    def channel(self, name: str, content: Value | Reference) -> value_pb2.Channel:
         """Return a channel with a value or a reference."""
-        digest = self._note(content) if isinstance(content, Value) else None
-        return ChannelDraft(name, 1, content, digest)
+        if isinstance(content, Value):
+            self._note(content)
+        return channel(name, content)
 
     def value(self) -> Value:
         """Make up a value; one in four grew by a little."""
@@ -422,13 +412,13 @@ class Clients:
             return Value("msgpack", self._growing)
         return Value(rng.choice(("msgpack", "json")), rng.randbytes(rng.choice(_SIZES)))
 
-    def write(self) -> Write:
+    def write(self) -> StoredWrite:
         """Make up a pending write."""
         rng, value = self.rng, self.value()
-        return Write(
+        return write_of(Write(
             rng.choice(("t1", "t2")), rng.choice(("", "p")), rng.choice((-2, -1, 0, 1)),
             rng.choice(("out", DELTA)), value, self._note(value),
-        )  # fmt: skip
+        ))  # fmt: skip
 
     def _note(self, value: Value) -> bytes:
         digest = value_digest(value)

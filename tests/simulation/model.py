@@ -6,15 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.simulation.shadow import Place, Thread
-from tuskpoint_server.domain.model import (
-    CheckpointDraft,
-    CheckpointKey,
-    Reference,
-    Saved,
-    Value,
-    Write,
-)
+from tuskpoint_server.domain.model import CheckpointKey, Saved
 from tuskpoint_server.domain.state import decode_channels
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.database.logs import StoredWrite
 
 Channels = dict[str, bytes | None]
 """Digest of each channel's value by name; `None`: it is empty."""
@@ -54,7 +49,7 @@ def early_of(thread: Thread) -> dict[Place, dict[tuple[str, int], bytes]]:
 
 
 def merged(
-    before: Mapping[tuple[str, int], bytes], writes: Iterable[Write]
+    before: Mapping[tuple[str, int], bytes], writes: Iterable[StoredWrite]
 ) -> dict[tuple[str, int], bytes]:
     """Add writes: the first wins at `idx` 0 and above, the last below."""
     found = dict(before)
@@ -80,29 +75,24 @@ class Model:
         """Return the checkpoints of all threads, in order."""
         return sorted((name, place) for name, one in self.stories.items() for place in one.known)
 
-    def save(self, draft: CheckpointDraft, saved: Saved) -> None:
+    def save(self, sent: SentCheckpoint, saved: Saved) -> None:
         """Note a saved checkpoint."""
         story = self.stories.setdefault(saved.key.thread_id, Story(saved.incarnation))
         if story.incarnation != saved.incarnation:
             early = story.early
             story = self.stories[saved.key.thread_id] = Story(saved.incarnation, early=early)
         place = (saved.key.checkpoint_ns, saved.key.checkpoint_id)
-        parent = story.known.get((place[0], draft.parent_id))
+        parent = story.known.get((place[0], sent.parent_id))
         channels: Channels = {}
-        for one in draft.channels:
-            if isinstance(one.content, Value):
-                channels[one.name] = one.digest
-            elif isinstance(one.content, bytes):
-                channels[one.name] = one.content
-            elif one.content is Reference.INHERIT and parent is not None:
-                channels[one.name] = parent.channels.get(one.name)
-            else:
-                channels[one.name] = None
+        for name, one in sent.channels.items():
+            channels[name] = one.digest
+            if not one.encoded and one.digest is None and parent is not None:
+                channels[name] = parent.channels.get(name)  # inherited
         before = story.known[place].writes if place in story.known else story.early.pop(place, {})
-        run_id = draft.metadata.run_id
-        story.known[place] = Known(channels, merged(before, draft.writes), run_id)
+        run_id = sent.metadata.run_id
+        story.known[place] = Known(channels, merged(before, sent.writes), run_id)
 
-    def save_writes(self, key: CheckpointKey, writes: Iterable[Write], saved: Saved) -> None:
+    def save_writes(self, key: CheckpointKey, writes: Iterable[StoredWrite], saved: Saved) -> None:
         """Note pending writes."""
         story = self.stories.setdefault(key.thread_id, Story(saved.incarnation))
         place = (key.checkpoint_ns, key.checkpoint_id)

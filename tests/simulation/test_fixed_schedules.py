@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.kit.drafts import TENANT, Content, draft, key, refused, value, write
+from tests.kit.drafts import TENANT, Content, Reference, draft, key, refused, value, write
 from tests.simulation.checks import newest
 from tests.simulation.faulty_store import DIRECTORY, EPOCH_S, QUILTS, StoreFaults
 from tests.simulation.life import failpoints_visit
@@ -25,9 +25,10 @@ from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import Reference, Saved, Value, Write
+from tuskpoint_server.domain.model import Saved, Value
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.journal.database.logs import StoredWrite
 
 HUGE = random.Random(2).randbytes(60_000)
 BIG = random.Random(1).randbytes(3000)
@@ -76,23 +77,23 @@ class Stage:
         checkpoint_id: str,
         parent_id: str = "",
         thread_id: str = "t",
-        writes: Sequence[Write] = (),
+        writes: Sequence[StoredWrite] = (),
         run_id: str = "",
         **channels: Content,
     ) -> Saved:
         """Save a checkpoint."""
         self._note(one for one in channels.values() if isinstance(one, bytes))
-        self._note(one.value.data for one in writes)
+        self._note(one.data for one in writes)
         metadata = {"run_id": run_id} if run_id else {}
         sent = draft(
             checkpoint_id, parent_id, channels,
-            thread_id=thread_id, writes=tuple(writes), metadata=metadata,
+            thread_id=thread_id, writes=writes, metadata=metadata,
         )  # fmt: skip
         return await self.world.clients.send(self.server, sent)
 
-    async def write(self, checkpoint_id: str, *writes: Write, thread_id: str = "t") -> Saved:
+    async def write(self, checkpoint_id: str, *writes: StoredWrite, thread_id: str = "t") -> Saved:
         """Save pending writes."""
-        self._note(one.value.data for one in writes)
+        self._note(one.data for one in writes)
         of, model = key(checkpoint_id, thread_id), self.server.model
         saved = await self.server.rows.save_writes(TENANT, of, writes)
         model.save_writes(of, writes, saved)

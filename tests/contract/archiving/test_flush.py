@@ -10,13 +10,23 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, check_certified, grow, house
-from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write, written
+from tests.kit.drafts import (
+    TENANT,
+    Reference,
+    channel,
+    data_of,
+    draft,
+    key,
+    refused,
+    write,
+    written,
+)
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.records import MemberRecord
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.model import Reference, View
+from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import blob_digest
 from tuskpoint_server.journal.archiving import certify, dirty

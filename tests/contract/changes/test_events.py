@@ -28,10 +28,11 @@ from tests.kit.journal import Clock, Journal, made
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import CheckpointDraft, CheckpointKey, View
+from tuskpoint_server.domain.model import CheckpointKey, View
 from tuskpoint_server.domain.threads import Event, EventKind, PruneStrategy
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.changes import EventsCompacted, News
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database import schema, sqlite
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
@@ -45,7 +46,7 @@ RETENTION, SEARCHABLE = EventKind.RETENTION_SET, EventKind.SEARCHABLE_SET
 FOREVER = 1e9
 
 
-async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
+async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
     for one in drafts:
         await journal.save_checkpoint(TENANT, one)
 

@@ -13,17 +13,12 @@ from sqlalchemy import insert
 
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.model import (
-    BlobLocation,
-    CheckpointDraft,
-    CheckpointQuery,
-    Entry,
-    View,
-)
+from tuskpoint_server.domain.model import BlobLocation, CheckpointQuery, Entry, View
 from tuskpoint_server.domain.snapshots import THREADS
 from tuskpoint_server.domain.threads import ThreadState
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import ListPosition
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import holes, members
@@ -31,7 +26,7 @@ from tuskpoint_server.journal.database.schema import holes, members
 Place = tuple[str, str, str]
 
 
-async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
+async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
     for one in drafts:
         await journal.save_checkpoint(TENANT, one)
 

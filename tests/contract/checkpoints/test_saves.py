@@ -8,6 +8,8 @@ import pytest
 
 from tests.kit.drafts import (
     TENANT,
+    Reference,
+    as_loaded,
     by_digest,
     channel,
     data_of,
@@ -19,19 +21,19 @@ from tests.kit.drafts import (
     written,
 )
 from tests.kit.journal import Clock, Journal, opened
+from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import (
     Checkpoint,
-    CheckpointDraft,
     CheckpointKey,
-    Reference,
     State,
     Version,
     View,
-    Write,
     write_order,
 )
 from tuskpoint_server.domain.threads import ThreadState
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.removal.removal import Removal
 
 INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY
@@ -57,7 +59,7 @@ async def absent(journal: Journal, of: CheckpointKey) -> bool:
 
 
 async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) -> None:
-    frame = b"\x08\x01"
+    frame = CheckpointState(schema_version=1, delta_channels=["empty"]).SerializeToString()
     saved = draft(
         "a",
         "",
@@ -70,7 +72,6 @@ async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) 
         ),
         frame=frame,
         metadata={"source": "loop", "step": 1, "nested": {"é": [None]}},
-        delta=("empty",),
         label="first",
         summary="It began.",
         agent_id="planner",
@@ -80,7 +81,7 @@ async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) 
     loaded = await load(journal, key("a"))
 
     assert (outcome.key, outcome.incarnation, outcome.seq) == (key("a"), 1, 1)
-    assert 0 < outcome.stored_bytes < 5000  # what is stored of it is compressed
+    assert 0 < journal.added[-1] < 5000  # what is stored of it is compressed
     assert state_of(loaded).frame == frame
     assert [(c.name, c.version, type(c.version), c.size) for c in state_of(loaded).channels] == [
         ("text", "0001.5", str, 2),
@@ -102,7 +103,7 @@ async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) 
     assert (entry.label, entry.summary, entry.parent_id) == ("first", "It began.", "")
     assert (entry.certified, entry.seq) == (False, 1)
     assert entry.created_us == clock.now_us
-    assert loaded.writes == saved.writes
+    assert loaded.writes == as_loaded(*saved.writes)
 
 
 async def test_an_entry_holds_no_state(journal: Journal) -> None:
@@ -154,7 +155,6 @@ async def test_an_identical_save_changes_nothing(journal: Journal, clock: Clock)
     clock.advance(5)
     second = await journal.save_checkpoint(TENANT, again)
     assert (second.key, second.seq, second.incarnation) == (first.key, first.seq, 1)
-    assert second.stored_bytes == 0
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert detail.thread.seq == 2
@@ -175,21 +175,20 @@ async def test_an_identical_save_changes_nothing(journal: Journal, clock: Clock)
     ],
     ids=["parent", "value", "version", "metadata", "frame", "delta", "label", "summary", "writes"],
 )
-async def test_any_difference_is_a_change(journal: Journal, changed: CheckpointDraft) -> None:
+async def test_any_difference_is_a_change(journal: Journal, changed: SentCheckpoint) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "p", {"x": b"1"}, metadata={"m": 1}))
     second = await journal.save_checkpoint(TENANT, changed)
     assert second.seq == 2
-    assert second.stored_bytes > 0 or changed.label
     loaded = await load(journal, key("a"))
     assert loaded.entry.seq == 2
     assert loaded.entry.parent_id == changed.parent_id
     assert loaded.entry.metadata == changed.metadata.raw
     assert (loaded.entry.label, loaded.entry.summary) == (changed.label, changed.summary)
     assert state_of(loaded).frame == changed.frame
-    assert [(c.version, c.value) for c in state_of(loaded).channels] == [
-        (c.version, c.content) for c in changed.channels
+    assert [(c.version, c.digest) for c in state_of(loaded).channels] == [
+        (c.version, c.digest) for c in changed.channels.values()
     ]
-    assert loaded.writes == changed.writes
+    assert loaded.writes == as_loaded(*changed.writes)
 
 
 async def test_a_new_save_of_an_id_keeps_writes_label_and_first_time(
@@ -240,13 +239,13 @@ async def test_a_missing_id_is_minted_above_the_greatest(journal: Journal) -> No
 
 async def test_unchanged_channels_are_inherited(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1", "gone": EMPTY, "y": b"2"}))
-    outcome = await journal.save_checkpoint(
+    await journal.save_checkpoint(
         TENANT, draft("b", "a", {"x": INHERIT, "gone": INHERIT, "y": b"3"})
     )
     loaded = await load(journal, key("b"))
     assert data_of(loaded) == {"x": b"1", "y": b"3"}
     assert [c.size for c in state_of(loaded).channels] == [1, 0, 1]
-    assert 1 <= outcome.stored_bytes < 300
+    assert 1 <= journal.added[-1] < 300
 
 
 @pytest.mark.parametrize("version", [2, "1", 1.0, None])
@@ -353,12 +352,12 @@ async def test_a_retry_of_what_is_stored_is_no_conflict(journal: Journal) -> Non
     step = draft("c", "b", {"x": b"1"}, writes=(write("x", b"w"),), expected_head="b")
     first = await journal.save_checkpoint(TENANT, step)
     second = await journal.save_checkpoint(TENANT, step)
-    assert (second.seq, second.stored_bytes) == (first.seq, 0)
+    assert second.seq == first.seq
     other = draft("c", "b", {"x": b"2"}, expected_head="b")
     await refused(journal.save_checkpoint(TENANT, other), Reason.HEAD_MOVED)
     await journal.save_checkpoint(TENANT, draft("d", "c"))
     third = await journal.save_checkpoint(TENANT, step)
-    assert (third.seq, third.stored_bytes) == (first.seq, 0)
+    assert third.seq == first.seq
     await refused(journal.save_checkpoint(TENANT, other), Reason.HEAD_MOVED)
 
 
@@ -380,7 +379,7 @@ async def test_first_wins_for_channels_and_last_for_signs(journal: Journal) -> N
         ],
     )
     assert outcome.seq == 3
-    assert outcome.stored_bytes == len(b"new" + b"second")
+    assert journal.added[-1] == len(b"new" + b"second")
     assert written(await load(journal, key("a"))) == [
         ("", "task", -4, "__resume__", b"second"),
         ("", "task", 0, "x", b"first"),
@@ -400,8 +399,7 @@ async def test_any_difference_replaces_a_sign(journal: Journal, idx: int) -> Non
     for seq, version in enumerate(versions, start=2):
         outcome = await journal.save_writes(TENANT, key("a"), [version])
         assert outcome.seq == seq
-        loaded = await load(journal, key("a"))
-        assert loaded.writes == (version,)
+        assert (await load(journal, key("a"))).writes == as_loaded(version)
 
 
 async def test_repeated_writes_change_nothing(journal: Journal) -> None:
@@ -409,7 +407,7 @@ async def test_repeated_writes_change_nothing(journal: Journal) -> None:
     sent = [write("x", b"1"), write("__interrupt__", b"2", idx=-3)]
     first = await journal.save_writes(TENANT, key("a"), sent)
     second = await journal.save_writes(TENANT, key("a"), sent)
-    assert (second.key, second.seq, second.stored_bytes) == (first.key, first.seq, 0)
+    assert (second.key, second.seq) == (first.key, first.seq)
 
 
 async def test_of_equal_slots_in_one_call_the_last_sign_stays(journal: Journal) -> None:
@@ -417,7 +415,7 @@ async def test_of_equal_slots_in_one_call_the_last_sign_stays(journal: Journal) 
     one, two = write("__error__", b"1", idx=-1), write("__error__", b"2", idx=-1)
     for sent in ([one, two], [one, two], [two, one], [two, one, two]):
         await journal.save_writes(TENANT, key("a"), [write("x", b"1"), write("x", b"2"), *sent])
-        assert (await load(journal, key("a"))).writes == (sent[-1], write("x", b"1"))
+        assert (await load(journal, key("a"))).writes == as_loaded(sent[-1], write("x", b"1"))
 
 
 async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
@@ -431,9 +429,9 @@ async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
         write("x", b"6", task="b", path="~A"),
     ]
     await journal.save_writes(TENANT, key("a"), sent)
-    loaded = await load(journal, key("a"))
-    assert [w.value.data for w in loaded.writes] == [b"5", b"6", b"4", b"3", b"1", b"2"]
-    assert list(loaded.writes) == sorted(sent, key=write_order)
+    found = (await load(journal, key("a"))).writes
+    assert [w.value.data for w in found] == [b"5", b"6", b"4", b"3", b"1", b"2"]
+    assert list(found) == sorted(as_loaded(*sent), key=write_order)
 
 
 async def test_writes_may_come_before_their_checkpoint(journal: Journal) -> None:
@@ -492,7 +490,7 @@ async def test_the_state_follows_the_latest_root_checkpoint(journal: Journal) ->
 
 
 async def test_a_thread_waits_as_long_as_one_of_its_tasks_does(journal: Journal) -> None:
-    def sign(task: str, channel: str) -> Write:
+    def sign(task: str, channel: str) -> StoredWrite:
         return write(channel, b"?", task=task, idx={"__interrupt__": -3, "__resume__": -4}[channel])
 
     nobody = "00000000-0000-0000-0000-000000000000"
@@ -566,7 +564,7 @@ async def test_labels_are_set_and_cleared(journal: Journal) -> None:
     latest = await journal.set_label(TENANT, key(""), "done")
     assert (latest.key, latest.seq) == (key("b"), 3)
     again = await journal.set_label(TENANT, key("b"), "done")
-    assert (again.seq, again.stored_bytes) == (3, 0)
+    assert again.seq == 3
     assert (await load(journal, key("b"))).entry.label == "done"
     await journal.set_label(TENANT, key("b"), "")
     assert (await load(journal, key("b"))).entry.label == ""

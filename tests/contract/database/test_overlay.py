@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
-from tests.kit.drafts import by_digest, channel, draft, key, write
+from tests.kit.drafts import Reference, by_digest, channel, draft, key, write
 from tests.kit.journal import Clock, Journal, made
 from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.model import Reference, Saved
+from tuskpoint_server.domain.model import Saved
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.value_groups import Keyframes
-from tuskpoint_server.journal.checkpoints.drafts import CheckpointChange, checkpoint_change
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.lineage.lineage import Lineage
@@ -110,22 +110,22 @@ class Side:
         self.lineage = Lineage(self.database)
         self.keyframes = Keyframes()
 
-    async def save(self, change: CheckpointChange) -> Saved:
-        return await self.database.change(lambda batch: save_checkpoint(batch, change))
+    async def save(self, tenant: str, sent: SentCheckpoint, entropy: int) -> Saved:
+        return await self.database.change(
+            lambda batch: save_checkpoint(batch, tenant, sent, entropy)
+        )
 
     def call(self, tenant: str, step: Step) -> Coroutine[Any, Any, Any]:
-        """Return what does a step; a save is prepared at once.
+        """Return what does a step; a save is packed at once.
 
         Which values are tried as patches depends on what was refused before they came, and
         that is known only where changes do not wait for one another.
         """
         name, given = step
         if name == "save":
-            return self.save(
-                checkpoint_change(
-                    tenant, draft_of(given), self.keyframes, self.database.random_bits()
-                )
-            )
+            sent = draft_of(given)
+            sent.pack(tenant, self.keyframes)
+            return self.save(tenant, sent, self.database.random_bits())
         if name == "writes":
             of = key(given["name"], given["thread"], given["ns"])
             return made(self.journal.save_writes, tenant, of, writes_of(given))
@@ -204,8 +204,6 @@ def plain(outcome: Any) -> Any:
         return outcome.reason, outcome.metadata
     if isinstance(outcome, BaseException):
         raise outcome
-    if isinstance(outcome, Saved):
-        return replace(outcome, stored_bytes=int(outcome.stored_bytes > 0))
     return outcome
 
 

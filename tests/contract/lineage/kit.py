@@ -13,20 +13,13 @@ from tests.kit.drafts import TENANT, draft, key, value, write
 from tests.kit.journal import Journal
 from tuskpoint_server.domain.formats.bundles import Closure
 from tuskpoint_server.domain.formats.segments import decode_delta_base
-from tuskpoint_server.domain.model import (
-    CheckpointDraft,
-    CheckpointKey,
-    CheckpointQuery,
-    State,
-    Value,
-    View,
-    Write,
-)
+from tuskpoint_server.domain.model import CheckpointKey, CheckpointQuery, State, Value, View, Write
 from tuskpoint_server.domain.state import decode_state
 from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tuskpoint_server.journal.database.logs import StoredWrite, ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, contents, members, threads, writes
 from tuskpoint_server.journal.lineage.lineage import Lineage
@@ -80,7 +73,7 @@ def under(root_id: str, **more: object) -> dict[str, object]:
     return {"parents": {"": root_id}, **more}
 
 
-async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
+async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
     for one in drafts:
         await journal.save_checkpoint(TENANT, one)
 
@@ -116,7 +109,7 @@ def _link(
     ns: str,
     stores: bool,
     metadata: Mapping[str, object] | None,
-) -> CheckpointDraft:
+) -> SentCheckpoint:
     number = checkpoint_id.encode()
     return draft(
         checkpoint_id,
@@ -129,7 +122,7 @@ def _link(
     )
 
 
-def write_of(channel: str, data: bytes) -> Write:
+def write_of(channel: str, data: bytes) -> StoredWrite:
     return write(channel, data, task=f"task of {channel}")
 
 

@@ -18,12 +18,12 @@ from tests.contract.lineage.kit import (
     seen,
     under,
 )
-from tests.kit.drafts import TENANT, draft, key, refused, write
+from tests.kit.drafts import TENANT, Reference, draft, key, refused, write
 from tests.kit.journal import Clock
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.bundles import Closure
-from tuskpoint_server.domain.model import CheckpointKey, Reference, View
+from tuskpoint_server.domain.model import CheckpointKey, View
 from tuskpoint_server.domain.model import Lineage as Origins
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy, ThreadState
 from tuskpoint_server.journal.lineage.lineage import Lineage

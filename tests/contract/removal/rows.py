@@ -8,8 +8,9 @@ from sqlalchemy import Connection, Table, select
 
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.model import CheckpointDraft, CheckpointQuery, View
+from tuskpoint_server.domain.model import CheckpointQuery, View
 from tuskpoint_server.domain.threads import EventKind
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, threads
@@ -17,7 +18,7 @@ from tuskpoint_server.journal.database.schema import changes, threads
 FOREVER = 1e9
 
 
-async def save(journal: Journal, *drafts: CheckpointDraft) -> None:
+async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
     for one in drafts:
         await journal.save_checkpoint(TENANT, one)
 

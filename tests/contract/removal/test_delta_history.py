@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from tests.contract.removal.rows import history, save
-from tests.kit.drafts import TENANT, channel, draft, key, write
+from tests.kit.drafts import TENANT, Reference, channel, draft, key, write
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.model import Reference
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.removal.removal import Removal
 

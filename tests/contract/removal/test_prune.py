@@ -16,11 +16,22 @@ from tests.contract.removal.rows import (
     rows,
     save,
 )
-from tests.kit.drafts import TENANT, channel, data_of, digest, draft, key, refused, write, written
+from tests.kit.drafts import (
+    TENANT,
+    Reference,
+    channel,
+    data_of,
+    digest,
+    draft,
+    key,
+    refused,
+    write,
+    written,
+)
 from tests.kit.journal import Journal
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.segments import decode_delta_base
-from tuskpoint_server.domain.model import EVICTED, Reference, View
+from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.located import encode_held
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from tests.kit.drafts import TENANT, by_digest, digest, key, refused, value, write
+from tests.kit.drafts import TENANT, as_loaded, by_digest, digest, key, refused, value, write
 from tests.kit.values import LATER_US, PLENTY, Home, text
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import EVICTED, Value
@@ -445,7 +445,7 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
     await home.save("b", {}, parent="a")
     await home.certify()
     await home.evict()
-    packed = {one.digest: stored_value(one.digest, one.value) for one in (first, second)}
+    packed = {one.digest: stored_value(one.digest, one.value) for one in as_loaded(first, second)}
 
     def find(connection: Connection) -> tuple[ThreadRow, list[refill.Affected]]:
         user = find_thread(connection, TENANT, "t")

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.kit.drafts import by_digest, channel, refused
+from tests.kit.drafts import Reference, by_digest, channel, refused
 from tests.kit.values import Home
+from tuskpoint.v1 import value_pb2
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import ChannelDraft, Reference
 
 INHERIT = Reference.INHERIT
 
 
 @pytest.mark.parametrize("sent", [channel("x", INHERIT), by_digest("x", b"1")])
-async def test_a_head_that_was_none_gives_no_evicted_value(home: Home, sent: ChannelDraft) -> None:
+async def test_a_head_that_was_none_gives_no_evicted_value(
+    home: Home, sent: value_pb2.Channel
+) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
-from tests.kit.drafts import by_digest, channel, digest
+from tests.kit.drafts import Reference, by_digest, channel, digest
 from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import ChannelDraft, Reference
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.overlay import Batch
@@ -134,7 +133,7 @@ class Model:
             sent.append(by_digest("y", data["y"]))
         else:
             data["y"] = before["y"]
-            sent.append(ChannelDraft("y", 1, Reference.INHERIT))
+            sent.append(channel("y", Reference.INHERIT))
         try:
             await self.home.save(checkpoint_id, tuple(sent), parent=parent, thread=thread)
         except Refusal as refusal:

@@ -18,8 +18,9 @@ from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import Checkpoint, Saved, View, Write
+from tuskpoint_server.domain.model import Checkpoint, Saved, View
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
+from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.rpc.history import HistoryServicer
 from tuskpoint_server.rpc.server import server as rpc
@@ -70,7 +71,7 @@ class HistoryHouse:
             ),
         )
 
-    async def save_writes(self, checkpoint_id: str, *writes: Write) -> Saved:
+    async def save_writes(self, checkpoint_id: str, *writes: StoredWrite) -> Saved:
         return await self.home.journal.save_writes(TENANT, key(checkpoint_id), writes)
 
     async def delete(self, thread_id: str = "t") -> None:

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from tests.kit.drafts import digest, key, refused, value, write
+from tests.kit.drafts import as_loaded, digest, key, refused, value, write
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import (
     EVICTED,
@@ -36,7 +36,7 @@ def whole(number: int, *, size: int = 10) -> Checkpoint:
     return Checkpoint(
         Entry(key(f"{number:03}"), "", 1, 1, True, 1, b"{}", segments=(place(number),)),
         State(b"", (Channel("x", 1, digest(data), size, value(data)), Channel("y", 1, None))),
-        (write("x", b"w" + data), write("x", b"late", idx=1)),
+        as_loaded(write("x", b"w" + data), write("x", b"late", idx=1)),
     )
 
 

@@ -27,7 +27,7 @@ from tuskpoint_server.service.completing import Completer
 from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")
-SAVED = Saved(KEY, 7, 1, 10)
+SAVED = Saved(KEY, 7, 1)
 DESCRIPTOR = Descriptor("t:1", "t", "1", "the-blob", "ab" * 32, "writer", "Where it stands.")
 CERTIFIED, JOURNALED = Durability.CERTIFIED, Durability.JOURNALED
 

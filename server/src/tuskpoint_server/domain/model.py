@@ -1,9 +1,9 @@
-"""What the packages pass to one another: identities, values, checkpoints, drafts."""
+"""What the packages pass to one another: identities, values, checkpoints."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum, IntEnum
+from enum import IntEnum
 from typing import NamedTuple
 
 Version = str | int | float
@@ -68,22 +68,6 @@ EVICTED: Value = object.__new__(_Evicted)
 """Stands where the journal gave a value up; `domain.state` puts the values back."""
 
 
-class Reference(Enum):
-    """Content of a channel that a save does not carry."""
-
-    INHERIT = "inherit"
-    EMPTY = "empty"
-
-
-class ChannelDraft(NamedTuple):
-    """A channel as a save describes it."""
-
-    name: str
-    version: Version | None  # `None` if the framework gave it none
-    content: Value | bytes | Reference  # bytes: the digest of a stored value
-    digest: bytes | None = None  # of `content` if it is a `Value`; computed once, on arrival
-
-
 @dataclass(frozen=True, slots=True)
 class Channel:
     """A channel as it is stored."""
@@ -112,13 +96,12 @@ def write_order(write: Write) -> tuple[str, str, int]:
     return (write.task_path, write.task_id, write.idx)
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
+class Metadata(NamedTuple):
     """Metadata of a checkpoint: the exact bytes, and what the service reads of them."""
 
-    raw: bytes = b"{}"  # the JSON object as it was sent; never re-serialized
-    run_id: str = ""  # `run_id` if it is a string, else empty
-    root_id: str = ""  # `parents[""]`: the root checkpoint that a subgraph's is tied to
+    raw: bytes  # the JSON object as it was sent; never re-serialized
+    run_id: str  # `run_id` if it is a string, else empty
+    root_id: str  # `parents[""]`: the root checkpoint that a subgraph's is tied to
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,25 +126,6 @@ class State:
 
     frame: bytes
     channels: tuple[Channel, ...]  # in the order of the save
-
-
-@dataclass(slots=True)  # not frozen: that takes several times as long, on the way of each save
-class CheckpointDraft:
-    """A checkpoint to be saved."""
-
-    key: CheckpointKey  # an empty `checkpoint_id` asks for a minted one
-    parent_id: str
-    frame: bytes  # as `State.frame`
-    channels: tuple[ChannelDraft, ...]
-    delta_channels: tuple[str, ...] = ()  # channels rebuilt from writes
-    metadata: Metadata = field(default_factory=Metadata)
-    label: str = ""
-    summary: str = ""
-    agent_id: str = ""  # agent that drives the thread; empty leaves the thread's as it is
-    writes: tuple[Write, ...] = ()
-    expected_head: str | None = None  # required greatest ID of the namespace; `None` does not ask
-    vector: bytes = b""  # vector that search finds it by, packed; empty leaves it as it is
-    searchable: bool | None = None  # whether search finds the thread; `None` leaves it as it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +185,6 @@ class Saved:
     key: CheckpointKey  # with the minted ID if there was one
     seq: int
     incarnation: int
-    stored_bytes: int = 0  # bytes of new content; 0 if nothing changed
     early: bool = False  # writes whose checkpoint does not exist yet: its save gives another `seq`
 
 

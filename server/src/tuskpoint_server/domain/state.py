@@ -62,22 +62,19 @@ def decode_version(message: value_pb2.Version) -> Version:
 
 def encode_state(frame: bytes, channels: Iterable[Channel]) -> bytes:
     """Return the stored form: the frame, then the channels by digest."""
-    message = checkpoint_pb2.CheckpointState()
-    for channel in channels:
-        stored = message.channels.add()
-        stored.name, stored.size_bytes = channel.name, channel.size
-        if channel.version is not None:
-            fill_version(stored.version, channel.version)
-        if channel.digest is None:
-            stored.empty.SetInParent()
-        else:
-            stored.digest = channel.digest
-    return frame + message.SerializeToString()
+    encoded = (encode_channel(one.name, one.version, one.digest, one.size) for one in channels)
+    return frame + b"".join(encoded)
 
 
-def encode_channel(channel: Channel) -> bytes:
+def encode_channel(name: str, version: Version | None, digest: bytes | None, size: int) -> bytes:
     """Return a part of the stored form, which is the frame and these, one after another."""
-    return encode_state(b"", (channel,))
+    message = checkpoint_pb2.CheckpointState()
+    stored = message.channels.add(name=name, digest=digest, size_bytes=size)
+    if version is not None:
+        fill_version(stored.version, version)
+    if digest is None:
+        stored.empty.SetInParent()
+    return message.SerializeToString()
 
 
 def decode_channels(stored: bytes) -> tuple[Channel, ...]:

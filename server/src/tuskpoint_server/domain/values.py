@@ -23,13 +23,17 @@ else:
 DIGEST_BYTES = 32
 
 
-def value_digest(value: Value) -> bytes:
-    """Return the digest of a value, as `tuskpoint.v1.Channel.digest` defines it.
+def digesting(kind: str) -> hashlib._Hash:
+    """Begin the digest of a value of this type, as `tuskpoint.v1.Channel.digest` defines it.
 
     The type holds no zero byte, so two different values never digest the same input.
     """
-    digest = hashlib.sha256(value.type.encode())
-    digest.update(b"\0")
+    return hashlib.sha256(kind.encode() + b"\0")
+
+
+def value_digest(value: Value) -> bytes:
+    """Return the digest of a value."""
+    digest = digesting(value.type)
     digest.update(value.data)
     return digest.digest()
 

@@ -16,7 +16,6 @@ from ..domain.json_view.differences import Diff, Side, diff
 from ..domain.limits import LIMITS
 from ..domain.model import (
     Checkpoint,
-    CheckpointDraft,
     CheckpointKey,
     CheckpointQuery,
     DeltaHistory,
@@ -24,13 +23,13 @@ from ..domain.model import (
     Saved,
     Source,
     View,
-    Write,
 )
 from ..domain.state import Stored
 from ..domain.threads import Event, EventKind
 from ..journal.changes import Events, EventsCompacted
+from ..journal.checkpoints.sent import SentCheckpoint
 from ..journal.checkpoints.store import Checkpoints as Journal
-from ..journal.database.logs import ThreadRow
+from ..journal.database.logs import StoredWrite, ThreadRow
 from .completing import Completer, apart
 from .positions import seal, unseal
 
@@ -61,13 +60,13 @@ class Checkpoints:
     _archive: Archive
     completer: Completer
 
-    def save(self, tenant: str, draft: CheckpointDraft) -> asyncio.Future[Saved]:
+    def save(self, tenant: str, sent: SentCheckpoint) -> asyncio.Future[Saved]:
         """Journal a checkpoint."""
         self._archive.backlog(tenant).admit()
-        return self._journal.save_checkpoint(tenant, draft)
+        return self._journal.save_checkpoint(tenant, sent)
 
     def save_writes(
-        self, tenant: str, key: CheckpointKey, writes: Sequence[Write], wanted: Durability
+        self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], wanted: Durability
     ) -> asyncio.Future[Saved]:
         """Journal pending writes; those of no checkpoint are refused if they cannot be `wanted`."""
         self._archive.backlog(tenant).admit()

@@ -12,12 +12,12 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.kit.archives import check_certified, house, keys_of
-from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write
+from tests.kit.drafts import TENANT, Reference, channel, data_of, draft, key, refused, write
 from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.archive import StoreChangedError
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import EVICTED, Reference, View
+from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints import located
 from tuskpoint_server.journal.removal.removal import Removal

@@ -15,7 +15,17 @@ from tests.integration.archive.recover.recovered import (
     recovered_house,
 )
 from tests.kit.archives import House, check_certified, house, keys_of
-from tests.kit.drafts import TENANT, channel, data_of, draft, key, refused, write, written
+from tests.kit.drafts import (
+    TENANT,
+    Reference,
+    channel,
+    data_of,
+    draft,
+    key,
+    refused,
+    write,
+    written,
+)
 from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.archive.recover.recovery import read_source
@@ -25,7 +35,7 @@ from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.manifests import encode_manifest
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import BlobLocation, Reference, View
+from tuskpoint_server.domain.model import BlobLocation, View
 from tuskpoint_server.domain.snapshots import Snapshot
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import blob_digest

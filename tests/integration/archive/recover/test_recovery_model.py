@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.integration.archive.recover.recovered import compare, recovered_house
 from tests.kit.archives import House, check_certified, keys_of
-from tests.kit.drafts import TENANT, channel, draft, write
+from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.histories import STEPS, History, live, store_of
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.model import Reference, View
+from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
 

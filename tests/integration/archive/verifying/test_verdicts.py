@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, house
-from tests.kit.drafts import TENANT, channel, draft, key, refused, write
+from tests.kit.drafts import TENANT, Reference, channel, draft, key, refused, write
 from tests.kit.member_file import MemberFile, blob_path
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.catalogs import decode_catalog
-from tuskpoint_server.domain.model import BlobLocation, Reference, View
+from tuskpoint_server.domain.model import BlobLocation, View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.archiving import holes
 from tuskpoint_server.journal.archiving.eviction import evict_family

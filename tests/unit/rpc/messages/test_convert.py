@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.drafts import as_loaded
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.domain.errors import Reason, Refusal
@@ -15,16 +17,16 @@ from tuskpoint_server.domain.model import (
     BlobLocation,
     Channel,
     Checkpoint,
-    CheckpointDraft,
     CheckpointKey,
     Entry,
-    Reference,
     State,
     Value,
     Write,
 )
-from tuskpoint_server.domain.state import decode_state, encode_state
+from tuskpoint_server.domain.state import decode_state
 from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.database.logs import known_channel
 from tuskpoint_server.rpc.messages import convert, saves
 from tuskpoint_server.rpc.messages.chunks import Cutter, Received, announced, whole
 from tuskpoint_server.service.completing import content_bytes
@@ -99,7 +101,7 @@ def request_of(state: checkpoint_pb2.CheckpointState, **fields: Any) -> pb.SaveC
 
 def taken(
     request: pb.SaveCheckpointRequest, received: list[Received] | None = None
-) -> CheckpointDraft:
+) -> SentCheckpoint:
     draft = saves.take_checkpoint(request, received)
     assert draft is not None
     return draft
@@ -129,17 +131,16 @@ def test_a_saved_state_is_loaded_as_it_was(
     assert (draft.metadata.run_id, draft.metadata.root_id) == ("r", "root")
     assert (draft.label, draft.summary, draft.agent_id) == ("label", "summary", "agent")
     assert draft.expected_head == ""
-    assert draft.delta_channels == tuple(state.delta_channels)
+    assert json.loads(draft.delta_channels) == list(state.delta_channels)
 
     held: dict[bytes, Value] = {}
-    kept = []
-    for channel in draft.channels:
-        if isinstance(channel.content, Value):
-            assert channel.digest == value_digest(channel.content)
-            held[channel.digest] = channel.content
-        kept.append(Channel(channel.name, channel.version, channel.digest))
-    stored = decode_state(encode_state(draft.frame, kept), held)
-    message = convert.checkpoint(Checkpoint(entry(), stored, draft.writes), whole())
+    for name, (kind, content) in draft.contents.items():
+        value = Value(kind, content.value)
+        held[value_digest(value)] = value
+        assert draft.channels[name].digest == value_digest(value)
+    encoded = b"".join(one.encoded for one in draft.channels.values())
+    stored = decode_state(draft.frame + encoded, held)
+    message = convert.checkpoint(Checkpoint(entry(), stored, as_loaded(*draft.writes)), whole())
 
     for sent_channel, got in zip(state.channels, message.state.channels, strict=True):
         assert got.WhichOneof("content") == sent_channel.WhichOneof("content")
@@ -220,11 +221,12 @@ def test_references_stay_references() -> None:
         ]
     )
     draft = taken(request_of(state))
-    assert [each.content for each in draft.channels] == [
-        Reference.INHERIT,
-        Reference.EMPTY,
-        b"\1" * 32,
-    ]
+    assert draft.channels == {
+        "a": (None, None, 0, b""),
+        "b": known_channel("b", None, None, 0),
+        "c": (None, b"\1" * 32, 0, b""),
+    }
+    assert draft.contents == {}
     assert draft.expected_head is None
 
 
@@ -241,17 +243,12 @@ def test_received_values_take_their_places_in_order() -> None:
         writes=[value_pb2.PendingWrite(task_id="t", channel="w", large=large)],
     )
     assert len(announced(request)) == 3
-    received = [
-        Received(Value("t", data), value_digest(Value("t", data))) for data in (b"1", b"2", b"3")
-    ]
+    received = [Received("t", data, value_digest(Value("t", data))) for data in (b"1", b"2", b"3")]
     assert saves.take_checkpoint(request, streamed=True) is None
     draft = taken(request, received)
-    assert [each.content for each in draft.channels] == [
-        Value("t", b"1"),
-        Value("t", b"b"),
-        Value("t", b"2"),
-    ]
-    assert draft.writes[0].value == Value("t", b"3")
+    came = {name: (kind, content.value) for name, (kind, content) in draft.contents.items()}
+    assert came == {"a": ("t", b"1"), "b": ("t", b"b"), "c": ("t", b"2")}
+    assert (draft.writes[0].type, draft.writes[0].data) == ("t", b"3")
 
 
 def test_a_wrong_digest_of_a_received_value_is_refused() -> None:
@@ -266,9 +263,9 @@ def test_a_wrong_digest_of_a_received_value_is_refused() -> None:
             ]
         )
     )
-    value = Value("t", b"1")
+    received = Received("t", b"1", value_digest(Value("t", b"1")))
     with pytest.raises(Refusal) as refused:
-        saves.take_checkpoint(request, [Received(value, value_digest(value))])
+        saves.take_checkpoint(request, [received])
     assert refused.value.reason is Reason.DIGEST_MISMATCH
 
 

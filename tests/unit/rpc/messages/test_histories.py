@@ -40,7 +40,7 @@ def rebuilt(history: DeltaHistory) -> tuple[Value | None, list[Value], int]:
         announced = [each.large for each in holders if each.HasField("large")]
         received = iter(put_together(announced, chunks))
         found = [
-            next(received).value
+            Value(*next(received)[:2])
             if each.HasField("large")
             else Value(each.value.type, each.value.data)
             for each in holders

@@ -21,14 +21,21 @@ from ...domain.errors import (
 from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
 from ...domain.lineage import mint_checkpoint_id
-from ...domain.model import Channel, CheckpointDraft, CheckpointKey, Saved
-from ...domain.state import encode_channel
+from ...domain.model import CheckpointKey, Saved
 from ...domain.threads import INTERRUPT, RESUME, EventKind
 from ...domain.value_groups import Prepared
-from ..database.logs import Known, KnownChannel, Log, Pending, Place, StoredWrite
+from ..database.logs import (
+    Known,
+    KnownChannel,
+    Log,
+    Pending,
+    Place,
+    StoredWrite,
+    known_channel,
+)
 from ..database.overlay import Batch
 from . import contents, vectors
-from .drafts import CheckpointChange, written_bytes
+from .sent import SentCheckpoint
 from .threads import switch_search
 
 _BYTES_PER_WRITE = 128
@@ -51,49 +58,48 @@ class _Merged(NamedTuple):
     last_seq: int  # greatest number of those that were sent and stored before
 
 
-def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
+def save_checkpoint(batch: Batch, tenant: str, sent: SentCheckpoint, entropy: int) -> Saved:
     """Insert or replace a checkpoint; see `store.Checkpoints.save_checkpoint`."""
-    draft, thread_id = change.draft, change.draft.key.thread_id
-    log = batch.find(change.tenant, thread_id) or batch.begin(change.tenant, thread_id)
-    place = (draft.key.checkpoint_ns, draft.key.checkpoint_id)
+    thread_id, place = sent.key.thread_id, (sent.key.checkpoint_ns, sent.key.checkpoint_id)
+    log = batch.find(tenant, thread_id) or batch.begin(tenant, thread_id)
     if not place[1]:
         above = batch.greatest(log, place[0])
-        place = (place[0], mint_checkpoint_id(batch.now_us, change.entropy, above))
+        place = (place[0], mint_checkpoint_id(batch.now_us, entropy, above))
     stored = batch.checkpoint(log, place)
-    parent = batch.checkpoint(log, (place[0], draft.parent_id)) if draft.parent_id else None
-    begins = stored is None and _begins_next(batch, log, draft, parent_exists=parent is not None)
-    channels, new = _resolve(batch, log, change, place[0], parent, begins=begins)
-    known = _known(batch, change, stored, channels)
-    pending = _merged(batch, log, place, stored, change.writes)
+    parent = batch.checkpoint(log, (place[0], sent.parent_id)) if sent.parent_id else None
+    begins = stored is None and _begins_next(batch, log, sent, parent_exists=parent is not None)
+    channels, new = _resolve(batch, log, sent, parent, begins=begins)
+    known = _known(batch, sent, stored, channels)
+    pending = _merged(batch, log, place, stored, sent.writes)
     replaces = stored is None or _saved(stored) != _saved(known)
     changed = stored is None or replaces or bool(pending.new) or stored.label != known.label
-    if draft.expected_head is not None and changed:
-        check_head(batch, log, place[0], draft.expected_head)
-    searchable = draft.searchable
+    if sent.expected_head is not None and changed:
+        check_head(batch, log, place[0], sent.expected_head)
+    searchable = sent.searchable
     if searchable is None:
         searchable = begins or not log.row.unsearchable
-    keeps_vector = bool(draft.vector) and searchable
+    keeps_vector = bool(sent.vector) and searchable
     if keeps_vector:
-        vectors.check(batch.connection, change.tenant, len(draft.vector))
+        vectors.check(batch.connection, tenant, len(sent.vector))
     # Nothing is refused from here on.
     if begins:
         log.row.begin_next(batch.new_family(), batch.now_us)
-    if draft.searchable is not None:
-        switch_search(batch, log, draft.searchable)  # a change of its own, before this one
+    if sent.searchable is not None:
+        switch_search(batch, log, sent.searchable)  # a change of its own, before this one
     row, key = log.row, CheckpointKey(thread_id, *place)
     if keeps_vector:
-        vectors.store(batch.connection, change.tenant, row.number, place, draft.vector)
-    names_agent = draft.agent_id not in ("", row.agent_id)
+        vectors.store(batch.connection, tenant, row.number, place, sent.vector)
+    names_agent = sent.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
         # Who waits until it is certified waits for the setting that came with it, too.
-        setting = row.settings_seq if draft.searchable is not None else 0
+        setting = row.settings_seq if sent.searchable is not None else 0
         return Saved(key, max(stored.seq, pending.last_seq, setting), row.incarnation)
     own = len(known.state) + len(known.metadata) if replaces else 0
     own += sum(content.size_bytes for _, content in new.values())
     size = own + pending.size
     seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
     if names_agent:
-        row.agent_id = draft.agent_id
+        row.agent_id = sent.agent_id
         row.settings_seq = seq
     known.seq = seq
     _store(batch, log, place, known, new, orphan=stored is None and parent is None)
@@ -113,7 +119,7 @@ def save_checkpoint(batch: Batch, change: CheckpointChange) -> Saved:
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
-    return Saved(key, seq, row.incarnation, size)
+    return Saved(key, seq, row.incarnation)
 
 
 def save_writes(
@@ -141,7 +147,7 @@ def save_writes(
         known.pending = pending.stored
         if place == ("", row.head_id):
             log.set_head(row.head_id, pending.stored)
-    return Saved(key, seq, row.incarnation, pending.size, early=known is None)
+    return Saved(key, seq, row.incarnation, early=known is None)
 
 
 def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Saved:
@@ -160,7 +166,7 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
     batch.set_label(log, place, label, seq)
     batch.note(log, known.channels.values())  # the next flush needs them
     known.label, known.seq = label, seq
-    return Saved(named, seq, log.row.incarnation, len(label))
+    return Saved(named, seq, log.row.incarnation)
 
 
 def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> None:
@@ -180,20 +186,20 @@ def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> Non
         )
 
 
-def _begins_next(batch: Batch, log: Log, draft: CheckpointDraft, *, parent_exists: bool) -> bool:
+def _begins_next(batch: Batch, log: Log, sent: SentCheckpoint, *, parent_exists: bool) -> bool:
     """Decide whether a checkpoint that is not stored may be saved; true if it begins anew.
 
     After a deletion only a checkpoint that owes nothing to the ended incarnation is let
     in: one without parent, which is not tied to a root checkpoint of that time.
     """
     row, through = log.row, log.row.deleted_through
-    root_id = draft.metadata.root_id if draft.key.checkpoint_ns else ""
+    root_id = sent.metadata.root_id if sent.key.checkpoint_ns else ""
     old_root = bool(root_id) and root_id <= through
     if row.deleted:
-        if draft.parent_id or old_root:
+        if sent.parent_id or old_root:
             raise row.refuse_deleted()
         return True
-    if draft.parent_id and not parent_exists and draft.parent_id <= through:
+    if sent.parent_id and not parent_exists and sent.parent_id <= through:
         raise row.refuse_deleted()
     if old_root and batch.checkpoint(log, ("", root_id)) is None:
         raise row.refuse_deleted()
@@ -201,11 +207,10 @@ def _begins_next(batch: Batch, log: Log, draft: CheckpointDraft, *, parent_exist
 
 
 def _known(
-    batch: Batch, change: CheckpointChange, stored: Known | None, channels: dict[str, KnownChannel]
+    batch: Batch, sent: SentCheckpoint, stored: Known | None, channels: dict[str, KnownChannel]
 ) -> Known:
     """Return a checkpoint as it will be stored, without its number."""
-    draft = change.draft
-    state = draft.frame + b"".join(channel.encoded for channel in channels.values())
+    state = sent.frame + b"".join(channel.encoded for channel in channels.values())
     if len(state) > LIMITS.max_state:
         raise Refusal(
             Reason.LIMIT_EXCEEDED,
@@ -215,14 +220,14 @@ def _known(
         )
     return Known(
         seq=0,
-        parent_id=draft.parent_id,
+        parent_id=sent.parent_id,
         state=state,
-        metadata=draft.metadata.raw,
-        run_id=draft.metadata.run_id,
-        root_id=draft.metadata.root_id,
-        delta_channels=change.delta_channels,
-        label=draft.label or (stored.label if stored else ""),
-        summary=draft.summary or (stored.summary if stored else ""),
+        metadata=sent.metadata.raw,
+        run_id=sent.metadata.run_id,
+        root_id=sent.metadata.root_id,
+        delta_channels=sent.delta_channels,
+        label=sent.label or (stored.label if stored else ""),
+        summary=sent.summary or (stored.summary if stored else ""),
         created_us=stored.created_us if stored else batch.now_us,
         decoded=channels,
     )
@@ -231,8 +236,7 @@ def _known(
 def _resolve(
     batch: Batch,
     log: Log,
-    change: CheckpointChange,
-    checkpoint_ns: str,
+    sent: SentCheckpoint,
     parent: Known | None,
     *,
     begins: bool,
@@ -247,32 +251,32 @@ def _resolve(
     inherited = parent.channels if parent is not None else {}
     # The values of a head that was saved are here; one that is a copy, or became the head
     # because later ones were removed, may name evicted ones, like any older parent.
+    checkpoint_ns = sent.key.checkpoint_ns
     head = batch.greatest(log, checkpoint_ns)
-    parent_is_head = checkpoint_ns in log.whole and change.draft.parent_id == head
-    here = None if parent_is_head or begins else _here(batch, log, change.channels, inherited)
+    parent_is_head = checkpoint_ns in log.whole and sent.parent_id == head
+    here = None if parent_is_head or begins else _here(batch, log, sent.channels, inherited)
     channels: dict[str, KnownChannel] = {}
     new: dict[str, tuple[str, Prepared]] = {}
     missing: list[str] = []
-    for name, sent in change.channels.items():
+    for name, one in sent.channels.items():
         old = inherited.get(name)
-        before, now = old.version if old is not None else None, sent.version
+        before, now = old.version if old is not None else None, one.version
         if before is not None and now is not None and type(before) is not type(now):
             parent_kind, kind = _KINDS[type(before)], _KINDS[type(now)]
             raise Refusal(Reason.VERSION_TYPE_CHANGED, channel=name, parent=parent_kind, sent=kind)
         found: KnownChannel | None = None
-        if sent.encoded:
-            found = sent
-            kept = parent_is_head and old is not None and old.digest == sent.digest
-            if name in change.contents and not kept:
-                new[name] = change.contents[name]
+        if one.encoded:
+            found = one
+            kept = parent_is_head and old is not None and old.digest == one.digest
+            if name in sent.contents and not kept:
+                new[name] = sent.contents[name]
         elif begins:
             pass
-        elif sent.digest is not None:
-            value = None if log.new else batch.value(log, sent.digest)
+        elif one.digest is not None:
+            value = None if log.new else batch.value(log, one.digest)
             if value is not None:
-                channel = Channel(name, sent.version, sent.digest, value[0])
-                found = sent._replace(size=value[0], encoded=encode_channel(channel))
-        elif old is not None and old.version == sent.version:
+                found = known_channel(name, one.version, one.digest, value[0])
+        elif old is not None and old.version == one.version:
             found = old if here is None or old.digest is None or old.digest in here else None
         if found is None:
             missing.append(name)
@@ -341,7 +345,8 @@ def _merged(
                 limit="max_write_names_bytes",
                 maximum=LIMITS.max_write_names,
             )
-    return _Merged(stored, new, written_bytes(new.values()), last_seq)
+    size = sum([len(one.data or b"") for one in new.values()])
+    return _Merged(stored, new, size, last_seq)
 
 
 def _store(

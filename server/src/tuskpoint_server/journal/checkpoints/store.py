@@ -9,29 +9,28 @@ from weakref import WeakValueDictionary
 
 from ...domain.model import (
     Checkpoint,
-    CheckpointDraft,
     CheckpointKey,
     CheckpointQuery,
     DeltaHistory,
     Saved,
     View,
-    Write,
 )
 from ...domain.state import Stored
 from ...domain.threads import Thread, ThreadDetail
 from ...domain.value_groups import Keyframes
 from ..database.database import Database
+from ..database.logs import StoredWrite
 from ..database.overlay import Batch
 from . import delta_history, load, save, threads
-from .drafts import checkpoint_change, prepare_writes, written_bytes
 from .load import ListPosition, Page
+from .sent import SentCheckpoint, packed, size_of
 from .threads import ThreadQuery
 
 _Thread = tuple[str, str]  # tenant and name
 _Change = Callable[[Batch], Saved]
 
 LARGE_BYTES = 64 * 1024
-"""Content from which on a draft is prepared, or a checkpoint read, in a thread."""
+"""Content from which on a save is packed, or a checkpoint read, in a thread."""
 
 
 class Checkpoints:
@@ -51,7 +50,7 @@ class Checkpoints:
         self._lines: WeakValueDictionary[_Thread, asyncio.Lock] = WeakValueDictionary()
         self.keyframes = Keyframes()
 
-    def save_checkpoint(self, tenant: str, draft: CheckpointDraft) -> asyncio.Future[Saved]:
+    def save_checkpoint(self, tenant: str, sent: SentCheckpoint) -> asyncio.Future[Saved]:
         """Insert or replace a checkpoint.
 
         Raises:
@@ -59,18 +58,16 @@ class Checkpoints:
                 `VERSION_TYPE_CHANGED`, `INVALID_FIELD` (no ID can be minted).
         """
         # Only a minted ID needs randomness; asking the system for it takes as long as the SQL.
-        entropy = 0 if draft.key.checkpoint_id else self._database.random_bits()
-        carried = sum(len(getattr(one.content, "data", b"")) for one in draft.channels)
-        carried += sum(len(write.value.data) for write in draft.writes)
+        entropy = 0 if sent.key.checkpoint_id else self._database.random_bits()
 
-        def prepare() -> tuple[_Change, int]:
-            change = checkpoint_change(tenant, draft, self.keyframes, entropy)
-            return lambda batch: save.save_checkpoint(batch, change), change.size_bytes
+        def pack() -> _Change:
+            sent.pack(tenant, self.keyframes)
+            return lambda batch: save.save_checkpoint(batch, tenant, sent, entropy)
 
-        return self._submit((tenant, draft.key.thread_id), prepare, carried)
+        return self._submit((tenant, sent.key.thread_id), pack, sent.size_bytes)
 
     def save_writes(
-        self, tenant: str, key: CheckpointKey, writes: Sequence[Write], *, early: bool = True
+        self, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], *, early: bool = True
     ) -> asyncio.Future[Saved]:
         """Insert pending writes: the first wins at `idx` 0 and above, the last below.
 
@@ -80,16 +77,11 @@ class Checkpoints:
             Refusal: `THREAD_DELETED`, `LIMIT_EXCEEDED`, `CHECKPOINT_MISSING`.
         """
 
-        def prepare() -> tuple[_Change, int]:
-            prepared = prepare_writes(writes)
+        def pack() -> _Change:
+            stored = packed(writes)
+            return lambda batch: save.save_writes(batch, tenant, key, stored, early=early)
 
-            def change(batch: Batch) -> Saved:
-                return save.save_writes(batch, tenant, key, prepared, early=early)
-
-            return change, written_bytes(prepared)
-
-        carried = sum(len(write.value.data) for write in writes)
-        return self._submit((tenant, key.thread_id), prepare, carried)
+        return self._submit((tenant, key.thread_id), pack, size_of(writes))
 
     def set_label(self, tenant: str, key: CheckpointKey, label: str) -> asyncio.Future[Saved]:
         """Set or clear a label; an empty `checkpoint_id` means the latest.
@@ -98,27 +90,28 @@ class Checkpoints:
             Refusal: `CHECKPOINT_NOT_FOUND`.
         """
 
-        def prepare() -> tuple[_Change, int]:
-            return lambda batch: save.set_label(batch, tenant, key, label), len(label)
+        def change(batch: Batch) -> Saved:
+            return save.set_label(batch, tenant, key, label)
 
-        return self._submit((tenant, key.thread_id), prepare, 0)
+        return self._submit((tenant, key.thread_id), lambda: change, len(label))
 
     def _submit(
-        self, thread: _Thread, prepare: Callable[[], tuple[_Change, int]], size_bytes: int
+        self, thread: _Thread, pack: Callable[[], _Change], size_bytes: int
     ) -> asyncio.Future[Saved]:
-        """Prepare a change of this much content and enqueue it, behind others of its thread."""
+        """Pack a change of this much content and enqueue it, behind others of its thread."""
         line = self._lines.get(thread)
         if line is None and size_bytes < LARGE_BYTES:
-            return self._database.change(*prepare())
+            return self._database.change(pack(), size_bytes)
         if line is None:
             line = self._lines[thread] = asyncio.Lock()
-        return asyncio.create_task(self._later(line, prepare))
+        return asyncio.create_task(self._later(line, pack, size_bytes))
 
-    async def _later(self, line: asyncio.Lock, prepare: Callable[[], tuple[_Change, int]]) -> Saved:
+    async def _later(
+        self, line: asyncio.Lock, pack: Callable[[], _Change], size_bytes: int
+    ) -> Saved:
         async with line:  # who came first has it first
-            change = await asyncio.to_thread(prepare)
-            answer = self._database.change(*change)
-        del line, change
+            answer = self._database.change(await asyncio.to_thread(pack), size_bytes)
+        del line, pack
         return await answer
 
     def glance(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[Stored | None]:

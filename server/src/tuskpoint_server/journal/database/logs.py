@@ -168,6 +168,13 @@ class KnownChannel(NamedTuple):
     encoded: bytes = b""
 
 
+def known_channel(
+    name: str, version: Version | None, digest: bytes | None, size: int
+) -> KnownChannel:
+    """Return a channel with its part of the stored state."""
+    return KnownChannel(version, digest, size, encode_channel(name, version, digest, size))
+
+
 class StoredWrite(NamedTuple):
     """A pending write, in the order of the columns; without data if it was evicted."""
 
@@ -215,10 +222,8 @@ class Known:
         """Its channels by name."""
         if self.decoded is None:
             self.decoded = {
-                channel.name: KnownChannel(
-                    channel.version, channel.digest, channel.size, encode_channel(channel)
-                )
-                for channel in decode_channels(self.state)
+                one.name: known_channel(one.name, one.version, one.digest, one.size)
+                for one in decode_channels(self.state)
             }
         return self.decoded
 

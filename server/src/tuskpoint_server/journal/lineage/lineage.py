@@ -143,7 +143,7 @@ class Lineage:
                 log.row.dirty_bytes += len(write.data or b"")
                 batch.put_write(log, place, write, seqs[place], write.early_us)
             log.early = bool(seqs)
-            stored.end(batch, log, ("", ""), 0)
+            stored.end(batch, log, ("", ""))
             return len(numbers)
 
         return await self._database.transact(
@@ -312,15 +312,13 @@ def roll_back(
         above = max(batch.greatest(log, namespace), last)
         last = mint_next_checkpoint_id(batch.now_us, entropy, above, field="ref.checkpoint_id")
         ids[namespace] = last
-    size = 0
     for namespace, before in earlier.items():
         root_id = "" if namespace == place[0] else last
         new = _again(batch, log, (namespace, ids[namespace]), before, root_id)
         stored.insert_checkpoint(batch, log, new)
-        size += new.new_bytes
     log.forget_checkpoints()
     key = CheckpointKey(log.row.thread_id, place[0], last)
-    return Saved(key, log.row.seq, log.row.incarnation, size)
+    return Saved(key, log.row.seq, log.row.incarnation)
 
 
 def _followers(

@@ -20,8 +20,8 @@ from ...domain.threads import EventKind, judge_state
 from ...domain.values import compress
 from ..archiving.holding import add_uses, with_needs
 from ..checkpoints.contents import referred
-from ..checkpoints.drafts import encode_names
 from ..checkpoints.located import ROW, Row, encode_held
+from ..checkpoints.sent import encode_names
 from ..database.logs import (
     Known,
     Log,
@@ -224,7 +224,7 @@ def fill(
         one.lineage = lineage if one.place == place else NO_LINEAGE
         one.known.created_us = batch.now_us
     add(batch, log, new)
-    return end(batch, log, place, sum(one.new_bytes for one in new))
+    return end(batch, log, place)
 
 
 def add(batch: Batch, log: Log, new: Sequence[Stored]) -> None:
@@ -236,13 +236,13 @@ def add(batch: Batch, log: Log, new: Sequence[Stored]) -> None:
     add_uses(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
 
 
-def end(batch: Batch, log: Log, place: Place, size: int) -> Saved:
+def end(batch: Batch, log: Log, place: Place) -> Saved:
     """End the change that made a thread: its settings belong to it too."""
     row = log.row
     row.settings_seq = row.seq
     batch.store(log)
     log.forget_checkpoints()
-    return Saved(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation, size)
+    return Saved(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation)
 
 
 def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from tuskpoint.v1 import value_pb2
 
 from ...domain.errors import Reason, Refusal, invalid_field
 from ...domain.limits import LIMITS
-from ...domain.model import Value
+from ...domain.values import digesting
 from ..messages.chunks import Received
 
 
@@ -72,12 +71,11 @@ class Assembly:
             value = self._announced[len(self.received)]
             self._type, self._offset, self._left = value.type, 0, value.size_bytes
             self._pieces: list[bytes] = []
-            self._digest = hashlib.sha256(value.type.encode() + b"\0")
+            self._digest = digesting(value.type)
             if self._left:
                 return
             self._finish()
 
     def _finish(self) -> None:
-        value = Value(self._type, b"".join(self._pieces))
-        self._pieces = []
-        self.received.append(Received(value, self._digest.digest()))
+        data, self._pieces = b"".join(self._pieces), []
+        self.received.append(Received(self._type, data, self._digest.digest()))

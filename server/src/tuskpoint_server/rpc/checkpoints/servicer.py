@@ -9,7 +9,8 @@ from typing import ClassVar
 from tuskpoint.v1 import checkpoint_service_pb2 as saves_pb
 
 from ...domain.limits import LIMITS
-from ...domain.model import CheckpointDraft, Source, View
+from ...domain.model import Source, View
+from ...journal.checkpoints.sent import SentCheckpoint
 from ...service.checkpoints import Checkpoints
 from ..around.door import Call, Door, Fields, Frames, Take, endless
 from ..messages import convert
@@ -43,9 +44,9 @@ class CheckpointServicer:
     _sessions: Sessions = field(default_factory=dict)
 
     async def SaveCheckpoint(
-        self, draft: CheckpointDraft, call: Call
+        self, sent: SentCheckpoint, call: Call
     ) -> saves_pb.SaveCheckpointResponse:
-        saved = await self._checkpoints.save(call.tenant, draft)
+        saved = await self._checkpoints.save(call.tenant, sent)
         reached = await self._checkpoints.reach(call.tenant, saved, call.wanted)
         return fill_saved(saves_pb.SaveCheckpointResponse(), reached)
 

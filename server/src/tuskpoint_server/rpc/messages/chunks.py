@@ -20,9 +20,10 @@ INLINE_BUDGET = 2 * MIB
 
 
 class Received(NamedTuple):
-    """A value that came in chunks, and its digest (`domain.values.value_digest`)."""
+    """A value that came, and its digest (`domain.values.value_digest`)."""
 
-    value: model.Value
+    type: str
+    data: bytes
     digest: bytes
 
 

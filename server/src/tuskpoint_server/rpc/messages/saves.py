@@ -19,7 +19,10 @@ from ...domain.limits import LIMITS
 from ...domain.search import pack_vector
 from ...domain.snapshots import is_reserved
 from ...domain.state import decode_version, parse_metadata
-from ...domain.values import DIGEST_BYTES, value_digest
+from ...domain.value_groups import Prepared
+from ...domain.values import DIGEST_BYTES, Encoding, digesting
+from ...journal.checkpoints.sent import SentCheckpoint, encode_names
+from ...journal.database.logs import KnownChannel, StoredWrite, known_channel
 from .chunks import Received
 from .convert import key, number
 from .validation import Check, check, check_save, check_writes
@@ -35,7 +38,7 @@ SPECIAL_CHANNELS = {
 _SHORT, _LONG = 128, 1024
 """Characters of ASCII that are within the limits of all texts that the pass collects."""
 
-Writes = tuple[model.CheckpointKey, tuple[model.Write, ...]]
+Writes = tuple[model.CheckpointKey, list[StoredWrite]]
 """The checkpoint that writes follow, and these."""
 
 
@@ -44,8 +47,8 @@ def take_checkpoint(
     received: Sequence[Received] | None = None,
     *,
     streamed: bool = False,
-) -> model.CheckpointDraft | None:
-    """Check a save and return the checkpoint that it describes. Takes the request apart.
+) -> SentCheckpoint | None:
+    """Check a save and return its checkpoint as the journal takes it. Takes the request apart.
 
     Args:
         request: The save; its durability is set if it leaves it open.
@@ -61,23 +64,23 @@ def take_checkpoint(
     taking = _Pass(received)
     checkpoint = request.checkpoint
     state, ref = checkpoint.state, checkpoint.ref
-    channels = taking.channels(state.channels)
+    channels, contents = taking.channels(state.channels)
     writes = taking.writes(request.writes)
     expected_head = request.expected_head if request.HasField("expected_head") else None
-    draft_key = key(ref)
+    place = key(ref)
     parent_id, label = checkpoint.parent_checkpoint_id, checkpoint.label
     summary, agent_id = checkpoint.summary, request.agent_id
     if received is None:
-        taking.required.append(draft_key.thread_id)
-        taking.texts += (draft_key.checkpoint_id, parent_id, label, agent_id, expected_head or "")
-        taking.long_texts += (draft_key.checkpoint_ns, summary)
+        taking.required.append(place.thread_id)
+        taking.texts += (place.checkpoint_id, parent_id, label, agent_id, expected_head or "")
+        taking.long_texts += (place.checkpoint_ns, summary)
         common = (
             checkpoint.HasField("state")
             and not (request.vector or state.extras or state.delta_channels)
             and len(checkpoint.metadata_json) <= LIMITS.max_metadata
             and len(state.ts) <= LIMITS.max_timestamp_text
             and _is_plain(state.ts)
-            and not is_reserved(draft_key.thread_id)
+            and not is_reserved(place.thread_id)
             and _are_common_versions(state.versions_seen)
         )
         taking.check(request, check_save, common=common, streamed=streamed)
@@ -86,13 +89,14 @@ def take_checkpoint(
     metadata = parse_metadata(checkpoint.metadata_json, "checkpoint.metadata_json")
     if taking.mismatch is not None:
         raise taking.mismatch
-    delta_channels = tuple(state.delta_channels)
+    delta_channels = encode_names(state.delta_channels)
     state.ClearField("channels")
-    return model.CheckpointDraft(
-        key=draft_key,
+    return SentCheckpoint(
+        key=place,
         parent_id=parent_id,
         frame=state.SerializeToString(deterministic=True),
         channels=channels,
+        contents=contents,
         delta_channels=delta_channels,
         metadata=metadata,
         label=label,
@@ -162,9 +166,12 @@ class _Pass:
             and _is_plain("".join(required + texts + long_texts))
         )
 
-    def channels(self, messages: Sequence[value_pb2.Channel]) -> tuple[model.ChannelDraft, ...]:
-        """Return channels with their digests and content."""
-        drafts = []
+    def channels(
+        self, messages: Sequence[value_pb2.Channel]
+    ) -> tuple[dict[str, KnownChannel], dict[str, tuple[str, Prepared]]]:
+        """Return channels and the values that came with them, by name."""
+        channels: dict[str, KnownChannel] = {}
+        contents: dict[str, tuple[str, Prepared]] = {}
         for message in messages:
             name, claimed = message.name, message.digest
             version: model.Version | None = message.version.text
@@ -175,25 +182,28 @@ class _Pass:
                 self._odd = self._odd or not _is_common_version(message.version)
             else:
                 version = None
-            content: model.Value | bytes | model.Reference = claimed
-            digest = None
-            kind = message.WhichOneof("content")
-            if kind == "inherit" or kind == "empty":
-                content = _INHERIT if kind == "inherit" else _EMPTY
+            content = message.WhichOneof("content")
+            if content == "inherit" or content == "empty":
                 self._odd = self._odd or claimed != b""
-            elif kind is not None:
-                content, digest = self._content(message)
+                known = KnownChannel(version, None)
+                if content == "empty":
+                    known = known_channel(name, version, None, 0)
+            elif content is not None:
+                kind, data, digest = self._content(message)
                 if claimed and claimed != digest:
                     self._mismatched(message, digest)
-            elif len(claimed) != DIGEST_BYTES:
-                self._odd = True
-            drafts.append(model.ChannelDraft(name, version, content, digest))
-        names = [draft[0] for draft in drafts]
-        self._odd = self._odd or len(names) > LIMITS.max_channels or len(set(names)) < len(names)
-        self.required += names
-        return tuple(drafts)
+                contents[name] = kind, Prepared(data)
+                known = known_channel(name, version, digest, len(data))
+            else:
+                self._odd = self._odd or len(claimed) != DIGEST_BYTES
+                known = KnownChannel(version, claimed)
+            channels[name] = known
+        count = len(messages)
+        self._odd = self._odd or count > LIMITS.max_channels or len(channels) < count
+        self.required += channels
+        return channels, contents
 
-    def writes(self, messages: Sequence[value_pb2.PendingWrite]) -> tuple[model.Write, ...]:
+    def writes(self, messages: Sequence[value_pb2.PendingWrite]) -> list[StoredWrite]:
         """Return pending writes with their slots, digests and content."""
         positions: dict[str, int] = {}
         writes = []
@@ -207,20 +217,22 @@ class _Pass:
                 position = message.idx
             else:
                 position = SPECIAL_CHANNELS.get(channel, position)
-            value, digest = self._content(message)
-            writes.append(model.Write(task_id, task_path, position, channel, value, digest))
+            kind, data, digest = self._content(message)
+            named = (task_id, position, task_path, channel, kind, digest)
+            writes.append(StoredWrite(*named, len(data), _PLAIN, 0, None, data))
         self._odd = self._odd or len(writes) > LIMITS.max_writes
-        return tuple(writes)
+        return writes
 
     def _content(
         self, message: value_pb2.Channel | value_pb2.PendingWrite
-    ) -> tuple[model.Value, bytes]:
+    ) -> tuple[str, bytes, bytes]:
         if message.HasField("value"):
-            sent = message.value
-            kind = sent.type
+            value = message.value
+            kind, data = value.type, value.data
             self.required.append(kind)
-            value = model.Value(kind, sent.data)
-            return value, value_digest(value)
+            digest = digesting(kind)
+            digest.update(data)
+            return kind, data, digest.digest()
         self._odd = True
         received = next(self._received, None)
         if received is not None:
@@ -239,10 +251,10 @@ class _Pass:
             )
 
 
-_INHERIT, _EMPTY = model.Reference.INHERIT, model.Reference.EMPTY
 _DURABILITIES = frozenset({0, *model.Durability})  # 0: the request leaves it open
 _MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
-_NOTHING = (model.Value("", b""), b"")
+_PLAIN = int(Encoding.PLAIN)  # not packed yet
+_NOTHING = ("", b"", b"")
 
 
 def _are_common_versions(seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
