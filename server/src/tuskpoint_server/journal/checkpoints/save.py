@@ -24,15 +24,7 @@ from ...domain.lineage import mint_checkpoint_id
 from ...domain.model import CheckpointKey, Saved
 from ...domain.threads import INTERRUPT, RESUME, EventKind
 from ...domain.value_groups import Prepared
-from ..database.logs import (
-    Known,
-    KnownChannel,
-    Log,
-    Pending,
-    Place,
-    StoredWrite,
-    known_channel,
-)
+from ..database.logs import Known, KnownChannel, Log, Pending, Place, StoredWrite, known_channel
 from ..database.overlay import Batch
 from . import contents, vectors
 from .sent import SentCheckpoint
@@ -43,7 +35,6 @@ _BYTES_PER_WRITE = 128
 
 _CHECKED_FROM = 512
 """So many writes fit an answer, however long their names are."""
-
 
 _KINDS = {str: "text", int: "integer", float: "number"}  # of versions
 _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary")
@@ -234,12 +225,7 @@ def _known(
 
 
 def _resolve(
-    batch: Batch,
-    log: Log,
-    sent: SentCheckpoint,
-    parent: Known | None,
-    *,
-    begins: bool,
+    batch: Batch, log: Log, sent: SentCheckpoint, parent: Known | None, *, begins: bool
 ) -> tuple[dict[str, KnownChannel], dict[str, tuple[str, Prepared]]]:
     """Return the channels by name, and the values that have to be stored, with their types.
 

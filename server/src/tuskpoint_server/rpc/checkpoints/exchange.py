@@ -27,7 +27,6 @@ from ...domain.credentials import Presented, Scope
 from ...domain.errors import Reason, Refusal, invalid_field
 from ...domain.limits import KIB, MIB
 from ...domain.model import Durability, Saved
-from ...domain.state import Stored
 from ...service.checkpoints import Checkpoints, SaveOutcome
 from ..around.door import Call, Door, parsed
 from ..around.errors import incident, to_call_error
@@ -310,19 +309,14 @@ class Exchange:
         self._has_room.set()
 
     def _answer_save(self, frame: _Frame, outcome: SaveOutcome, *, last: bool) -> None:
-        """Answer a save, unless it was answered before; see `_answer`."""
-        if frame.id not in self._frames:
-            return
-        if last:
-            self._forget(frame, "OK")
+        """Answer a save; see `_answer`."""
         response = pb.ExchangeResponse()
-        answer = response.answers.add()
-        answer.id, answer.last = frame.id, last
+        answer = response.answers.add(id=frame.id, last=last)
         if frame.kind == "save":
             fill_saved(answer.saved, outcome)
         else:
             fill_saved(answer.written, outcome)
-        self._send(response.SerializeToString(), frame)
+        self._answer(frame, response, last=last)
 
     # --- loads -----------------------------------------------------------------------------
 
@@ -351,20 +345,14 @@ class Exchange:
                 frame.work.add_done_callback(self._loaded)
                 continue
             try:
-                self._answer_stored(frame, stored)
+                response = pb.ExchangeResponse()
+                answer = response.answers.add(id=frame.id, last=True)
+                convert.fill_stored(answer.got.checkpoint, stored)
+                self._answer(frame, response)
             except Exception as error:  # noqa: BLE001 - a defect ends its frame alone
                 self._refuse(frame, error)
         if self._loads:
             self._next_loads = self._loop.call_soon(self._begin_some_loads)
-
-    def _answer_stored(self, frame: _Frame, stored: Stored) -> None:
-        """Answer a load; the limits on what a glance gives keep it below a message."""
-        response = pb.ExchangeResponse()
-        answer = response.answers.add(id=frame.id, last=True)
-        convert.fill_stored(answer.got.checkpoint, stored)
-        data = response.SerializeToString()
-        self._forget(frame, "OK")
-        self._send(data, frame)
 
     async def _load(self, frame: _Frame, request: pb.GetCheckpointRequest) -> None:
         try:
@@ -372,7 +360,8 @@ class Exchange:
                 self._checkpoints, self._call.tenant, request, MAX_ANSWER_BYTES
             )
             got = pb.GetCheckpointResponse(checkpoint=loaded)
-            self._answer(frame, pb.Answer(id=frame.id, last=True, got=got))
+            answer = pb.Answer(id=frame.id, last=True, got=got)
+            self._answer(frame, pb.ExchangeResponse(answers=[answer]))
         except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
             self._refuse(frame, error)
 
@@ -392,16 +381,24 @@ class Exchange:
             return
         refusal = error if isinstance(error, Refusal) else incident(error, frame.measured.method)
         answer = pb.Answer(id=frame.id, last=True, error=to_call_error(refusal))
-        self._answer(frame, answer, refusal)
+        self._answer(frame, pb.ExchangeResponse(answers=[answer]), refusal=refusal)
 
-    def _answer(self, frame: _Frame, answer: pb.Answer, refusal: Refusal | None = None) -> None:
+    def _answer(
+        self,
+        frame: _Frame,
+        response: pb.ExchangeResponse,
+        *,
+        last: bool = True,
+        refusal: Refusal | None = None,
+    ) -> None:
         """Let an answer wait for the next message, unless the frame was answered before."""
         if frame.id not in self._frames:
             return
-        if answer.last:
-            self._forget(frame, "OK" if refusal is None else refusal.status.name, refusal)
         # Messages that follow one another are one: their repeated fields are joined.
-        self._send(pb.ExchangeResponse(answers=[answer]).SerializeToString(), frame)
+        data = response.SerializeToString()
+        if last:
+            self._forget(frame, "OK" if refusal is None else refusal.status.name, refusal)
+        self._send(data, frame)
 
     def _forget(self, frame: _Frame, code: str, refusal: Refusal | None = None) -> None:
         """Take note that a frame has its last answer, or gets none."""
