@@ -25,7 +25,7 @@ from ...journal.checkpoints.sent import SentCheckpoint, encode_names
 from ...journal.database.logs import KnownChannel, StoredWrite, known_channel
 from .chunks import Received
 from .convert import key, number
-from .validation import Check, check, check_save, check_writes
+from .validation import check, check_save, check_writes
 
 SPECIAL_CHANNELS = {
     "__error__": -1,
@@ -83,7 +83,8 @@ def take_checkpoint(
             and not is_reserved(place.thread_id)
             and _are_common_versions(state.versions_seen)
         )
-        taking.check(request, check_save, common=common, streamed=streamed)
+        if not (common and taking.is_common(request)):
+            check(request, check_save, streamed=streamed)
         if taking.waits:
             return None
     metadata = parse_metadata(checkpoint.metadata_json, "checkpoint.metadata_json")
@@ -122,7 +123,8 @@ def take_writes(
         taking.required += (place.thread_id, place.checkpoint_id)
         taking.long_texts.append(place.checkpoint_ns)
         common = bool(writes) and not is_reserved(place.thread_id)
-        taking.check(request, check_writes, common=common, streamed=streamed)
+        if not (common and taking.is_common(request)):
+            check(request, check_writes, streamed=streamed)
         if taking.waits:
             return None
     return place, writes
@@ -136,29 +138,17 @@ class _Pass:
         self.texts: list[str] = []  # that may be empty
         self.long_texts: list[str] = []  # that may be empty, and are longer
         self.waits = False  # a large value has not come yet
-        self.mismatch: Refusal | None = None  # of a digest and its value
+        self.mismatch: Refusal | None = None  # of the first digest that is not its value's
         self._odd = False  # something is not as it nearly always is
         self._received = iter(received or ())
 
-    def check(
-        self,
-        request: pb.SaveCheckpointRequest | pb.SaveWritesRequest,
-        further: Check,
-        *,
-        common: bool,
-        streamed: bool,
-    ) -> None:
-        """Check a request with the whole list, unless all of it is as it nearly always is."""
-        if common and request.durability in _DURABILITIES and self._is_common():
-            if not request.durability:
-                request.durability = number(model.Durability.JOURNALED)
-        else:
-            check(request, further, streamed=streamed)
-
-    def _is_common(self) -> bool:
+    def is_common(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> bool:
+        """Return whether all that was noted is as it nearly always is; it is within the limits."""
         required, texts, long_texts = self.required, self.texts, self.long_texts
+        request.durability = request.durability or number(model.Durability.JOURNALED)
         return (
-            not self._odd
+            not (self._odd or self.waits)
+            and request.durability in _DURABILITIES
             and "" not in required
             and len(max(required, key=len)) <= _SHORT
             and len(max(texts, key=len, default="")) <= _SHORT
@@ -233,28 +223,21 @@ class _Pass:
             digest = digesting(kind)
             digest.update(data)
             return kind, data, digest.digest()
-        self._odd = True
-        received = next(self._received, None)
-        if received is not None:
-            return received
-        self.waits = True
-        return _NOTHING
+        received = next(self._received, _NOTHING)
+        self.waits = self.waits or received is _NOTHING
+        return received
 
     def _mismatched(self, message: value_pb2.Channel, digest: bytes) -> None:
         self._odd = self._odd or len(message.digest) != DIGEST_BYTES
-        if self.mismatch is None:
-            self.mismatch = Refusal(
-                Reason.DIGEST_MISMATCH,
-                channel=message.name,
-                claimed=message.digest.hex(),
-                computed=digest.hex(),
-            )
+        name, claimed, computed = message.name, message.digest.hex(), digest.hex()
+        refusal = Refusal(Reason.DIGEST_MISMATCH, channel=name, claimed=claimed, computed=computed)
+        self.mismatch = self.mismatch or refusal
 
 
-_DURABILITIES = frozenset({0, *model.Durability})  # 0: the request leaves it open
+_DURABILITIES = frozenset(model.Durability)
 _MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
 _PLAIN = int(Encoding.PLAIN)  # not packed yet
-_NOTHING = ("", b"", b"")
+_NOTHING = Received("", b"", b"")
 
 
 def _are_common_versions(seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
