@@ -6,7 +6,7 @@ import asyncio
 import base64
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import compress
 from typing import NamedTuple
 
@@ -34,16 +34,6 @@ from .completing import Completer, apart
 from .positions import seal, unseal
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
-
-
-@dataclass(frozen=True, slots=True)
-class SaveOutcome:
-    """What a save reached."""
-
-    saved: Saved  # what the journal holds
-    durability: Durability
-    catalog_blob_id: str = ""  # blob of a catalog that leads to it; empty unless certified
-    backlog_warning: bool = False  # the backlog passed its soft limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +67,19 @@ class Checkpoints:
         """Journal the label of a checkpoint; an empty ID means the latest."""
         return self._journal.set_label(tenant, key, label)
 
-    def journaled(self, tenant: str, saved: Saved) -> SaveOutcome:
-        """Return what a save has reached that was just journaled."""
-        warning = self._archive.backlog(tenant).warning()
-        return SaveOutcome(saved, Durability.JOURNALED, backlog_warning=warning)
+    def warns(self, tenant: str) -> bool:
+        """Return whether so much waits for certification that answers to saves say so."""
+        return self._archive.backlog(tenant).warning()
 
-    async def reach(self, tenant: str, saved: Saved, wanted: Durability) -> SaveOutcome:
-        """Wait until a journaled change has the durability asked for."""
-        outcome = self.journaled(tenant, saved)
-        if wanted <= outcome.durability:
-            return outcome
-        catalog = await self._archive.certify(tenant, saved.key, saved.seq)
-        return replace(outcome, durability=Durability.CERTIFIED, catalog_blob_id=catalog.blob_id)
+    async def reach(self, tenant: str, saved: Saved, wanted: Durability) -> str:
+        """Wait until a journaled change has the durability asked for.
+
+        Returns:
+            The blob of a catalog that leads to it; empty unless it is certified.
+        """
+        if wanted is Durability.JOURNALED:
+            return ""
+        return (await self._archive.certify(tenant, saved.key, saved.seq)).blob_id
 
     def glance(
         self, tenant: str, asked: Sequence[tuple[CheckpointKey, View, Source]]

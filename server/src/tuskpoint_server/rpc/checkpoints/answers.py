@@ -9,7 +9,8 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import LIMITS
-from ...service.checkpoints import Checkpoints, SaveOutcome
+from ...domain.model import Durability, Saved
+from ...service.checkpoints import Checkpoints
 from ...service.completing import content_bytes
 from ..messages import convert
 from ..messages.chunks import whole
@@ -17,12 +18,13 @@ from ..messages.chunks import whole
 SavedT = TypeVar("SavedT", pb.SaveCheckpointResponse, pb.SaveWritesResponse)
 
 
-def fill_saved(message: SavedT, outcome: SaveOutcome) -> SavedT:
+def fill_saved(
+    message: SavedT, saved: Saved, reached: Durability, catalog_blob_id: str, *, warns: bool
+) -> SavedT:
     """Fill and return the answer to a save, field by field: every save has one."""
-    saved = outcome.saved
-    message.durability, message.seq = convert.number(outcome.durability), saved.seq
-    message.catalog_blob_id = outcome.catalog_blob_id
-    if outcome.backlog_warning:
+    message.durability, message.seq = convert.number(reached), saved.seq
+    message.catalog_blob_id = catalog_blob_id
+    if warns:
         waiting = "much is waiting for certification; saves are refused if it grows on"
         message.warnings.add(kind=errors_pb2.WARNING_KIND_BACKLOG, message=waiting)
     if isinstance(message, pb.SaveWritesResponse):

@@ -27,7 +27,7 @@ from ...domain.credentials import Presented, Scope
 from ...domain.errors import Reason, Refusal, invalid_field
 from ...domain.limits import KIB, MIB
 from ...domain.model import Durability, Saved
-from ...service.checkpoints import Checkpoints, SaveOutcome
+from ...service.checkpoints import Checkpoints
 from ..around.door import Call, Door, parsed
 from ..around.errors import incident, to_call_error
 from ..around.telemetry import Measured
@@ -283,10 +283,8 @@ class Exchange:
         if error is not None:
             self._refuse(frame, error)
             return
-        saved = commit.result()
-        outcome = self._checkpoints.journaled(self._call.tenant, saved)
-        last = frame.wanted <= outcome.durability
-        self._answer_save(frame, outcome, last=last)
+        saved, last = commit.result(), frame.wanted is Durability.JOURNALED
+        self._answer_save(frame, saved, last=last)
         if last:
             return
         frame.journaled, frame.work = True, None
@@ -299,8 +297,8 @@ class Exchange:
 
     async def _certify(self, frame: _Frame, saved: Saved) -> None:
         try:
-            reached = self._checkpoints.reach(self._call.tenant, saved, frame.wanted)
-            self._answer_save(frame, await reached, last=True)
+            catalog = await self._checkpoints.reach(self._call.tenant, saved, frame.wanted)
+            self._answer_save(frame, saved, catalog, last=True)
         except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
             self._refuse(frame, error)
 
@@ -308,14 +306,15 @@ class Exchange:
         self._certifying -= 1
         self._has_room.set()
 
-    def _answer_save(self, frame: _Frame, outcome: SaveOutcome, *, last: bool) -> None:
+    def _answer_save(self, frame: _Frame, saved: Saved, catalog: str = "", *, last: bool) -> None:
         """Answer a save; see `_answer`."""
         response = pb.ExchangeResponse()
         answer = response.answers.add(id=frame.id, last=last)
-        if frame.kind == "save":
-            fill_saved(answer.saved, outcome)
-        else:
-            fill_saved(answer.written, outcome)
+        message: Any = answer.saved if frame.kind == "save" else answer.written
+        reached = frame.wanted if last else Durability.JOURNALED
+        fill_saved(
+            message, saved, reached, catalog, warns=self._checkpoints.warns(self._call.tenant)
+        )
         self._answer(frame, response, last=last)
 
     # --- loads -----------------------------------------------------------------------------

@@ -9,14 +9,14 @@ from typing import ClassVar
 from tuskpoint.v1 import checkpoint_service_pb2 as saves_pb
 
 from ...domain.limits import LIMITS
-from ...domain.model import Source, View
+from ...domain.model import Saved, Source, View
 from ...journal.checkpoints.sent import SentCheckpoint
 from ...service.checkpoints import Checkpoints
 from ..around.door import Call, Door, Fields, Frames, Take, endless
 from ..messages import convert
 from ..messages.saves import Writes, take_checkpoint, take_writes
 from ..messages.validation import Check, Checks
-from .answers import checkpoint_in_one, fill_saved
+from .answers import SavedT, checkpoint_in_one, fill_saved
 from .exchange import Exchange, Sessions
 
 
@@ -47,8 +47,7 @@ class CheckpointServicer:
         self, sent: SentCheckpoint, call: Call
     ) -> saves_pb.SaveCheckpointResponse:
         saved = await self._checkpoints.save(call.tenant, sent)
-        reached = await self._checkpoints.reach(call.tenant, saved, call.wanted)
-        return fill_saved(saves_pb.SaveCheckpointResponse(), reached)
+        return await self._reached(saves_pb.SaveCheckpointResponse(), saved, call)
 
     @endless
     async def Exchange(self, call: Call, door: Door) -> None:
@@ -57,8 +56,12 @@ class CheckpointServicer:
     async def SaveWrites(self, taken: Writes, call: Call) -> saves_pb.SaveWritesResponse:
         key, writes = taken
         saved = await self._checkpoints.save_writes(call.tenant, key, writes, call.wanted)
-        reached = await self._checkpoints.reach(call.tenant, saved, call.wanted)
-        return fill_saved(saves_pb.SaveWritesResponse(), reached)
+        return await self._reached(saves_pb.SaveWritesResponse(), saved, call)
+
+    async def _reached(self, answer: SavedT, saved: Saved, call: Call) -> SavedT:
+        catalog = await self._checkpoints.reach(call.tenant, saved, call.wanted)
+        warns = self._checkpoints.warns(call.tenant)
+        return fill_saved(answer, saved, call.wanted, catalog, warns=warns)
 
     async def SetLabel(self, request: saves_pb.SetLabelRequest, call: Call) -> Fields:
         key = convert.key(request.ref)
