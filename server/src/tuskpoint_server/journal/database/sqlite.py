@@ -6,6 +6,7 @@ the log is fsynced (https://www.sqlite.org/pragma.html#pragma_synchronous).
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ def _pragma(connection: Connection, name: str) -> str | int:
 def log_bytes(path: Path) -> int:
     """Return the bytes of a database's log."""
     try:
-        return path.with_name(path.name + "-wal").stat().st_size
+        return os.stat(f"{path}-wal").st_size
     except FileNotFoundError:
         return 0
 

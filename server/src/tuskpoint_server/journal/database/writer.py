@@ -154,6 +154,8 @@ class Writer:
                 committed = self._commit(batch)
                 with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
                     self._loop.call_soon_threadsafe(self._resolve, batch, committed)
+                # What no caller has to wait for.
+                self._logs.trim()
                 self._bound_log()
         self._disconnect()
 
@@ -224,7 +226,6 @@ class Writer:
         failpoint("journal.before_commit")
         sqlite.commit(connection)
         failpoint("journal.after_commit")
-        self._logs.trim()
         return Committed(batch.changed, batch.added)
 
     def _decide(self, batch: Batch, change: Change, *, alone: bool) -> None:
