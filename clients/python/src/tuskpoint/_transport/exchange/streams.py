@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -62,9 +63,7 @@ class Streams:
 
     def __init__(self, channel: grpc.Channel, options: Options) -> None:
         self._options = options
-        self._open: Any = channel.stream_stream(
-            EXCHANGE.path, response_deserializer=ExchangeResponse.FromString
-        )
+        self._channel = channel
         self._lock = threading.Lock()
         self._lanes = Lanes()
         self._links = {lane: _Link(lane) for lane in (self._lanes.small, self._lanes.large)}
@@ -95,10 +94,10 @@ class Streams:
         """
         call.loop = asyncio.get_running_loop()
         call.waiter = call.loop.create_future()
-        self._submit(call)
         left_s = call.tried.remaining_s(time.monotonic())
         late = call.loop.call_later(left_s, _settle, (call,))
         try:
+            self._submit(call)
             await call.waiter
         finally:
             late.cancel()
@@ -193,7 +192,10 @@ class Streams:
                 return None
             hello = link.lane.open()
             link.wake, link.is_idle, link.is_outdated = wake, False, False
-            link.stream = self._open(self._messages(link, wake, hello, shown), metadata=shown)
+            opened: Any = self._channel.stream_stream(
+                EXCHANGE.path, response_deserializer=partial(self._receive, link)
+            )
+            link.stream = opened(self._messages(link, wake, hello, shown), metadata=shown)
         failure = self._read(link)
         wake.put(False)
         refused = failure.status == "UNAUTHENTICATED" and security.headers() != shown
@@ -217,28 +219,41 @@ class Streams:
         """Read the open stream; return how it ended."""
         options = self._options
         try:
-            for response in link.stream:
-                finished: list[Call] = []
-                try:
-                    with self._lock:
-                        link.lane.receive(response, finished)
-                        self._serve_all()
-                finally:
-                    _deliver(finished)
+            for taken in link.stream:
+                if isinstance(taken, ServerError):
+                    link.stream.cancel()
+                    return taken
         except grpc.RpcError as error:
             failure = from_rpc_error(error, options.target, tls=options.security.tls is not None)
             failure.__cause__ = error
             return failure
-        except ServerError as error:
-            link.stream.cancel()
-            return error
         said = explain("UNAVAILABLE", "the server ended the stream", options.target)
         return Unavailable(said, status="UNAVAILABLE")
+
+    # --- in threads of gRPC's --------------------------------------------------------
+
+    def _receive(self, link: _Link, data: bytes) -> ServerError | tuple[()]:
+        """Take a message of the server as gRPC parses it; return how it breaks the contract, if so.
+
+        The thread of the lane would have to be woken first, and every caller would wait for that.
+        gRPC holds a lock of the stream meanwhile, so nothing may be done to a stream while the lock
+        of this is held.
+        """
+        finished: list[Call] = []
+        try:
+            with self._lock:
+                link.lane.receive(ExchangeResponse.FromString(data), finished)
+                self._serve_all()
+        except ServerError as error:
+            return error
+        finally:
+            _deliver(finished)
+        return ()
 
     def _messages(
         self, link: _Link, wake: SimpleQueue[bool], hello: Hello, shown: Headers
     ) -> Iterator[bytes]:
-        """Yield what a stream sends, in a thread of gRPC's.
+        """Yield what a stream sends.
 
         Once the token was replaced, nothing more is sent, and the stream ends when the saves on it
         are answered.
@@ -250,12 +265,12 @@ class Streams:
             with self._lock:
                 if link.wake is not wake:
                     return
-                if is_outdated and link.lane.may_move:
-                    link.is_outdated = True
-                    link.stream.cancel()
-                    return
+                stream, moves = link.stream, is_outdated and link.lane.may_move
                 calls = [] if is_outdated else link.lane.take(time.monotonic())
-                link.is_idle = not calls
+                link.is_outdated, link.is_idle = moves, not (calls or moves)
+            if moves:
+                stream.cancel()
+                return
             if calls:
                 yield from messages(calls, begin)
                 begin = None
