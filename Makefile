@@ -165,7 +165,7 @@ client-typescript: env
 	@tools/node_modules.sh --required
 	cd clients/typescript && npm run --silent check && npm run --silent build && npm run --silent test
 
-# Go keeps results and does not know of the server, so it is told to run the tests (-count=1).
+# Go caches results and does not know of the server; -count=1 makes it run the tests.
 .PHONY: client-go
 client-go: env
 	cd clients/go && test -z "$$(gofmt -l .)" || { echo "run gofmt -w in clients/go"; exit 1; }
@@ -183,7 +183,7 @@ client-rust: setup ## generate, compile and run the example in Rust (needs cargo
 interop: setup
 	$(PY) -m pytest -q -m interop $(ARGS)
 
-# What `make test` runs of them: a machine without Node or Go is told what it does not test.
+# What `make test` runs of them: without Node or Go it prints what it does not test.
 .PHONY: clients-here
 clients-here: env
 	@status=0; tools/node_modules.sh || status=$$?; \

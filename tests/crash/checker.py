@@ -162,8 +162,8 @@ class Checker:
         for making in makings:
             found = made[making.how, making.origin]
             if len(found) > 1 or (making.durability and found != set(making.made)):
-                told = f"{making.how} of {making.origin} made {found}, told {making.made}"
-                self.findings.half_visible.append(told)
+                reported = f"{making.how} of {making.origin} made {found}, reported {making.made}"
+                self.findings.half_visible.append(reported)
 
     def _check_snapshots(self) -> None:
         """Check that each snapshot was taken once."""
@@ -176,8 +176,10 @@ class Checker:
                 taken = stub.ListSnapshots(request, timeout=CALL_SECONDS).snapshots
                 members = [[_key(member) for member in one.members] for one in taken]
                 if len(taken) > 1 or (making.durability and members != [making.made]):
-                    told = f"snapshots of {making.origin} hold {members}, told {making.made}"
-                    self.findings.half_visible.append(told)
+                    reported = (
+                        f"snapshots of {making.origin} hold {members}, reported {making.made}"
+                    )
+                    self.findings.half_visible.append(reported)
 
     def _visible(self, stub: CheckpointServiceStub) -> set[Key]:
         return set(self._listed(stub))

@@ -1,4 +1,4 @@
-"""What crash tests save, and the fingerprints that tell whether it came back whole.
+"""What crash tests save, and the fingerprints that show whether it was recovered unchanged.
 
 A fingerprint covers everything that a caller saved and nothing that the server adds, so it is
 the same for what was sent and for what is loaded.

@@ -1,4 +1,4 @@
-"""Writers and watchers that record what they were told, whatever happens to the server."""
+"""Writers and watchers that record every answer, whatever happens to the server."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Agents:
 
     Attributes:
         target: Address of the server.
-        record: What they are told.
+        record: The answers that they get.
         ends: Number of the last change of each thread, once writing has ended.
         stopping: Tells the writers to end.
     """
@@ -81,7 +81,7 @@ class Writer:
         self._count = 0
 
     async def write(self, threads: Sequence[str]) -> None:
-        """Make changes until it is told to stop."""
+        """Make changes until it has to stop."""
         async with self._agents.channel() as channel:
             saves, whole = CheckpointServiceStub(channel), ThreadServiceStub(channel)
             checkpoint_ids = dict.fromkeys(threads, "")

@@ -143,7 +143,7 @@ class Run:
 
 
 def story(snapshot: Any) -> Any:
-    """Return what a snapshot tells, without IDs and times."""
+    """Return the content of a snapshot, without IDs and times."""
     return {
         "values": snapshot.values,
         "next": sorted(snapshot.next),

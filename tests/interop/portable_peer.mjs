@@ -2,7 +2,7 @@
 //
 //     node portable_peer.mjs PACKAGE_JSON      (of a package that has LangGraph.js installed)
 //
-// {"do": "again", "type", "data"}   load a value, tell what it is, save it again
+// {"do": "again", "type", "data"}   load a value, describe it, save it again
 // {"do": "make", "name"}            save a value that JavaScript made
 //
 // Data travels in base64. Answers: {"type", "data", "shown"} or {"problem"}.
@@ -120,6 +120,6 @@ async function answer({ do: what, type, data, name }) {
 
 console.log(JSON.stringify(Object.keys(MADE)));
 for await (const line of createInterface({ input: process.stdin })) {
-  const told = await answer(JSON.parse(line)).catch((error) => ({ problem: String(error) }));
-  console.log(JSON.stringify(told));
+  const reply = await answer(JSON.parse(line)).catch((error) => ({ problem: String(error) }));
+  console.log(JSON.stringify(reply));
 }

@@ -82,18 +82,18 @@ def play_step(player: Player, step: Json, variables: dict[str, Json]) -> str:
 
 def _unlike(expected: Json, error: TuskPointError) -> str:
     """Return how an error differs from what was expected, or nothing."""
-    told = {
+    reported = {
         "status": error.status,
         "reason": error.reason,
         "metadata": dict(error.metadata),
         "fields": [name for name, _ in error.violations],
     }
     if expected is None:
-        return f"it failed with {told}: {error.message}"
+        return f"it failed with {reported}: {error.message}"
     try:
-        check(expected, told, "error")
+        check(expected, reported, "error")
     except Mismatch as mismatch:
-        return f"{mismatch}; the error is {told}: {error.message}"
+        return f"{mismatch}; the error is {reported}: {error.message}"
     return ""
 
 

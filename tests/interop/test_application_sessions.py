@@ -63,8 +63,8 @@ def test_an_application_restarts_and_launches_an_agent_from_an_input(
         fork = client.fork(thread_id, found.checkpoint_id)
 
         agent = poet(server_target)
-        told = [QUESTION, "drafted", "told: yes", "wrote after 3"]
-        assert agent.invoke(Command(resume="yes"), config)["log"] == told
+        expected = [QUESTION, "drafted", "told: yes", "wrote after 3"]
+        assert agent.invoke(Command(resume="yes"), config)["log"] == expected
         assert (
             session.input_handled(thread_id, "yes")
             == client.load(thread_id, view="entry").checkpoint_id
@@ -73,7 +73,7 @@ def test_an_application_restarts_and_launches_an_agent_from_an_input(
         # The other one was launched where the first stood when it asked.
         other = agent.invoke(Command(resume="no"), config_of(fork.new_thread_id))
         assert other["log"] == [QUESTION, "drafted", "told: no", "wrote after 3"]
-        assert agent.get_state(config).values["log"] == told
+        assert agent.get_state(config).values["log"] == expected
 
 
 def test_a_thread_that_went_on_is_taken_back(server_target: str, thread_id: str) -> None:

@@ -62,15 +62,15 @@ async def test_interrupts_in_a_subgraph(
     stories = []
     for saver in savers:
         run = Run(interrupted_graph(saver), kind, durability, thread_id)
-        told: list[Any] = []
+        reported: list[Any] = []
         turns: list[Any] = [{"log": ["in"]}, Command(resume="yes"), Command(resume="no")]
         for given in turns:
             result = await run.invoke(given)
             interrupts = [one.value for one in result.pop("__interrupt__", ())]
             state = await run.state(subgraphs=True)
-            told.append((result, interrupts, story(state)))
-            told.append([story(task.state) for task in state.tasks if task.state])
-        stories.append((told, [story(one) for one in await run.history()]))
+            reported.append((result, interrupts, story(state)))
+            reported.append([story(task.state) for task in state.tasks if task.state])
+        stories.append((reported, [story(one) for one in await run.history()]))
     assert stories[1] == stories[0]
     assert [interrupts for _, interrupts, _ in stories[1][0][::2]] == [
         [{"question": "one?"}],

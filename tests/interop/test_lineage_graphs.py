@@ -59,7 +59,7 @@ def asking_graph(saver: BaseCheckpointSaver[Any], ran: list[str] | None = None) 
 
 
 def memory_graph(saver: BaseCheckpointSaver[Any]) -> Any:
-    """A subgraph that keeps its notes from run to run, and asks when it is told to."""
+    """A subgraph that keeps its notes from run to run, and interrupts on request."""
 
     def note(state: Memory) -> dict[str, Any]:
         return {"notes": [state["said"]]}
@@ -173,7 +173,7 @@ def interrupts(result: Any) -> list[Any]:
 
 
 async def whole(run: Run, config: RunnableConfig | None = None) -> Any:
-    """Return what a state tells, with its subgraphs; IDs of tasks and checkpoints included."""
+    """Return the content of a state, with its subgraphs; IDs of tasks and checkpoints included."""
     state = await run.state(config, subgraphs=True)
     below = [(story(task.state), task.id) for task in state.tasks if task.state]
     return story(state), [task.id for task in state.tasks], below, id_of(state.config)
@@ -360,7 +360,7 @@ async def test_time_travel_on_a_descendant(finished: Finished, descend: Descent)
     """An old checkpoint is replayed, updated and read there as on the thread itself."""
     for snapshot in (await finished.run.history())[1:4]:
         made = await descend(finished.build, finished.thread_id, id_of(snapshot.config))
-        told = []
+        reported = []
         for run in (made, finished.run):
             thread_id = run.config["configurable"]["thread_id"]
             there = at(thread_id, "", id_of(snapshot.config))
@@ -371,8 +371,8 @@ async def test_time_travel_on_a_descendant(finished: Finished, descend: Descent)
             from_copy = await run.invoke(None, copied)
             from_copy["__interrupt__"] = interrupts(from_copy)
             assert (await run.state(there)) == first
-            told.append((story(first), replayed, from_copy))
-        assert told[0] == told[1]
+            reported.append((story(first), replayed, from_copy))
+        assert reported[0] == reported[1]
 
 
 # --- rollbacks ------------------------------------------------------------------------------
@@ -408,9 +408,9 @@ async def test_a_rolled_back_thread_stands_where_it_stood(finished: Finished) ->
 UPDATED = {build: after[1:] for build, _, after in (CASES["plain"], CASES["delta"])}
 
 
-def uncounted(told: dict[str, Any]) -> dict[str, Any]:
+def uncounted(reported: dict[str, Any]) -> dict[str, Any]:
     """What LangGraph's copy changes in metadata, and a rollback does not, left out."""
-    return {name: value for name, value in told.items() if name not in ("source", "step")}
+    return {name: value for name, value in reported.items() if name not in ("source", "step")}
 
 
 # LangGraph's copy leaves subgraphs that keep a state as they are.
@@ -431,8 +431,8 @@ async def test_a_rollback_goes_on_as_langgraphs_own_copy(two: Two, finished: Fin
             assert await step(rolled) == await step(copy)
             states = [uncounted(story(await run.state())) for run in (rolled, copy)]
             assert states[0] == states[1]
-        told = [[uncounted(one) for one in await stories(run)] for run in (rolled, copy)]
-        assert told[0] == told[1]
+        reported = [[uncounted(one) for one in await stories(run)] for run in (rolled, copy)]
+        assert reported[0] == reported[1]
 
 
 async def test_interrupts_raise_and_tasks_run_again(two: Two, thread_id: str) -> None:
@@ -509,7 +509,7 @@ async def remembering(two: Two, thread_id: str) -> Run:
 
 
 async def notes(run: Run, said: str = "now") -> str:
-    """Return what the subgraph knows once it was told something more."""
+    """Return the notes of the subgraph after one more input."""
     return str((await run.invoke({"said": said}))["log"][-2])
 
 

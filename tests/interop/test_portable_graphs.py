@@ -1,6 +1,6 @@
 """A thread goes on in the other language: a graph of Python and one of LangGraph.js, one state.
 
-The graphs in JavaScript, what their nodes write and what their steps do are told in
+The graphs in JavaScript, what their nodes write and what their steps do are described in
 `portable_agent.ts` and `join_agent.ts` of `clients/typescript/tests/langgraph`; the graphs here
 have the same shapes.
 """
@@ -124,7 +124,7 @@ class Python:
         self.config: Any = {"configurable": {"thread_id": thread_id}}
 
     def __call__(self, step: str) -> dict[str, Any]:
-        """Do a step and tell what is known afterwards."""
+        """Do a step and return the state afterwards."""
         STEPS[step](self.graph, self.config)
         state = self.graph.get_state(self.config)
         head = self.saver.get_tuple(self.config)
@@ -185,7 +185,7 @@ class PythonJoin:
         self._config: Any = {"configurable": {"thread_id": thread_id}}
 
     def __call__(self, step: str) -> dict[str, Any]:
-        """Do a step and tell what is known afterwards."""
+        """Do a step and return the state afterwards."""
         graph = join_graph_of(self._saver, is_broken=step == "fail")
         if step == "start":
             graph.invoke({}, self._config, interrupt_before=["slower"])
@@ -225,7 +225,7 @@ class JavaScript:
         self._command = ["node", str(script), target, thread_id]
 
     def __call__(self, step: str) -> dict[str, Any]:
-        """Do a step and tell what is known afterwards."""
+        """Do a step and return the state afterwards."""
         done = subprocess.run(
             [*self._command, step],
             capture_output=True,
@@ -235,8 +235,8 @@ class JavaScript:
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        told: dict[str, Any] = json.loads(done.stdout)
-        return told
+        reported: dict[str, Any] = json.loads(done.stdout)
+        return reported
 
 
 @pytest.fixture(scope="module")
@@ -337,7 +337,7 @@ def test_a_thread_of_javascript_goes_on_in_python_and_back(
 
 
 @pytest.mark.parametrize("first", ["python", "javascript"])
-def test_branches_meet_and_failures_are_told_in_the_other_language(
+def test_branches_meet_and_failures_are_reported_in_the_other_language(
     joins: tuple[PythonJoin, JavaScript], first: str
 ) -> None:
     one, other = joins if first == "python" else joins[::-1]

@@ -201,9 +201,9 @@ async def test_a_diff_reads_what_langgraph_saved(face: Face, asking: Run, thread
     await asking(Command(resume="go"))
     diff = await face.diff(thread_id, before)
     assert not diff["truncated"]
-    told = {(one["channel"], one["path"]): one for one in diff["changes"]}
-    assert told["log", "/2"]["kind"] == "added"
-    assert told["log", "/2"]["to_json"] == '"begun"'
+    reported = {(one["channel"], one["path"]): one for one in diff["changes"]}
+    assert reported["log", "/2"]["kind"] == "added"
+    assert reported["log", "/2"]["to_json"] == '"begun"'
     other = (await face.fork(thread_id, before))["new_thread_id"]
     same = await face.diff(thread_id, before, before, to_thread_id=other)
     assert same == {"changes": [], "truncated": False}

@@ -1,4 +1,4 @@
-"""An endpoint that speaks OpenAI's embeddings API on a socket, and says what it is told to."""
+"""An endpoint that speaks OpenAI's embeddings API on a socket, and answers on demand."""
 
 from __future__ import annotations
 

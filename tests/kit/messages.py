@@ -106,7 +106,7 @@ async def exchanged(
 
 
 @dataclass(frozen=True)
-class Told:
+class ReportedError:
     """What the status of a refused call says."""
 
     code: grpc.StatusCode
@@ -117,7 +117,7 @@ class Told:
     kinds: frozenset[str] = frozenset()
 
 
-def told(error: grpc.aio.AioRpcError) -> Told:
+def reported(error: grpc.aio.AioRpcError) -> ReportedError:
     """Read the details of a refused call; the reason is empty if it has none."""
     trailers = error.trailing_metadata() or ()
     raw = next((value for name, value in trailers if name == "grpc-status-details-bin"), b"")
@@ -130,7 +130,7 @@ def told(error: grpc.aio.AioRpcError) -> Told:
         assert info.domain == "tuskpoint.dev"
         assert status.code == error.code().value[0]
         assert status.message == error.details()
-    return Told(
+    return ReportedError(
         error.code(),
         error.details() or "",
         info.reason,
@@ -140,8 +140,8 @@ def told(error: grpc.aio.AioRpcError) -> Told:
     )
 
 
-async def refused(call: Awaitable[Any] | Any) -> Told:
-    """Make a call, unary or server-streaming, that must be refused; return what it is told."""
+async def refused(call: Awaitable[Any] | Any) -> ReportedError:
+    """Make a call, unary or server-streaming, that must be refused; return its error."""
     try:
         if hasattr(call, "__aiter__"):
             async for _ in call:
@@ -149,7 +149,7 @@ async def refused(call: Awaitable[Any] | Any) -> Told:
         else:
             await call
     except grpc.aio.AioRpcError as error:
-        return told(error)
+        return reported(error)
     raise AssertionError("the call was not refused")
 
 

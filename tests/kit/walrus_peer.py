@@ -1,4 +1,4 @@
-"""A small Walrus publisher and aggregator on a loopback socket that fails as it is told.
+"""A small Walrus publisher and aggregator on a loopback socket that fails on demand.
 
 It knows no rules of Walrus beyond what the tests of the store need; its faults are a
 script: each entry takes the place of one answer.

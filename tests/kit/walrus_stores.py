@@ -1,4 +1,4 @@
-"""Walrus stores that end with the test, on peers that do as told or on emulators."""
+"""Walrus stores that end with the test, on peers that fail on demand or on emulators."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Look:
 
 
 def journal_holds_what_was_acknowledged(server: Server) -> None:
-    """Check the rows against what clients were told."""
+    """Check the rows against what the server answered to clients."""
     for name, story in server.model.stories.items():
         if name in server.model.doubtful:
             continue
@@ -307,8 +307,10 @@ async def _values_are_there(
             continue  # that it came up is said by the comparison
         mark = look.threads[key.thread_id].seq
         if thread.seq == thread.certified_seq == mark and thread.number not in holes:
-            told = [await one.delta_history(TENANT, key, ["log"]) for one in (rows, server.rows)]
-            _check(_shown(told[0]) == _shown(told[1]), key, "is rebuilt otherwise")
+            reported = [
+                await one.delta_history(TENANT, key, ["log"]) for one in (rows, server.rows)
+            ]
+            _check(_shown(reported[0]) == _shown(reported[1]), key, "is rebuilt otherwise")
     await database.close()
 
 

@@ -1,4 +1,4 @@
-"""What clients were told, and so may rely on: the journal must hold all of it and nothing else."""
+"""What clients got as answers and rely on: the journal must hold all of it and nothing else."""
 
 from __future__ import annotations
 

@@ -102,12 +102,12 @@ def _records_only(patch: Patch, *, threads: bool) -> None:
 
 
 def removal_is_not_recorded(patch: Patch) -> None:
-    """A pruned checkpoint leaves nothing that tells the archive."""
+    """A pruned checkpoint leaves no trace for the archive."""
     _records_only(patch, threads=True)
 
 
 def deletion_is_not_recorded(patch: Patch) -> None:
-    """A deleted thread leaves nothing that tells the archive."""
+    """A deleted thread leaves no trace for the archive."""
     _records_only(patch, threads=False)
 
 

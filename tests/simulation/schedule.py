@@ -176,7 +176,7 @@ class World:
         return self.outcome
 
     def play(self, acts: Callable[[], Awaitable[None]]) -> None:
-        """Let something happen to servers that were started; every fault is told to happen."""
+        """Let something happen to servers that were started; `acts` causes every fault."""
         self._acts = acts
         if not self._live():
             raise Violation("the servers crashed")

@@ -97,7 +97,7 @@ class Server:
 
     Attributes:
         disk: What survives a crash.
-        model: What clients were told.
+        model: What the server answered to clients.
         shadow: What the journal held after each commit.
         recovered_seqs: Last change of each thread when the journal was recovered, if it was.
         database, store, archive, rows, removal, lineage, snapshots, handoffs: Of this life.

@@ -89,7 +89,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         answer: asyncio.Future[_T] = self.create_future()
         try:
             answer.set_result(func(*args))
-        except BaseException as error:  # noqa: BLE001 - told where it is awaited
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             answer.set_exception(error)
         return answer
 

@@ -1,4 +1,4 @@
-"""Walrus peers that do as told, and stores on them."""
+"""Walrus peers that fail on demand, and stores on them."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ async def test_get_returns_what_was_put(subject: Subject, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_bytes_are_told_as_they_arrive(subject: Subject, apart: bool) -> None:
+async def test_bytes_are_reported_as_they_arrive(subject: Subject, apart: bool) -> None:
     one = member(os.urandom(5 << 20))
     [location] = (await subject.store.put([one], apart=apart)).locations
     counts: list[int] = []
@@ -173,7 +173,7 @@ async def test_bytes_are_told_as_they_arrive(subject: Subject, apart: bool) -> N
     assert counts[-1] == len(one.data)
 
 
-async def test_wrong_bytes_are_told_of_and_refused(subject: Subject) -> None:
+async def test_wrong_bytes_are_reported_and_refused(subject: Subject) -> None:
     [location] = await put(subject.store, member(b"content"))
     subject.overwrite(location, b"CONTENT")
     counts: list[int] = []

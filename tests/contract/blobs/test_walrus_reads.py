@@ -164,7 +164,7 @@ async def test_wrong_bytes_of_a_blob_are_asked_for_under_keys_that_are_allowed(
     ]
 
 
-async def test_wrong_bytes_are_told_even_if_the_rest_is_silence(kit: PeerKit) -> None:
+async def test_wrong_bytes_are_reported_even_if_the_rest_is_silence(kit: PeerKit) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
     [location] = (await store.put([member(b"content")])).locations

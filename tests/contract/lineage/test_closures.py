@@ -82,7 +82,7 @@ async def test_what_no_bundle_can_hold_is_not_read(
 # --- subgraphs -----------------------------------------------------------------------------
 
 
-async def test_names_tell_which_subgraphs_keep_a_state_of_their_own(
+async def test_names_say_which_subgraphs_keep_a_state_of_their_own(
     journal: LineageJournal, lineage: Lineage
 ) -> None:
     stateful = ["!", "a", "node", "node;", "node|inner", "nodes", "\U0010ffff", "é|b"]

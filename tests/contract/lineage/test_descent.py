@@ -50,7 +50,9 @@ async def test_a_thread_without_relatives(journal: LineageJournal, lineage: Line
     assert await lineage.lineage("another tenant", "t", 10) is None
 
 
-async def test_a_tree_is_told_from_every_thread(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_tree_is_reported_from_every_thread(
+    journal: LineageJournal, lineage: Lineage
+) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     await fork(lineage, "t", "a")
     await adopt(lineage, "a", "b")
@@ -138,7 +140,7 @@ async def test_adopting_back_and_forth_ends(journal: LineageJournal, lineage: Li
     assert await tree(lineage, "b") == ([back, there], [back, there])
 
 
-async def test_what_is_not_here_is_told_as_far_as_it_is_known(
+async def test_what_is_not_here_is_reported_as_far_as_it_is_known(
     journal: LineageJournal, lineage: Lineage
 ) -> None:
     await save(journal, draft("01"))

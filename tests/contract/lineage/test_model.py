@@ -458,7 +458,7 @@ class Lineages(RuleBasedStateMachine):
                     assert self.run(history(self.journal, there)) == thread.history(place)
 
     @invariant()
-    def every_number_is_told_once(self) -> None:
+    def every_number_is_reported_once(self) -> None:
         for thread in self.threads:
             numbers = [number for number, *_ in self.run(logged(self.journal, thread.name))]
             assert numbers == list(range(1, len(numbers) + 1))

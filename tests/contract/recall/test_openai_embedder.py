@@ -20,7 +20,7 @@ KEY = "sk-tusk-123"
 
 
 def of_length(text: str) -> list[float]:
-    """Return a vector that tells texts apart."""
+    """Return a vector that distinguishes texts."""
     return [float(len(text)), 1.0, -0.5]
 
 
@@ -209,7 +209,7 @@ async def test_an_answer_without_end_is_not_read_to_it(
         (503, "answered 503"),
     ],
 )
-async def test_a_status_is_told_without_the_body(
+async def test_a_status_is_reported_without_the_body(
     endpoint: Endpoint, embedder: OpenAIEmbedder, status: int, meaning: str
 ) -> None:
     says(endpoint, {"error": f"your key {KEY}\nand your texts"}, status, Location="/elsewhere")
@@ -260,7 +260,7 @@ async def test_an_endpoint_that_hangs_is_given_up(endpoint: Endpoint) -> None:
     await runner.cleanup()
 
 
-async def test_an_endpoint_that_is_not_there_is_told(unused_tcp_port: int) -> None:
+async def test_an_endpoint_that_is_not_there_is_reported(unused_tcp_port: int) -> None:
     embedder = OpenAIEmbedder(f"http://127.0.0.1:{unused_tcp_port}", "small", key=KEY)
     assert "cannot be reached (ConnectError)" in str(await refused(embedder))
     await embedder.close()

@@ -166,7 +166,7 @@ async def test_from_its_adoption_on_vectors_must_be_of_the_embedders_dimension(
     await save(journal, "01", "sent before", vector=ONE)
     assert await journal.index.adopt_embedder("e1", 3) == 1
     await journal.database.close()
-    again = await open_rooms(tmp_path, Clock())  # nothing is stored that tells it
+    again = await open_rooms(tmp_path, Clock())  # nothing that is stored says so
     assert await vectors_of(again) == {}
     assert await again.finding.dimension(TENANT) == await again.finding.dimension("new") == 3
     for tenant in (TENANT, "new"):

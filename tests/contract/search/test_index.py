@@ -175,10 +175,10 @@ async def test_the_plan_comes_first_then_what_is_new(journal: Rooms) -> None:
     channels = {"a": b"same", "b": b"added", "current_plan": b"same plan", "z": b"new"}
     await journal.save_checkpoint(TENANT, draft("02", "01", channels))
     await journal.save_checkpoint(TENANT, draft("03", "02", {**channels, "a": b"next"}))
-    told = {one.key.checkpoint_id: one.channels for one in await due(journal)}
-    assert told["01"] == (("a", Value("msgpack", b"same")), ("z", Value("msgpack", b"old")))
-    assert [name for name, _ in told["02"]] == ["current_plan", "b", "z"]
-    assert [name for name, _ in told["03"]] == ["current_plan", "a"]
+    by_id = {one.key.checkpoint_id: one.channels for one in await due(journal)}
+    assert by_id["01"] == (("a", Value("msgpack", b"same")), ("z", Value("msgpack", b"old")))
+    assert [name for name, _ in by_id["02"]] == ["current_plan", "b", "z"]
+    assert [name for name, _ in by_id["03"]] == ["current_plan", "a"]
 
 
 async def test_of_a_value_that_grew_only_what_is_new_is_indexed(journal: Rooms) -> None:
@@ -187,10 +187,10 @@ async def test_of_a_value_that_grew_only_what_is_new_is_indexed(journal: Rooms) 
         before = f"{number - 1:02d}" if number > 1 else ""
         made = draft(f"{number:02d}", before, {"log": as_json(said), "note": as_json("noted")})
         await journal.save_checkpoint(TENANT, made)
-    told = {one.key.checkpoint_id: dict(one.channels) for one in await due(journal)}
-    assert sorted(told["01"]) == ["log", "note"]
-    assert list(told["39"]) == ["log"]
-    assert json.loads(told["39"]["log"].data)[0].startswith("message38 ")
+    by_id = {one.key.checkpoint_id: dict(one.channels) for one in await due(journal)}
+    assert sorted(by_id["01"]) == ["log", "note"]
+    assert list(by_id["39"]) == ["log"]
+    assert json.loads(by_id["39"]["log"].data)[0].startswith("message38 ")
     await drain(journal)
     for at in (0, 7, 38):
         assert await look(journal, f"message{at}") == [key(f"{at + 1:02d}")]
@@ -218,8 +218,8 @@ async def test_what_removed_checkpoints_said_is_found_where_it_is_still_held(
 async def test_channels_of_langgraphs_own_take_no_room(journal: Rooms) -> None:
     large = b"l" * (MAX_VALUES_BYTES // 2 + 1)
     internal = {"__pregel_tasks": large, "__start__": large + b"!", "branch:to:a": large + b"?"}
-    told = {"__root__": b"root", "answer": large + b"."}
-    await journal.save_checkpoint(TENANT, draft("01", "", {**internal, **told}))
+    by_id = {"__root__": b"root", "answer": large + b"."}
+    await journal.save_checkpoint(TENANT, draft("01", "", {**internal, **by_id}))
     [one] = await due(journal)
     assert [name for name, _ in one.channels] == ["__root__", "answer"]
     assert not one.truncated
@@ -280,10 +280,10 @@ async def test_a_long_channel_leaves_room_for_the_others(journal: Rooms) -> None
     channels = {"a": large, "b": as_json(["other"] * 50_000), "c": as_json("small")}
     await journal.save_checkpoint(TENANT, draft("01", "", channels))
     [one] = await due(journal)
-    told = dict(one.channels)
-    assert told["c"] == as_json("small")
-    assert sum(len(value.data) for value in told.values()) <= MAX_VALUES_BYTES
-    assert min(len(told["a"].data), len(told["b"].data)) > MAX_VALUES_BYTES // 3
+    by_id = dict(one.channels)
+    assert by_id["c"] == as_json("small")
+    assert sum(len(value.data) for value in by_id.values()) <= MAX_VALUES_BYTES
+    assert min(len(by_id["a"].data), len(by_id["b"].data)) > MAX_VALUES_BYTES // 3
     assert one.truncated
 
 
@@ -305,11 +305,11 @@ async def test_of_a_delta_channel_the_new_writes_are_indexed(journal: Rooms) -> 
     await journal.save_checkpoint(TENANT, draft("02", "01", {}, delta=("log",)))
     await journal.save_writes(TENANT, key("02"), [write("log", b"\x91\xa4next")])
     await journal.save_checkpoint(TENANT, draft("03", "02", {}, delta=("log",)))
-    told = {one.key.checkpoint_id: one for one in await due(journal)}
-    assert dict(told["01"].channels) == {"log": seed}
-    assert told["02"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4step")
-    assert told["03"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4next")
-    assert not any(one.truncated for one in told.values())
+    by_id = {one.key.checkpoint_id: one for one in await due(journal)}
+    assert dict(by_id["01"].channels) == {"log": seed}
+    assert by_id["02"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4step")
+    assert by_id["03"].channels[0][1].data.endswith(b"\x00\x00\x01\x91\xa4next")
+    assert not any(one.truncated for one in by_id.values())
     await drain(journal)
     assert await look(journal, "step") == [key("02")]
     assert await look(journal, "next") == [key("03")]

@@ -1,4 +1,4 @@
-"""What MemWal is to be told, in the journal: how far each memory got, whatever ends meanwhile."""
+"""What MemWal is to be sent, in the journal: the progress of each memory, whatever else ends."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OTHER = "other"
 SENT, DELIVERED = MemoryState.SENT, MemoryState.DELIVERED
 
 
-def told(checkpoint_id: str, summary: str, tenant: str = TENANT) -> str:
+def memory_of(checkpoint_id: str, summary: str, tenant: str = TENANT) -> str:
     return memory_text(summary, pointer_of(tenant, "", checkpoint_id))
 
 
@@ -92,7 +92,7 @@ def rows(journal: Rooms) -> MemoryRows:
 # --- what is noted -------------------------------------------------------------------------
 
 
-async def test_memwal_is_told_each_summary_once(journal: Rooms, clock: Clock) -> None:
+async def test_memwal_gets_each_summary_once(journal: Rooms, clock: Clock) -> None:
     await save(journal, "01", "The writer\n  started.")
     await save(journal, "02", " \t ")
     await drain(journal, remember=True)
@@ -119,7 +119,7 @@ async def test_memwal_is_told_each_summary_once(journal: Rooms, clock: Clock) ->
     assert texts == [said, memory_text("The writer stopped.", pointer)]
 
 
-async def test_memwal_is_told_nothing_unless_asked_to(journal: Rooms) -> None:
+async def test_nothing_is_sent_to_memwal_unless_asked_to(journal: Rooms) -> None:
     await save(journal, "01", "A summary.")
     await drain(journal)
     assert await rows_of(journal, memories, "text") == []
@@ -144,13 +144,13 @@ async def test_what_is_taken_is_unsure_until_more_is_noted(
         number=first.number,
         tenant=TENANT,
         pointer=pointer_of(TENANT, "", "1"),
-        text=told("1", "one"),
+        text=memory_of("1", "one"),
         state=MemoryState.WAITING,
         unsure=False,
         attempts=0,
         due_us=first.due_us,
     )
-    assert second.text == told("2", "two")
+    assert second.text == memory_of("2", "two")
     assert await unsure(journal) == ["one", "two"]
     await rows.note([replace(second, state=SENT)])
     assert await unsure(journal) == ["one"]
@@ -233,12 +233,12 @@ async def test_tenants_are_not_mixed(journal: Rooms, rows: MemoryRows) -> None:
     await rows.note([replace(memory, state=SENT) for memory in first])
     second = await rows.take(20)
     assert [(memory.tenant, memory.text) for memory in first] == [
-        (TENANT, told("1", "one")),
-        (TENANT, told("2", "two")),
+        (TENANT, memory_of("1", "one")),
+        (TENANT, memory_of("2", "two")),
     ]
     assert [(memory.tenant, memory.text) for memory in second] == [
-        (OTHER, told("1", "uno", OTHER)),
-        (OTHER, told("2", "dos", OTHER)),
+        (OTHER, memory_of("1", "uno", OTHER)),
+        (OTHER, memory_of("2", "dos", OTHER)),
     ]
 
 
@@ -272,7 +272,7 @@ async def test_what_was_accepted_is_still_asked_for_after_a_restart(
 # --- what search may not find --------------------------------------------------------------
 
 
-async def test_a_deleted_thread_is_not_told(journal: Rooms, rows: MemoryRows) -> None:
+async def test_a_deleted_thread_is_not_sent(journal: Rooms, rows: MemoryRows) -> None:
     await save(journal, "1", "one", thread_id="goes")
     await save(journal, "2", "two", thread_id="stays")
     await index(journal)
@@ -281,7 +281,7 @@ async def test_a_deleted_thread_is_not_told(journal: Rooms, rows: MemoryRows) ->
     assert await stored(journal) == [("two", MemoryState.WAITING)]
 
 
-async def test_a_thread_that_is_not_searchable_is_not_told_until_it_is(
+async def test_a_thread_that_is_not_searchable_is_not_sent_until_it_is(
     journal: Rooms, rows: MemoryRows, clock: Clock
 ) -> None:
     await save(journal, "1", "one")
@@ -295,7 +295,7 @@ async def test_a_thread_that_is_not_searchable_is_not_told_until_it_is(
     assert summaries(await rows.take(20)) == ["one"]
 
 
-async def test_only_the_summary_that_holds_is_told(
+async def test_only_the_current_summary_is_sent(
     journal: Rooms, rows: MemoryRows, clock: Clock
 ) -> None:
     await save(journal, "1", "first thought")

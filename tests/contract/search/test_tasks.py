@@ -82,12 +82,12 @@ async def indexing(
     rows: IndexRows | None = None,
     embedder: Letters | None = None,
 ) -> AsyncIterator[tuple[IndexTask, asyncio.Event]]:
-    """Run the tasks; the event tells that documents were stored."""
+    """Run the tasks; the event is set once documents were stored."""
     rows = rows or journal.index
     embedding = Embedding(rows, embedder, settings) if embedder is not None else None
     stored = asyncio.Event()
 
-    def tell() -> None:
+    def note_stored() -> None:
         stored.set()
         if embedding is not None:
             embedding.wake()
@@ -97,7 +97,7 @@ async def indexing(
         journal.database.waiters.subscribe,
         settings,
         remember=False,
-        stored=tell,
+        stored=note_stored,
     )
     try:
         yield indexer, stored

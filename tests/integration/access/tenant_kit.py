@@ -1,4 +1,4 @@
-"""Two tenants on one server, and all that their calls tell them."""
+"""Two tenants on one server, and everything that their calls return."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 
 from tests.integration.access.tenant_probes import Names, Request
 from tests.integration.access.tls_kit import bearer, write_tokens
-from tests.kit.messages import channel, ref, save_request, told, write
+from tests.kit.messages import channel, ref, reported, save_request, write
 from tuskpoint import AsyncClient
 from tuskpoint._transport import methods
 from tuskpoint._transport.methods import Method
@@ -82,7 +82,7 @@ class Tenant:
         return answers
 
     async def heard(self, path: str, request: Request, names: Names) -> str:
-        """Return all that a call tells, with the names blotted out."""
+        """Return everything that a call returns, without the names."""
         try:
             answers = [
                 _steady(
@@ -96,7 +96,7 @@ class Tenant:
             ]
             said = json.dumps(answers, indent=1)
         except grpc.aio.AioRpcError as error:
-            said = repr(told(error))
+            said = repr(reported(error))
         for field in fields(names):
             value = getattr(names, field.name)
             text = value.decode("latin-1") if isinstance(value, bytes) else value
@@ -121,15 +121,15 @@ class Tenant:
                 (methods.GET_LINEAGE.path, threads.GetLineageRequest(thread_id=thread_id)),
                 (methods.VERIFY_THREAD.path, threads.VerifyThreadRequest(thread_id=thread_id)),
             ]
-        told_ = [
+        answers = [
             json_format.MessageToDict(one, preserving_proto_field_name=True)
             for path, request in everything
             for one in await self.call(path, request)
         ]
-        for one in told_:
+        for one in answers:
             for figure in ("journal_bytes", "spool_bytes", "cache_bytes"):
                 one.pop(figure, None)  # of the server
-        return json.dumps(told_, indent=1, sort_keys=True)
+        return json.dumps(answers, indent=1, sort_keys=True)
 
 
 def _steady(thing: Any) -> Any:

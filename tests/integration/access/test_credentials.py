@@ -30,7 +30,16 @@ from tests.integration.rpc.shapes import (
     start_call,
 )
 from tests.kit.contract_files import FILES
-from tests.kit.messages import FIRST, SECOND, THREAD, Told, ref, refused, save_request, told
+from tests.kit.messages import (
+    FIRST,
+    SECOND,
+    THREAD,
+    ReportedError,
+    ref,
+    refused,
+    reported,
+    save_request,
+)
 from tuskpoint.v1 import (
     admin_service_pb2,
     history_service_pb2,
@@ -140,7 +149,7 @@ async def test_the_scheme_is_compared_without_case(
 
 async def reason_of(
     channel: grpc.aio.Channel, method: MethodDescriptor, metadata: Metadata
-) -> Told | None:
+) -> ReportedError | None:
     """Call a method with an empty request; return how it is refused, if it is."""
     client = "stream" if method.client_streaming else "unary"
     make: Any = getattr(channel, f"{client}_{'stream' if method.server_streaming else 'unary'}")
@@ -159,7 +168,7 @@ async def reason_of(
         else:
             await made
     except grpc.aio.AioRpcError as error:
-        return told(error)
+        return reported(error)
     return None
 
 
@@ -190,7 +199,7 @@ async def test_every_call_needs_each_of_its_scopes(
         assert answer.reason == "CREDENTIAL_INVALID", name
 
 
-async def test_a_missing_scope_is_told_before_anything_is_looked_up(
+async def test_a_missing_scope_is_reported_before_anything_is_looked_up(
     grpc_channel: grpc.aio.Channel, tokens: dict[str, str]
 ) -> None:
     await save(grpc_channel, bearer(tokens["writer"]))
@@ -208,22 +217,22 @@ async def test_a_missing_scope_is_told_before_anything_is_looked_up(
     assert answers[0] == answers[1] == answers[2]
 
 
-async def test_health_is_told_to_everybody(grpc_channel: grpc.aio.Channel) -> None:
+async def test_everybody_may_read_the_health(grpc_channel: grpc.aio.Channel) -> None:
     health = health_pb2_grpc.HealthStub(grpc_channel)
     answer = await health.Check(health_pb2.HealthCheckRequest())
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_what_all_tenants_take_is_told_to_admin_only() -> None:
+async def test_what_all_tenants_take_is_reported_to_admin_only() -> None:
     status = ArchiveStatus(*[1] * len(fields(ArchiveStatus)))  # type: ignore[arg-type]
     status = replace(status, catalog=None, last_error="", first_holes=())
     admin: Any = SimpleNamespace(standing=AsyncMock(return_value=(status, 1, None)))
     servicer = AdminServicer(admin)
     for grant in (EVERYTHING, *LACKING):
         call = Call("/m", None, grant=grant)  # type: ignore[arg-type]
-        told_all = int(Scope.ADMIN in grant.scopes)
+        sees_all = int(Scope.ADMIN in grant.scopes)
         answer = await servicer.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest(), call)
-        assert (answer.journal_bytes, answer.spool_bytes, answer.cache_bytes) == (told_all,) * 3
+        assert (answer.journal_bytes, answer.spool_bytes, answer.cache_bytes) == (sees_all,) * 3
         assert answer.certified_checkpoints == 1
 
 

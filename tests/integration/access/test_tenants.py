@@ -20,7 +20,7 @@ from tuskpoint.v1 import thread_service_pb2 as threads
 from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
 from tuskpoint_server import stopped
 
-# Of these the owner's names tell the owner nothing that nobody's would not.
+# For these, names of the owner return nothing else than unknown names.
 SAME_FOR_ALL = {
     methods.GET_SERVER_INFO.path,
     methods.GET_ARCHIVE_STATUS.path,
@@ -46,12 +46,12 @@ async def test_another_tenants_names_are_as_good_as_nobodys(two: House) -> None:
     real, imagined = probes(names), probes(nobodys)
     for path, asked in real.items():
         for one, instead in zip(asked, imagined[path], strict=True):
-            told = await two.stranger.heard(path, one, names)
-            assert told == await two.stranger.heard(path, instead, nobodys), (path, one)
+            reported = await two.stranger.heard(path, one, names)
+            assert reported == await two.stranger.heard(path, instead, nobodys), (path, one)
     assert await two.owner.belongings() == before
 
 
-async def test_the_probes_tell_the_owner_something(two: House) -> None:
+async def test_the_probes_return_something_to_the_owner(two: House) -> None:
     names = await furnish(two.owner)
     nobodys = replace(NOBODYS, cursor=names.cursor)
     await two.owner.client.save(OWN, {"plan": ["look around"]}, vector=[0, 1])
@@ -59,11 +59,11 @@ async def test_the_probes_tell_the_owner_something(two: House) -> None:
     silent = set()
     for path, asked in probes(names).items():
         pairs = zip(asked, imagined[path], strict=True)
-        told = [
+        reported = [
             await two.owner.heard(path, one, names) != await two.owner.heard(path, other, nobodys)
             for one, other in pairs
         ]
-        if not any(told):
+        if not any(reported):
             silent.add(path)
     assert silent <= SAME_FOR_ALL
 
@@ -87,7 +87,7 @@ async def test_nothing_that_one_tenant_does_is_seen_by_the_other(two: House) -> 
     before = await seen()
     await furnish(two.owner)
     assert await seen() == before
-    assert before[2] == (0, 0, 0), "what all tenants take together is not told to just anyone"
+    assert before[2] == (0, 0, 0), "only an admin gets the sizes of all tenants"
 
 
 async def test_one_name_in_two_tenants_is_two_threads(two: House) -> None:
@@ -95,24 +95,24 @@ async def test_one_name_in_two_tenants_is_two_threads(two: House) -> None:
     clients = {"ours": ours, "theirs": theirs}
 
     async def work(who: str) -> list[str]:
-        """Save to the shared name, and return the plans that a watch of it told."""
+        """Save to the shared name, and return the plans that a watch of it returned."""
         client = clients[who]
-        told: list[str] = []
+        reported: list[str] = []
         await client.save("shared", {"plan": f"{who} 0"})
         async with aclosing(client.watch("shared")) as events:
             saved = 0
             async for event in events:
                 if event.checkpoint is not None:
-                    told.append(event.checkpoint.state["plan"])
+                    reported.append(event.checkpoint.state["plan"])
                 if event.kind == "checkpoint_saved" and saved < 9:
                     saved += 1
                     await client.save("shared", {"plan": f"{who} {saved}"})
-                if len(told) == 10:
-                    return told
+                if len(reported) == 10:
+                    return reported
         raise AssertionError("the watch ended")
 
-    told = dict(zip(clients, await asyncio.gather(*map(work, clients)), strict=True))
-    assert told == {who: [f"{who} {number}" for number in range(10)] for who in clients}
+    reported = dict(zip(clients, await asyncio.gather(*map(work, clients)), strict=True))
+    assert reported == {who: [f"{who} {number}" for number in range(10)] for who in clients}
     for tenant in (two.owner, two.operator):
         await tenant.client.flush()
         own = {one.checkpoint_id async for one in tenant.client.list("shared")}
@@ -233,7 +233,7 @@ async def test_a_descriptor_is_a_key_for_whoever_is_given_it(two: House) -> None
 
 
 async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> None:
-    async def told(client: AsyncClient) -> tuple[object, ...]:
+    async def reported(client: AsyncClient) -> tuple[object, ...]:
         try:
             return ((await client.load("shared")).state, [one async for one in client.list()])
         except TuskPointError as error:
@@ -248,10 +248,10 @@ async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> 
         for name, tenant in {"theirs": two.operator, "ours": two.owner}.items():
             await tenant.client.save("shared", {"plan": name})
             await tenant.client.flush()
-        before = [await told(one.client) for one in (two.owner, two.stranger)]
+        before = [await reported(one.client) for one in (two.owner, two.stranger)]
         assert [one[0] for one in before] == [{"plan": "ours"}, {"plan": "theirs"}]
     async with house(first) as two:
-        assert [await told(one.client) for one in (two.owner, two.stranger)] == before
+        assert [await reported(one.client) for one in (two.owner, two.stranger)] == before
         pointers = {
             tenant: (two.data_dir / f"catalog.{tenant}").read_text().strip()
             for tenant in ("acme", "other")
@@ -268,7 +268,7 @@ async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> 
     config, order = stopped.parse(flags, "test")
     await stopped.recover(config, order)
     async with house(second, blob_dir=blobs) as two:
-        ours, theirs = [await told(one.client) for one in (two.owner, two.stranger)]
+        ours, theirs = [await reported(one.client) for one in (two.owner, two.stranger)]
         assert [one.thread_id async for one in two.owner.client.list_threads()] == ["shared"]
     assert ours[0] == {"plan": "ours"}
     assert theirs == ("CHECKPOINT_NOT_FOUND", [])

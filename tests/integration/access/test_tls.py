@@ -208,13 +208,15 @@ async def test_a_certificate_that_has_become_unusable_leaves_the_old_one_in_forc
     settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(access, "LOOK_SECONDS", 0.01)
-    told: asyncio.Queue[str] = asyncio.Queue()
-    monkeypatch.setattr(access._log, "error", lambda text, problem: told.put_nowait(text % problem))
+    reported: asyncio.Queue[str] = asyncio.Queue()
+    monkeypatch.setattr(
+        access._log, "error", lambda text, problem: reported.put_nowait(text % problem)
+    )
     current = write_certificates(tmp_path / "tls")
     settings |= {"tls_cert": current.cert, "tls_key": current.key}
     async with app.running(Config(**settings)) as server:
         current.key.write_bytes(current.client_key.read_bytes())
-        problem = await told.get()
+        problem = await reported.get()
         assert "--tls-key" in problem
         assert problem.endswith("what was read before stays in force")
         async with channel_to(server, current.ca) as channel:
@@ -237,7 +239,7 @@ async def test_a_server_does_not_start_with_files_that_it_cannot_use(
     assert not settings["data_dir"].exists(), "nothing was begun"
 
 
-def test_metrics_tell_when_the_certificate_expires(made: Certificates) -> None:
+def test_metrics_report_when_the_certificate_expires(made: Certificates) -> None:
     reader = InMemoryMetricReader()
     certified = read_tls(made.cert, made.key, None)
     Tls(certified, meter_provider=MeterProvider([reader]))

@@ -1,4 +1,4 @@
-"""A server whose journal keeps nothing it need not: its clients cannot tell."""
+"""A server whose journal evicts all that it may: its clients see no difference."""
 
 from __future__ import annotations
 
@@ -182,13 +182,13 @@ async def test_an_old_checkpoint_is_gone_on_from(
     old = thread[4].state.channels[0]
     inherit = channel("value", version=old.version, inherit=value_pb2.Inherit())
     fork = save_request(name(100), [inherit], parent=name(4))
-    told = await refused(checkpoints.SaveCheckpoint(fork))
-    assert (told.reason, told.metadata["channels"]) == ("VALUES_MISSING", '["value"]')
+    reported = await refused(checkpoints.SaveCheckpoint(fork))
+    assert (reported.reason, reported.metadata["channels"]) == ("VALUES_MISSING", '["value"]')
     digest = channel("value", version=old.version, digest=old.digest)
-    told = await refused(
+    reported = await refused(
         checkpoints.SaveCheckpoint(save_request(name(100), [digest], parent=name(4)))
     )
-    assert (told.reason, told.metadata["channels"]) == ("VALUES_MISSING", '["value"]')
+    assert (reported.reason, reported.metadata["channels"]) == ("VALUES_MISSING", '["value"]')
     whole = channel("value", b"value 4", version=old.version)
     await checkpoints.SaveCheckpoint(save_request(name(100), [whole], parent=name(4)))
     fork.checkpoint.ref.checkpoint_id = name(101)
@@ -355,14 +355,14 @@ async def test_a_damaged_blob_is_refused_and_never_cached(
             pb.GetDeltaHistoryRequest(ref=ref(name(11)), channels=["log"])
         ),
     ):
-        told = await refused(call())
-        assert told.code is grpc.StatusCode.DATA_LOSS
+        reported = await refused(call())
+        assert reported.code is grpc.StatusCode.DATA_LOSS
         if bad is None:
-            assert told.reason == "BLOB_NOT_FOUND"
+            assert reported.reason == "BLOB_NOT_FOUND"
         else:
-            assert told.reason == "BLOB_HASH_MISMATCH"
-            assert told.metadata["expected"] == found.location.sha256.hex()
-            assert told.metadata["actual"] == hashlib.sha256(bad).hexdigest()
+            assert reported.reason == "BLOB_HASH_MISMATCH"
+            assert reported.metadata["expected"] == found.location.sha256.hex()
+            assert reported.metadata["actual"] == hashlib.sha256(bad).hexdigest()
         assert not cached.exists()
     assert (await checkpoints.GetCheckpoint(entry)).checkpoint == found
 

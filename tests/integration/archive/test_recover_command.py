@@ -255,7 +255,7 @@ async def test_a_recovered_tenant_is_reached_by_its_tokens(stored: Stored, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ([], "--catalog"),
         (["--catalog", "a", "--manifest", "b"], "not allowed"),
@@ -268,13 +268,13 @@ async def test_a_recovered_tenant_is_reached_by_its_tokens(stored: Stored, tmp_p
     ],
 )
 def test_bad_arguments_are_shown_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reported: str
 ) -> None:
     assert app.main(["recover", "--data-dir", str(tmp_path / "new"), *arguments]) == 2
     printed = capsys.readouterr()
     [line] = printed.err.splitlines()
     assert line.startswith("tuskpoint-server: ")
-    assert told in line
+    assert reported in line
     assert printed.out == ""
     assert not (tmp_path / "new").exists()
 

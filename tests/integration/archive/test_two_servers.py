@@ -49,7 +49,7 @@ async def start(prefix: Sequence[str], *arguments: object) -> asyncio.subprocess
     )
 
 
-async def told(process: asyncio.subprocess.Process) -> dict[str, Any]:
+async def reported(process: asyncio.subprocess.Process) -> dict[str, Any]:
     assert process.stdout is not None
     line = await asyncio.wait_for(process.stdout.readline(), SECONDS)
     found: dict[str, Any] = json.loads(line)
@@ -69,10 +69,10 @@ async def test_two_servers_share_nothing_but_the_blob_store(tmp_path: Path, apar
     giver = await start(prefix, "give", tmp_path / "giver", blobs)
     taker = await start(prefix, "take", tmp_path / "taker", blobs)
     try:
-        given = await told(giver)
+        given = await reported(giver)
         assert taker.stdin is not None
         taker.stdin.write(json.dumps(given["descriptor"]).encode() + b"\n")
-        taken = await told(taker)
+        taken = await reported(taker)
         assert [await end(taker), await end(giver)] == [0, 0]
     finally:
         for process in (giver, taker):

@@ -142,8 +142,8 @@ async def test_a_thread_that_is_not_there(
     assert (await refused(threads.VerifyThread(request))).reason == "THREAD_NOT_FOUND"
     await checkpoints.SaveCheckpoint(step(0))
     await threads.DeleteThread(pb.DeleteThreadRequest(thread_id=THREAD))
-    told = await refused(threads.VerifyThread(request))
-    assert (told.code, told.reason) == (grpc.StatusCode.NOT_FOUND, "THREAD_NOT_FOUND")
+    reported = await refused(threads.VerifyThread(request))
+    assert (reported.code, reported.reason) == (grpc.StatusCode.NOT_FOUND, "THREAD_NOT_FOUND")
     nameless = pb.VerifyThreadRequest()
     assert (await refused(threads.VerifyThread(nameless))).fields == ("thread_id",)
 
@@ -161,6 +161,6 @@ async def test_a_store_that_cannot_be_read_gives_no_total(
         request = pb.VerifyThreadRequest(thread_id=THREAD)
         seen.extend([frame async for frame in threads.VerifyThread(request)])
 
-    told = await refused(read())
-    assert (told.code, told.reason) == (grpc.StatusCode.UNAVAILABLE, "BLOB_UNAVAILABLE")
+    reported = await refused(read())
+    assert (reported.code, reported.reason) == (grpc.StatusCode.UNAVAILABLE, "BLOB_UNAVAILABLE")
     assert not any(frame.HasField("total") for frame in seen)

@@ -48,9 +48,9 @@ class Outcome:
     def error(self) -> dict[str, Any]:
         """The error that was printed as JSON."""
         (line,) = self.errors.splitlines()
-        told = json.loads(line)["error"]
-        assert isinstance(told, dict)
-        return told
+        reported = json.loads(line)["error"]
+        assert isinstance(reported, dict)
+        return reported
 
 
 def run(

@@ -146,36 +146,38 @@ def test_a_command_for_people_and_for_programs(world: World, case: Case) -> None
     assert program.code == 0, program.errors
     shapes = program.lines if case.is_stream else [program.object]
     assert len(shapes) >= 1
-    told = documented_keys()
-    assert case.name == "handoff" or {key for shape in shapes for key in shape} == told[case.name]
+    reported = documented_keys()
+    assert (
+        case.name == "handoff" or {key for shape in shapes for key in shape} == reported[case.name]
+    )
     assert undocumented_inside(shapes) == {}
 
 
-FREE = {"metadata", "state", "heads", "answer", "checkpoint"}  # or told of elsewhere
+FREE = {"metadata", "state", "heads", "answer", "checkpoint"}  # or described elsewhere
 
 
 def undocumented_inside(shapes: list[dict[str, Any]]) -> dict[str, set[str]]:
     """Return the objects inside of shapes that have other keys than the page says."""
     page = PAGE.read_text(encoding="utf-8").partition("| inside | keys |")[2]
     rows = re.findall(r"(?m)^\| (`[^|]*) \| ([^|]*) \|$", page.partition("\n\n")[0])
-    told = {
+    reported = {
         name: set(re.findall(r"`(\w+)`", re.sub(r"\(.*?\)", "", keys)))
         for names, keys in rows
         for name in re.findall(r"`(\w+)`", names)
     }
-    assert len(told) > 10
+    assert len(reported) > 10
     differ = {}
     for shape in shapes:
         for key, value in shape.items():
             inner = value if isinstance(value, list) else [value]
             found = {name for one in inner if isinstance(one, dict) for name in one}
-            if found and key not in FREE and found != told.get(key):
+            if found and key not in FREE and found != reported.get(key):
                 differ[key] = found
     return differ
 
 
 def documented_keys() -> dict[str, set[str]]:
-    """Return the keys of each command that the page tells."""
+    """Return the keys of each command on the page."""
     page = PAGE.read_text(encoding="utf-8")
     rows = re.findall(r"(?m)^\| (`[^|]*) \| (?:an object|lines) \| ([^|]*) \|$", page)
     return {
@@ -202,8 +204,8 @@ def test_the_page_has_the_exit_codes() -> None:
 def test_the_page_has_the_options_of_all_commands_and_their_environment() -> None:
     page = PAGE.read_text(encoding="utf-8")
     names = [one.name for one in fields(Settings)]
-    told = {"is_json": "--json", "tls": "--no-tls"}
-    options = [told.get(name, f"--{name.replace('_', '-')}") for name in names]
+    reported = {"is_json": "--json", "tls": "--no-tls"}
+    options = [reported.get(name, f"--{name.replace('_', '-')}") for name in names]
     assert [option for option in options if f"`{option}" not in page] == []
     helped = set(re.findall(r"TUSKPOINT_\w+|NO_COLOR", run("", "--help", columns=200).out))
     assert len(helped) > 6
@@ -269,8 +271,8 @@ def test_an_answer_is_json_or_text(world: World) -> None:
         ):
             thread = f"answered-{number}"
             interrupt(client, thread, client.save(thread, {}), "go on?")
-            told = world.run("answer", thread, said, *options, "--json").object
-            assert told["answer"] == taken
+            reported = world.run("answer", thread, said, *options, "--json").object
+            assert reported["answer"] == taken
             (write,) = [one for one in client.load(thread).writes if one.channel == "__resume__"]
             assert write.value == taken
             piped = world.run("answer", thread, "-", given=f"{said}\n")
@@ -434,7 +436,7 @@ def test_browse_looks_restores_and_forks(world: World) -> None:
         assert client.load("from-browsing").state == {"n": 1}
 
 
-def test_browse_tells_programs_what_was_done(world: World) -> None:
+def test_browse_reports_to_programs_what_was_done(world: World) -> None:
     world.run("save", "browsed-2", given='{"n": 1}')
     keys = "1\nf\nbrowsed-3\nno-such-thread\nb\nno-such-thread\nq\n"
     seen = world.run("browse", "browsed-2", "--stdin", "--json", given=keys)

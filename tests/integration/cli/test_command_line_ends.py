@@ -142,7 +142,7 @@ def test_no_server() -> None:
     assert run(NOBODY, "threads", "--json").error["status"] == "UNAVAILABLE"
 
 
-def test_a_server_without_tls_is_told_of_in_one_line(target: str) -> None:
+def test_a_server_without_tls_is_reported_in_one_line(target: str) -> None:
     asked = process(target, "threads", "--tls", "--json")  # gRPC writes to the process's stderr
     _, errors = asked.communicate(timeout=PATIENCE_S)
     (line,) = errors.decode().splitlines()
@@ -178,7 +178,7 @@ def test_a_file_that_is_not_text(target: str) -> None:
     )
 
 
-def test_damage_is_told_by_its_own_exit_code(target: str, directory: Path) -> None:
+def test_damage_is_reported_by_its_own_exit_code(target: str, directory: Path) -> None:
     with Client(target) as client:
         saved = client.save("harmed", {"n": 1}, durability="certified")
         descriptor = client.handoff("harmed").as_dict()
@@ -201,14 +201,14 @@ def test_damage_is_told_by_its_own_exit_code(target: str, directory: Path) -> No
         assert (adopted.code, adopted.error["reason"]) == (Exit.INTEGRITY, "BLOB_HASH_MISMATCH")
 
 
-def test_a_defect_is_told_in_one_line(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_defect_is_reported_in_one_line(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError("nobody thought of it")
 
     monkeypatch.setattr(server_commands, "judge", fail)
-    told = run(target, "status")
-    assert told.code == Exit.DEFECT
-    assert told.errors == (
+    reported = run(target, "status")
+    assert reported.code == Exit.DEFECT
+    assert reported.errors == (
         "error: a bug in this program: ZeroDivisionError: nobody thought of it: run it with "
         "TUSKPOINT_TRACEBACK=1, and report what it prints\n"
     )
@@ -274,7 +274,7 @@ def test_ctrl_c_ends_a_watch_quietly(target: str) -> None:
     assert (watching.returncode, errors) == (Exit.INTERRUPTED, b"")
 
 
-def test_a_watch_tells_what_happens_as_it_happens(target: str) -> None:
+def test_a_watch_prints_what_happens_as_it_happens(target: str) -> None:
     with Client(target) as client:
         client.save("live", {})
         watching = process(target, "watch", "live", "--kind", "label_set", "-n", "1")
@@ -387,7 +387,7 @@ def test_ctrl_c_at_a_question_ends_it_quietly(target: str) -> None:
     assert "Traceback" not in terminal.seen
 
 
-def test_nothing_to_read_at_a_terminal_is_told(target: str) -> None:
+def test_nothing_to_read_at_a_terminal_is_reported(target: str) -> None:
     terminal = Terminal(target, "save", "t")
     assert terminal.end() == Exit.USAGE
     assert "error: the state is missing: name a file, or pipe it in" in terminal.plain
@@ -475,7 +475,7 @@ def test_a_home_that_cannot_be_used(
     monkeypatch.setattr("shellingham.detect_shell", lambda *_: ("bash", "/bin/bash"))
     home = tmp_path / "home"
     home.write_text("a file")
-    told = run(target, "--install-completion", env={"HOME": str(home)})
-    assert told.code == Exit.USAGE
-    assert told.errors.startswith(f"error: '{home}")
-    assert "cannot be used: " in told.errors
+    reported = run(target, "--install-completion", env={"HOME": str(home)})
+    assert reported.code == Exit.USAGE
+    assert reported.errors.startswith(f"error: '{home}")
+    assert "cannot be used: " in reported.errors

@@ -49,10 +49,10 @@ def check_line(history: list[CheckpointRecord], steps: list[int]) -> None:
 
 @pytest.mark.crash
 def test_a_server_that_is_killed_again_and_again_loses_no_step(tmp_path: Path) -> None:
-    told: list[tuple[AgentStep, Exception]] = []
+    reported: list[tuple[AgentStep, Exception]] = []
     kept = "k" * 2000
     with ServerProcess(tmp_path, settings={}) as server:
-        saver = BackgroundSaver(server.target, on_error=lambda *given: told.append(given))
+        saver = BackgroundSaver(server.target, on_error=lambda *given: reported.append(given))
         saver.start()
         for kill in range(KILLS):
             # Some come before there is a server, and more while it saves.
@@ -73,7 +73,7 @@ def test_a_server_that_is_killed_again_and_again_loses_no_step(tmp_path: Path) -
                 states = [one.state for one in history]
                 assert states == [{"n": n, "by": agent, "kept": kept} for n in range(KILLS * ROUND)]
         assert server.stop() == 0
-    assert told == []
+    assert reported == []
 
 
 def wait_until_saved(saver: BackgroundSaver, steps: int) -> None:
@@ -101,11 +101,11 @@ async def test_an_async_agent_hands_over_its_steps(target: str) -> None:
     assert history[1].parent_checkpoint_id == first
 
 
-async def test_what_the_server_refuses_is_told_and_the_rest_is_saved(target: str) -> None:
-    told: list[tuple[AgentStep, Exception]] = []
+async def test_what_the_server_refuses_is_reported_and_the_rest_is_saved(target: str) -> None:
+    reported: list[tuple[AgentStep, Exception]] = []
 
     def work() -> list[CheckpointRecord]:
-        with BackgroundSaver(target, on_error=lambda *given: told.append(given)) as saver:
+        with BackgroundSaver(target, on_error=lambda *given: reported.append(given)) as saver:
             saver.handle_agent_step(event("x" * 513, 0))
             saver.handle_agent_step(event("t", 0))
             saver.handle_agent_step({**event("t", 1)["payload"], "summary": "s" * 1025})
@@ -114,17 +114,17 @@ async def test_what_the_server_refuses_is_told_and_the_rest_is_saved(target: str
             return list(client.history("t"))
 
     check_line(await asyncio.to_thread(work), [0, 2])
-    assert sorted((step.thread_id[:1], step.step) for step, _ in told) == [("t", 1), ("x", 0)]
-    assert all(isinstance(error, InvalidRequest) for _, error in told)
+    assert sorted((step.thread_id[:1], step.step) for step, _ in reported) == [("t", 1), ("x", 0)]
+    assert all(isinstance(error, InvalidRequest) for _, error in reported)
 
 
 async def test_a_deleted_thread_stays_deleted_until_it_is_forgotten(target: str) -> None:
-    told: list[tuple[AgentStep, Exception]] = []
+    reported: list[tuple[AgentStep, Exception]] = []
 
     def work() -> list[CheckpointRecord]:
         with (
             Client(target) as client,
-            BackgroundSaver(target, on_error=lambda *given: told.append(given)) as saver,
+            BackgroundSaver(target, on_error=lambda *given: reported.append(given)) as saver,
         ):
             saver.handle_agent_step(event("t", 0))
             saver.flush()
@@ -139,8 +139,8 @@ async def test_a_deleted_thread_stays_deleted_until_it_is_forgotten(target: str)
             return list(client.history("t"))
 
     check_line(await asyncio.to_thread(work), [3])
-    assert [step.step for step, _ in told] == [1, 2]
-    assert all(isinstance(error, ThreadDeleted) for _, error in told)
+    assert [step.step for step, _ in reported] == [1, 2]
+    assert all(isinstance(error, ThreadDeleted) for _, error in reported)
 
 
 async def test_a_step_of_any_size_may_be_certified_at_once(target: str) -> None:

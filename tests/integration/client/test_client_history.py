@@ -57,7 +57,7 @@ async def test_a_replay_goes_from_any_point_to_any_point(face: Face) -> None:
     assert await face.take("history", 9, "nobody") == []
 
 
-async def test_a_watch_tells_of_what_was_and_of_what_happens(face: Face) -> None:
+async def test_a_watch_reports_past_and_new_events(face: Face) -> None:
     first, second = await save_some(face, 2)
     events = await face.take("watch", 2, "t")
     assert [one.checkpoint.checkpoint_id for one in events] == [first, second]
@@ -81,7 +81,7 @@ async def test_a_watch_of_some_kinds_leaves_the_others_out(face: Face) -> None:
     assert (found.kind, found.checkpoint.label, found.seq) == ("label_set", "good", 3)
 
 
-async def test_progress_is_told_when_nothing_happens(face: Face) -> None:
+async def test_progress_is_reported_when_nothing_happens(face: Face) -> None:
     await save_some(face, 1)
     kinds = ["checkpoint_saved"]  # and not when a flush ends
     saved, progress = await face.take("watch", 2, "t", kinds=kinds, progress_s=1)
@@ -147,8 +147,8 @@ async def test_a_watch_survives_servers_without_gap_or_duplicate(
         events = await asyncio.wait_for(watching, WAIT_SECONDS)
     changes = [one.seq for one in events if one.kind != "certified"]
     assert changes == list(range(1, len(changes) + 1))
-    told = [one.checkpoint for one in events if one.kind == "checkpoint_saved"]
-    assert [one.checkpoint_id for one in told if one is not None] == [first, *saved]
+    reported = [one.checkpoint for one in events if one.kind == "checkpoint_saved"]
+    assert [one.checkpoint_id for one in reported if one is not None] == [first, *saved]
     assert events[-1].deleted_checkpoints == len(saved) + 1
     await face.aclose()
 

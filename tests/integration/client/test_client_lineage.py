@@ -168,8 +168,10 @@ async def test_a_handoff_is_adopted_by_another_server(
     elsewhere = config.model_copy(update={"data_dir": tmp_path / "elsewhere"})
     async with app.running(elsewhere) as server:
         there = Face(face.kind, f"127.0.0.1:{server.port}")
-        told: list[AdoptProgress] = []
-        adopted = await there.call("adopt", descriptor.to_json(), "mine", on_progress=told.append)
+        reported: list[AdoptProgress] = []
+        adopted = await there.call(
+            "adopt", descriptor.to_json(), "mine", on_progress=reported.append
+        )
         assert adopted == Adoption(
             adopted_from=descriptor.source,
             new_thread_id="mine",
@@ -181,7 +183,7 @@ async def test_a_handoff_is_adopted_by_another_server(
         assert loaded.state == {"plan": ["read", "write"]}
         assert loaded.location.blob_id == adopted.blob_id
         assert loaded.lineage.adopted_from == descriptor.source
-        assert list(dict.fromkeys(one.stage for one in told)) == [
+        assert list(dict.fromkeys(one.stage for one in reported)) == [
             "fetching",
             "fetched",
             "verified",
@@ -219,11 +221,11 @@ async def test_a_verification_proves_what_is_stored(face: Face, config: Config) 
     before = await face.call("verify", "t")
     assert (before.ok, before.passed, before.unverified) == (False, 0, 3)
     await face.call("flush")
-    told: list[CheckpointVerdict] = []
-    proven = await face.call("verify", "t", told.append)
+    reported: list[CheckpointVerdict] = []
+    proven = await face.call("verify", "t", reported.append)
     assert (proven.ok, proven.passed, proven.failed, proven.unverified) == (True, 3, 0, 0)
-    assert [one.verdict for one in told] == ["pass"] * 3
-    assert all(one.location.sha256 == one.actual_sha256 for one in told if one.location)
+    assert [one.verdict for one in reported] == ["pass"] * 3
+    assert all(one.location.sha256 == one.actual_sha256 for one in reported if one.location)
     assert config.blob_dir is not None
     assert tamper(config.blob_dir) > 0
     damaged = await face.call("verify", "t")

@@ -44,11 +44,11 @@ def test_the_page_has_every_method() -> None:
 
 
 def test_the_page_has_every_error() -> None:
-    told = PAGE.read_text(encoding="utf-8")
+    reported = PAGE.read_text(encoding="utf-8")
     kinds = [
         name
         for name, kind in vars(errors).items()
         if isinstance(kind, type) and issubclass(kind, errors.TuskPointError)
     ]
     assert len(kinds) > 15
-    assert [name for name in kinds if f"`{name}`" not in told] == []
+    assert [name for name in kinds if f"`{name}`" not in reported] == []

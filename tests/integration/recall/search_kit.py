@@ -10,7 +10,7 @@ SECONDS = 60
 
 
 async def has_vectors(client: AsyncClient, count: int) -> None:
-    """Wait until so many checkpoints have vectors; the status is all that tells."""
+    """Wait until so many checkpoints have vectors; only the status shows it."""
     async with asyncio.timeout(SECONDS):
         while True:
             search = (await client.status()).search

@@ -74,7 +74,7 @@ async def test_the_local_model_finds_what_is_meant(config: Config) -> None:
         ({"embedder_url": "http://key@host/v1"}, "must not hold credentials"),
     ],
 )
-async def test_an_embedder_that_cannot_be_had_is_told_at_the_start(
+async def test_an_embedder_that_cannot_be_had_is_reported_at_the_start(
     config: Config,
     settings: dict[str, str],
     problem: str,

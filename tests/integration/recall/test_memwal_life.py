@@ -66,7 +66,7 @@ async def recalls_fail(memwal: MemWal) -> RelayerError:
     return caught.value
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [
         (record.levelname, record.getMessage())
         for record in caplog.records
@@ -93,7 +93,7 @@ async def test_summary_is_delivered_and_found_among_forged_ones(
         # Nobody else's namespace is looked into.
         assert await memwal.recall("default", "the writer starts", 5) == ([], 0, 0)
         assert memwal.healthy
-    assert [level for level, _ in told(caplog)] == ["INFO", "INFO"]
+    assert [level for level, _ in reported(caplog)] == ["INFO", "INFO"]
 
 
 async def test_wrong_credentials_are_one_error_until_they_are_right(
@@ -107,14 +107,14 @@ async def test_wrong_credentials_are_one_error_until_they_are_right(
         problem = await recalls_fail(memwal)
         assert problem.trouble is Trouble.DENIED
         assert not memwal.healthy
-        [line] = [line for level, line in told(caplog) if level == "ERROR"]
+        [line] = [line for level, line in reported(caplog) if level == "ERROR"]
         for part in ("saves and searches go on", "MEMWAL_PRIVATE_KEY", "MEMWAL_ACCOUNT_ID"):
             assert part in line
         assert made.private_key not in caplog.text
         emulator.accounts[made.account_id] = account
         await until(lambda: memwal.last_recall_us is not None and memories.state in ARRIVED)
         assert (await memwal.recall("acme", "the writer starts", 5))[1] == 1
-    assert sorted(level for level, _ in told(caplog)) == ["ERROR", "INFO", "INFO", "WARNING"]
+    assert sorted(level for level, _ in reported(caplog)) == ["ERROR", "INFO", "INFO", "WARNING"]
 
 
 async def test_relayer_that_hangs_is_waited_for_once(emulator: MemWalEmulator) -> None:
@@ -141,7 +141,7 @@ async def test_malformed_credentials_are_one_line_and_no_request(
         memwal.wake()
         assert "MEMWAL_PRIVATE_KEY" in str(await recalls_fail(memwal))
         assert not memwal.healthy
-    [(level, line)] = told(caplog)
+    [(level, line)] = reported(caplog)
     assert level == "ERROR"
     assert "MEMWAL_PRIVATE_KEY" in line
     assert settings.private_key not in line

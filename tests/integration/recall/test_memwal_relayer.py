@@ -207,7 +207,7 @@ async def test_refusals_of_the_relayer() -> None:
         assert (long.trouble, long.unsure) == (Trouble.REFUSED, False)
 
 
-async def test_relayer_for_other_sdks_is_told() -> None:
+async def test_relayer_for_other_sdks_is_reported() -> None:
     async with relaying() as it, it.client() as relayer:
         it.fault(Operation.RECALL, FaultKind.REFUSE, status=426, message="upgrade")
         problem = await failing(relayer.recall(SPACE, "step", 5))

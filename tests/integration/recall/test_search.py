@@ -254,7 +254,7 @@ async def test_a_mode_that_the_server_lacks_is_refused(
     )
 
 
-async def test_status_and_info_tell_how_search_stands(
+async def test_status_and_info_report_the_state_of_search(
     checkpoints: CheckpointServiceAsyncStub,
     search: SearchServiceAsyncStub,
     admin: AdminServiceAsyncStub,
@@ -265,10 +265,14 @@ async def test_status_and_info_tell_how_search_stands(
     assert (list(info.search_modes), info.embedder) == ([pb.SEARCH_MODE_LEXICAL], "")
     assert "tuskpoint.v1.SearchService/SearchCheckpoints" in info.methods
     status = await admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
-    told = status.search
-    assert (told.unindexed_checkpoints, told.indexed_checkpoints, told.vectors) == (0, 1, 1)
-    assert not told.HasField("oldest_unindexed_time")
-    assert not told.HasField("memwal")
+    reported = status.search
+    assert (reported.unindexed_checkpoints, reported.indexed_checkpoints, reported.vectors) == (
+        0,
+        1,
+        1,
+    )
+    assert not reported.HasField("oldest_unindexed_time")
+    assert not reported.HasField("memwal")
 
 
 async def test_what_was_saved_without_an_index_is_indexed_once_there_is_one(

@@ -161,10 +161,10 @@ async def test_summaries_go_there_and_pointers_come_back(home: House) -> None:
     assert ids(answer)[0] == started
     assert answer.results[0].summary == "The writer started on\nthe introduction"
     assert (answer.unindexed_checkpoints, list(answer.warnings)) == (0, [])
-    told = home.relayer.ledger.texts(NAMESPACE)
-    assert len(told) == 2
-    assert all(text.startswith("The ") and "\n" not in text for text in told)
-    assert not any("state" in text or "thread" in text for text in told)
+    reported = home.relayer.ledger.texts(NAMESPACE)
+    assert len(reported) == 2
+    assert all(text.startswith("The ") and "\n" not in text for text in reported)
+    assert not any("state" in text or "thread" in text for text in reported)
     status = await home.memwal()
     assert (status.healthy, status.last_error) == (True, "")
     assert status.HasField("last_recall_time")
@@ -206,7 +206,7 @@ async def test_what_is_deleted_is_not_found_whatever_memwal_returns(home: House)
     assert len(home.relayer.ledger.texts(NAMESPACE)) == 3
 
 
-async def test_a_thread_that_is_not_searchable_is_never_told(home: House) -> None:
+async def test_a_thread_that_is_not_searchable_is_never_sent(home: House) -> None:
     await home.save(1, "a private matter", thread_id="private", searchable=False)
     await home.save(1, "a public matter", thread_id="public")
     await home.delivered(1)
@@ -329,7 +329,7 @@ async def test_what_was_not_delivered_is_delivered_after_a_restart(
     assert sorted(relayer.statistics.stored.values()) == [1] * 5
 
 
-async def test_wrong_credentials_are_told_in_one_line_and_saves_go_on(
+async def test_wrong_credentials_are_reported_in_one_line_and_saves_go_on(
     tmp_path: Path, relayer: MemWalEmulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     stranger = Credentials.make()
@@ -347,9 +347,9 @@ async def test_wrong_credentials_are_told_in_one_line_and_saves_go_on(
             assert asked.code == grpc.StatusCode.FAILED_PRECONDITION, "waiting does not help"
             status = await home.status(lambda status: status.last_error and status.waiting == 3)
             assert not status.healthy
-    told = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert len(told) == 1
-    assert "MEMWAL_PRIVATE_KEY" in told[0].getMessage()
+    reported = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(reported) == 1
+    assert "MEMWAL_PRIVATE_KEY" in reported[0].getMessage()
     assert stranger.private_key not in caplog.text
 
 
@@ -362,12 +362,12 @@ async def test_malformed_credentials_leave_everything_else_on(
         async with house(tmp_path / "data", relayer, malformed) as home:
             saved = await home.save(1, "finished a step")
             assert ids(await home.search("step")) == [saved]
-    told = [record for record in caplog.records if record.levelno >= logging.ERROR]
-    assert ["MEMWAL_PRIVATE_KEY" in record.getMessage() for record in told] == [True]
+    reported = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert ["MEMWAL_PRIVATE_KEY" in record.getMessage() for record in reported] == [True]
     assert key not in caplog.text
 
 
-async def test_credentials_without_an_index_are_told_of(
+async def test_credentials_without_an_index_are_reported(
     tmp_path: Path, relayer: MemWalEmulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = Config.model_validate(
@@ -381,5 +381,7 @@ async def test_credentials_without_an_index_are_told_of(
     )
     async with app.running(config):
         pass
-    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert told == ["MemWal is off: this server runs with --no-search"]
+    reported = [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING
+    ]
+    assert reported == ["MemWal is off: this server runs with --no-search"]

@@ -1,4 +1,4 @@
-"""What saves and calls say about search, over a real server: set, told, certified, recovered."""
+"""The search setting of a thread over a real server: set, read, certified, recovered."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def vectors(config: Config) -> dict[str, list[float]]:
 # --- the setting ---------------------------------------------------------------------------
 
 
-async def test_thread_tells_whether_search_finds_it(server: Server) -> None:
+async def test_thread_says_whether_search_finds_it(server: Server) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("t", {"n": 1})
         assert (await client.thread("t")).searchable
@@ -59,7 +59,7 @@ async def test_thread_tells_whether_search_finds_it(server: Server) -> None:
         assert (await client.thread("t")).searchable
 
 
-async def test_watch_tells_of_it(server: Server) -> None:
+async def test_watch_reports_it(server: Server) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("t", {"n": 1})
         await client.set_searchable("t", False)
@@ -131,7 +131,7 @@ async def is_unsearchable(opened: House) -> bool:
     return setting is not None and setting.unsearchable
 
 
-async def test_certified_means_that_the_catalog_tells_it(tmp_path: Path) -> None:
+async def test_certified_means_that_the_catalog_has_the_setting(tmp_path: Path) -> None:
     async with house(tmp_path, MemoryStore()) as opened:
         removal = Removal(opened.journal.database)
         await opened.journal.save_checkpoint(TENANT, draft("1"))
@@ -148,7 +148,7 @@ async def test_certified_means_that_the_catalog_tells_it(tmp_path: Path) -> None
         assert not await is_unsearchable(opened)
 
 
-async def test_setting_that_changes_while_it_is_stored_is_told_next(tmp_path: Path) -> None:
+async def test_setting_that_changes_while_it_is_stored_is_stored_next(tmp_path: Path) -> None:
     class Switching(MemoryStore):
         """Has search switched on again during the next put."""
 
@@ -171,7 +171,7 @@ async def test_setting_that_changes_while_it_is_stored_is_told_next(tmp_path: Pa
         assert not await is_unsearchable(opened)
 
 
-async def test_identical_save_is_certified_once_the_catalog_tells_its_setting(
+async def test_identical_save_is_certified_once_the_catalog_has_its_setting(
     config: Config,
     checkpoints: CheckpointServiceAsyncStub,
     admin: AdminServiceAsyncStub,

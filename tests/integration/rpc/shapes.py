@@ -11,7 +11,7 @@ import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, wrappers_pb2
 from google.protobuf.descriptor import ServiceDescriptor
 
-from tests.kit.messages import Told, told
+from tests.kit.messages import ReportedError, reported
 from tuskpoint_server.domain.credentials import Scope
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.rpc.around.authentication import Authentication
@@ -140,7 +140,7 @@ def start_call(
     return callable_(request, timeout=timeout, metadata=metadata)
 
 
-async def end_of(call: Any) -> Told | None:
+async def end_of(call: Any) -> ReportedError | None:
     try:
         if hasattr(call, "__aiter__"):
             async for _ in call:
@@ -148,5 +148,5 @@ async def end_of(call: Any) -> Told | None:
         else:
             await call
     except grpc.aio.AioRpcError as error:
-        return told(error)
+        return reported(error)
     return None

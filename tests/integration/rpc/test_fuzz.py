@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.contract_files import FILES
-from tests.kit.messages import told
+from tests.kit.messages import reported
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.errors import Reason
@@ -162,7 +162,7 @@ class LoopServer:
         except asyncio.CancelledError:
             assert name in ENDLESS
         except grpc.aio.AioRpcError as error:
-            answer = told(error)
+            answer = reported(error)
             if method.client_streaming and answer.message == CLIENT_FAULT:
                 return
             assert answer.reason in Reason.__members__, answer

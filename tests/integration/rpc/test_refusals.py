@@ -214,7 +214,7 @@ async def test_a_run_that_cannot_be_named_is_no_obstacle(
     assert loaded.checkpoint.metadata_json == metadata
 
 
-async def test_a_wrong_digest_is_told_with_the_right_one(
+async def test_a_wrong_digest_is_reported_with_the_right_one(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
     request = save_request(channels=[channel("a", digest=b"\1" * 32)])
@@ -306,7 +306,7 @@ async def test_bad_calls_on_threads_are_refused(
     assert (answer.code, answer.reason, answer.fields) == (INVALID, "INVALID_FIELD", (field,))
 
 
-async def test_every_violation_is_told_at_once(checkpoints: CheckpointServiceAsyncStub) -> None:
+async def test_every_violation_is_reported_at_once(checkpoints: CheckpointServiceAsyncStub) -> None:
     request = save_request(thread_id="", parent="\0", durability=UNKNOWN)
     answer = await refused(checkpoints.SaveCheckpoint(request))
     assert answer.fields == (
@@ -326,7 +326,7 @@ async def test_bytes_that_are_no_message_are_refused(grpc_channel: grpc.aio.Chan
     )
 
 
-async def test_a_message_above_the_limit_is_told_why(
+async def test_a_message_above_the_limit_is_refused_with_the_reason(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
     request = save_request(channels=[channel("a", bytes(8 * 1024 * 1024))])

@@ -80,7 +80,9 @@ async def test_a_second_server_on_a_directory_is_refused(
     assert (await start_server(*arguments)).address, "a dead holder holds nothing"
 
 
-async def test_a_taken_port_is_told_in_one_line(start_server: StartServer, tmp_path: Path) -> None:
+async def test_a_taken_port_is_reported_in_one_line(
+    start_server: StartServer, tmp_path: Path
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -100,7 +102,7 @@ async def test_two_servers_do_not_share_a_port(server: Server, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("argument", ["--data-dir", "--blob-dir", "--catalog-pointer"])
-async def test_a_path_that_cannot_be_written_is_told_in_one_line(
+async def test_a_path_that_cannot_be_written_is_reported_in_one_line(
     start_server: StartServer, tmp_path: Path, argument: str
 ) -> None:
     (tmp_path / "file").touch()
@@ -127,7 +129,7 @@ async def test_a_blob_directory_of_another_layout_is_refused_in_one_line(
     assert not (blobs / "layout").exists()
 
 
-async def test_a_file_that_is_no_database_is_told_in_one_line(
+async def test_a_file_that_is_no_database_is_reported_in_one_line(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     (tmp_path / "journal.db").write_bytes(b"no database" * 1000)
@@ -166,7 +168,7 @@ async def test_a_database_that_is_not_known_is_left_alone(
 
 
 @pytest.mark.parametrize("arguments", [["--unknown"], ["--listen", "nowhere"]])
-async def test_a_bad_setting_is_told_in_one_line(
+async def test_a_bad_setting_is_reported_in_one_line(
     start_server: StartServer, arguments: list[str]
 ) -> None:
     code, errors = await (await start_server(*arguments)).end()
@@ -174,7 +176,7 @@ async def test_a_bad_setting_is_told_in_one_line(
     one_line(errors)
 
 
-async def test_health_is_told_for_each_service(grpc_channel: grpc.aio.Channel) -> None:
+async def test_health_is_reported_for_each_service(grpc_channel: grpc.aio.Channel) -> None:
     health = health_pb2_grpc.HealthStub(grpc_channel)
     for service in ("", "tuskpoint.v1.CheckpointService", "tuskpoint.v1.AdminService"):
         answer = await health.Check(health_pb2.HealthCheckRequest(service=service))

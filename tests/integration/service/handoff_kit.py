@@ -14,7 +14,7 @@ from tests.kit.messages import (
     FIRST,
     SECOND,
     THREAD,
-    Told,
+    ReportedError,
     channel,
     collect,
     exchanged,
@@ -92,12 +92,12 @@ class Side:
 
     async def refuses(
         self, descriptor: pb.HandoffDescriptor, new_thread_id: str = "adopted", **fields: Any
-    ) -> Told:
+    ) -> ReportedError:
         """Adopt what must be refused; nothing may be written."""
         before = await self.written()
-        told = await refused(self.adopting(descriptor, new_thread_id, **fields))
+        reported = await refused(self.adopting(descriptor, new_thread_id, **fields))
         assert await self.written() == before
-        return told
+        return reported
 
     async def written(self) -> tuple[list[str], int]:
         """The threads there are, and the checkpoints over all of them."""

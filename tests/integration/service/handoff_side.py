@@ -50,7 +50,7 @@ async def give(side: Side) -> None:
     """Hand a run off, and stay until the input ends."""
     await save_run(side)
     descriptor = await side.hand_off(to_agent="writer")
-    tell(descriptor=as_json(descriptor), found=await found(side, THREAD))
+    report(descriptor=as_json(descriptor), found=await found(side, THREAD))
     await asyncio.to_thread(sys.stdin.read)
 
 
@@ -59,7 +59,7 @@ async def take(side: Side) -> None:
     line = await asyncio.to_thread(sys.stdin.readline)
     descriptor = ParseDict(json.loads(line), pb.HandoffDescriptor())
     frames = await side.adopt(descriptor)
-    tell(
+    report(
         stages=[pb.AdoptStage.Name(frame.stage) for frame in frames],
         adoption=as_json(frames[-1].adoption),
         found=await found(side, "adopted"),
@@ -82,7 +82,7 @@ def as_json(message: Any) -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True)
 
 
-def tell(**what: Any) -> None:
+def report(**what: Any) -> None:
     print(json.dumps({"network": os.readlink("/proc/self/ns/net"), **what}), flush=True)
 
 

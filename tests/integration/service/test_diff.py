@@ -34,7 +34,7 @@ def between(
     return tpb.DiffCheckpointsRequest(**{"from": before, "to": after, "max_changes": most})  # type: ignore[arg-type]
 
 
-def told(answer: tpb.DiffCheckpointsResponse) -> list[tuple[Any, ...]]:
+def changes_of(answer: tpb.DiffCheckpointsResponse) -> list[tuple[Any, ...]]:
     return [
         (
             change.kind,
@@ -68,9 +68,9 @@ async def test_steps_of_a_thread_are_compared(
     # The latest is meant where no ID is given.
     for after in (ref(SECOND), ref()):
         answer = await threads.DiffCheckpoints(between(ref(FIRST), after))
-        assert (told(answer), answer.truncated) == (expected, False)
+        assert (changes_of(answer), answer.truncated) == (expected, False)
     cut = await threads.DiffCheckpoints(between(ref(FIRST), ref(SECOND), most=2))
-    assert (told(cut), cut.truncated) == (expected[:2], True)
+    assert (changes_of(cut), cut.truncated) == (expected[:2], True)
 
 
 async def test_checkpoints_of_two_threads_are_compared(
@@ -82,7 +82,7 @@ async def test_checkpoints_of_two_threads_are_compared(
         request.durability = checkpoint_pb2.DURABILITY_CERTIFIED
         await checkpoints.SaveCheckpoint(request)
     answer = await threads.DiffCheckpoints(between(ref("", "a", "sub-a"), ref(FIRST, "b", "sub-b")))
-    assert told(answer) == [(CHANGED, "n", "", "1", "2")]
+    assert changes_of(answer) == [(CHANGED, "n", "", "1", "2")]
 
 
 async def test_delta_channels_are_compared_by_their_writes(
@@ -98,13 +98,13 @@ async def test_delta_channels_are_compared_by_their_writes(
     await checkpoints.SaveCheckpoint(request(FIRST, holds("log", [1])))
     await checkpoints.SaveCheckpoint(request(SECOND, without, parent=FIRST))
     same = await threads.DiffCheckpoints(between(ref(FIRST), ref(SECOND)))
-    assert told(same) == []
+    assert changes_of(same) == []
     await checkpoints.SaveWrites(
         pb.SaveWritesRequest(ref=ref(SECOND), writes=[write(name="log"), write("two", "log")])
     )
     await checkpoints.SaveCheckpoint(request(third, without, parent=SECOND))
     answer = await threads.DiffCheckpoints(between(ref(FIRST), ref(third)))
-    ((kind, name, path, before, after),) = told(answer)
+    ((kind, name, path, before, after),) = changes_of(answer)
     assert (kind, name, path, before) == (CHANGED, "log", "", "[1]")
     assert json.loads(after)["$writes"] == 2
 

@@ -47,12 +47,12 @@ Code = grpc.StatusCode
 
 
 async def test_what_is_not_there_is_not_handed_off(giver: Side) -> None:
-    told = await refused(giver.hand_off())
-    assert (told.code, told.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
+    reported = await refused(giver.hand_off())
+    assert (reported.code, reported.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
     await save_run(giver)
     for gone in (ref("1f", THREAD), ref("", THREAD, "other"), ref("", "other")):
-        told = await refused(giver.hand_off(ref=gone))
-        assert (told.code, told.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
+        reported = await refused(giver.hand_off(ref=gone))
+        assert (reported.code, reported.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ async def test_what_is_not_there_is_not_handed_off(giver: Side) -> None:
     ],
 )
 async def test_a_hand_off_with_a_bad_field(giver: Side, fields: dict[str, Any], field: str) -> None:
-    told = await refused(giver.hand_off(**fields))
-    assert (told.code, told.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert told.fields == (field,)
+    reported = await refused(giver.hand_off(**fields))
+    assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert reported.fields == (field,)
 
 
 HASH = hashlib.sha256(b"").hexdigest()
@@ -97,9 +97,9 @@ async def test_a_descriptor_with_a_bad_field(
 ) -> None:
     await save_run(giver)
     descriptor = changed(await giver.hand_off(), **fields)
-    told = await giver.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert told.fields == (f"descriptor.{field}",)
+    reported = await giver.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
+    assert reported.fields == (f"descriptor.{field}",)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ async def test_an_adoption_with_a_bad_field(
     giver: Side, fields: dict[str, Any], field: str
 ) -> None:
     await save_run(giver)
-    told = await giver.refuses(await giver.hand_off(), **fields)
-    assert (told.code, told.reason, told.fields) == (
+    reported = await giver.refuses(await giver.hand_off(), **fields)
+    assert (reported.code, reported.reason, reported.fields) == (
         Code.INVALID_ARGUMENT,
         "INVALID_FIELD",
         (field,),
@@ -124,10 +124,10 @@ async def test_an_adoption_with_a_bad_field(
 
 
 async def test_without_a_descriptor_nothing_is_adopted(giver: Side) -> None:
-    told = await giver.refuses(pb.HandoffDescriptor())
-    assert told.reason == "INVALID_FIELD"
-    assert told.fields[0] == "descriptor.blob_sha256"
-    assert "nothing is adopted without it" in told.message
+    reported = await giver.refuses(pb.HandoffDescriptor())
+    assert reported.reason == "INVALID_FIELD"
+    assert reported.fields[0] == "descriptor.blob_sha256"
+    assert "nothing is adopted without it" in reported.message
 
 
 async def test_a_thread_that_has_checkpoints_is_refused_before_anything_is_fetched(
@@ -137,9 +137,9 @@ async def test_a_thread_that_has_checkpoints_is_refused_before_anything_is_fetch
     descriptor = await giver.hand_off()
     await save_run(taker)
     blob_file(giver, descriptor.blob_id).unlink()
-    told = await taker.refuses(descriptor, THREAD)
-    assert (told.code, told.reason) == (Code.ALREADY_EXISTS, "THREAD_EXISTS")
-    assert told.metadata["thread_id"] == THREAD
+    reported = await taker.refuses(descriptor, THREAD)
+    assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "THREAD_EXISTS")
+    assert reported.metadata["thread_id"] == THREAD
 
 
 async def test_a_changed_byte_is_refused_with_both_hashes(giver: Side, taker: Side) -> None:
@@ -149,19 +149,22 @@ async def test_a_changed_byte_is_refused_with_both_hashes(giver: Side, taker: Si
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    told = await taker.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
-    assert told.metadata["expected"] == descriptor.blob_sha256
-    assert told.metadata["actual"] == hashlib.sha256(data).hexdigest()
-    assert told.metadata["blob_id"] == descriptor.blob_id
+    reported = await taker.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
+    assert reported.metadata["expected"] == descriptor.blob_sha256
+    assert reported.metadata["actual"] == hashlib.sha256(data).hexdigest()
+    assert reported.metadata["blob_id"] == descriptor.blob_id
 
 
 async def test_another_hash_than_the_blobs_is_refused(giver: Side, taker: Side) -> None:
     await save_run(giver)
     descriptor = await giver.hand_off()
-    told = await taker.refuses(changed(descriptor, blob_sha256=HASH))
-    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
-    assert (told.metadata["expected"], told.metadata["actual"]) == (HASH, descriptor.blob_sha256)
+    reported = await taker.refuses(changed(descriptor, blob_sha256=HASH))
+    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
+    assert (reported.metadata["expected"], reported.metadata["actual"]) == (
+        HASH,
+        descriptor.blob_sha256,
+    )
 
 
 async def test_no_local_copy_is_asked(tmp_path: Path) -> None:
@@ -172,8 +175,8 @@ async def test_no_local_copy_is_asked(tmp_path: Path) -> None:
     file = blob_file(giver, descriptor.blob_id)
     file.rename(tmp_path / "data" / "cache" / descriptor.blob_sha256)
     async with side(tmp_path / "data") as giver:
-        told = await giver.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
+        reported = await giver.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
 
 
 async def test_a_blob_that_is_not_there_may_be_in_another_store(
@@ -182,13 +185,13 @@ async def test_a_blob_that_is_not_there_may_be_in_another_store(
     await save_run(giver)
     descriptor = await giver.hand_off()
     async with side(tmp_path / "apart") as apart:
-        told = await apart.refuses(descriptor)
-        assert (told.code, told.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
-        assert told.metadata == {"blob_id": descriptor.blob_id, "backend": "directory"}
-        assert "the two sides may use different stores" in told.message
-        assert "'directory'" in told.message
-        told = await apart.refuses(changed(descriptor, blob_id="../../etc/passwd"))
-        assert (told.code, told.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
+        reported = await apart.refuses(descriptor)
+        assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
+        assert reported.metadata == {"blob_id": descriptor.blob_id, "backend": "directory"}
+        assert "the two sides may use different stores" in reported.message
+        assert "'directory'" in reported.message
+        reported = await apart.refuses(changed(descriptor, blob_id="../../etc/passwd"))
+        assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
 
 
 @pytest.mark.parametrize("field", ["thread_id", "checkpoint_id"])
@@ -198,10 +201,10 @@ async def test_a_descriptor_of_another_checkpoint_is_refused(
     await save_run(giver)
     descriptor = changed(await giver.hand_off(), **{field: "other"})
     descriptor.source = f"{descriptor.thread_id}:{descriptor.checkpoint_id}"
-    told = await taker.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.INVALID_ARGUMENT, "DESCRIPTOR_MISMATCH")
+    reported = await taker.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "DESCRIPTOR_MISMATCH")
     found = {"thread_id": THREAD, "checkpoint_id": SECOND}[field]
-    assert told.metadata == {"field": field, "claimed": "other", "found": found}
+    assert reported.metadata == {"field": field, "claimed": "other", "found": found}
 
 
 Change = Callable[[Segment], Segment]
@@ -299,8 +302,8 @@ async def test_what_makes_no_sense_under_a_right_hash_is_refused(
     await save_run(giver)
     descriptor = await giver.hand_off()
     spoiled = spoil(blob_file(giver, descriptor.blob_id).read_bytes())
-    told = await taker.refuses(naming(giver, descriptor, spoiled))
-    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
+    reported = await taker.refuses(naming(giver, descriptor, spoiled))
+    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
     # The server goes on.
     await taker.adopt(descriptor)
 
@@ -314,8 +317,8 @@ async def test_any_other_blob_of_the_store_is_refused(giver: Side, taker: Side) 
     packs = [path.read_bytes() for path in files[:1]]
     assert len(others) == 3, "a segment, a run and a catalog"
     for data in [one.read_bytes() for one in others] + packs:
-        told = await taker.refuses(naming(giver, descriptor, data))
-        assert told.reason == "BLOB_MALFORMED"
+        reported = await taker.refuses(naming(giver, descriptor, data))
+        assert reported.reason == "BLOB_MALFORMED"
 
 
 async def test_a_file_that_is_longer_than_any_blob_is_not_read(giver: Side) -> None:
@@ -323,8 +326,8 @@ async def test_a_file_that_is_longer_than_any_blob_is_not_read(giver: Side) -> N
     descriptor = await giver.hand_off()
     with blob_file(giver, descriptor.blob_id).open("r+b") as file:
         file.truncate(1 << 40)
-    told = await giver.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
+    reported = await giver.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
 
 
 async def test_a_bundle_that_is_too_large_is_not_made(
@@ -333,9 +336,9 @@ async def test_a_bundle_that_is_too_large_is_not_made(
     await save_run(giver, 4096)
     monkeypatch.setattr("tuskpoint_server.domain.formats.bundles.MAX_BUNDLE_BYTES", 4096)
     blobs = sorted(giver.blobs.glob("??/*"))
-    told = await refused(giver.hand_off(request_id="r"))
-    assert (told.code, told.reason) == (Code.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert told.metadata["limit"] == "max_bundle_bytes"
+    reported = await refused(giver.hand_off(request_id="r"))
+    assert (reported.code, reported.reason) == (Code.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+    assert reported.metadata["limit"] == "max_bundle_bytes"
     assert sorted(giver.blobs.glob("??/*")) == blobs
 
 
@@ -348,9 +351,12 @@ async def test_while_the_store_is_down_nothing_is_handed_off_or_adopted(
     blobs = giver.blobs
     away = blobs.rename(blobs.with_name("away"))
     blobs.write_text("no directory")
-    for told in (await refused(giver.hand_off(request_id="r")), await taker.refuses(descriptor)):
-        assert (told.code, told.reason) == (Code.UNAVAILABLE, "BLOB_UNAVAILABLE")
-        assert "RetryInfo" in told.kinds
+    for reported in (
+        await refused(giver.hand_off(request_id="r")),
+        await taker.refuses(descriptor),
+    ):
+        assert (reported.code, reported.reason) == (Code.UNAVAILABLE, "BLOB_UNAVAILABLE")
+        assert "RetryInfo" in reported.kinds
     assert kept(giver) == [bytes.fromhex(descriptor.blob_sha256)]
 
     blobs.unlink()

@@ -74,10 +74,10 @@ async def test_a_thread_goes_on_where_it_was_handed_off(giver: Side, taker: Side
         SUBGRAPH_ID,
     }
     for hidden in (ZEROTH, FIRST):
-        told = await refused(
+        reported = await refused(
             taker.checkpoints.GetCheckpoint(cpb.GetCheckpointRequest(ref=ref(hidden, "adopted")))
         )
-        assert told.reason == "CHECKPOINT_NOT_FOUND"
+        assert reported.reason == "CHECKPOINT_NOT_FOUND"
     thread = (await taker.threads.GetThread(tpb.GetThreadRequest(thread_id="adopted"))).thread
     assert (thread.agent_id, thread.head_checkpoint_id) == ("writer", SECOND)
     assert thread.uncertified_count == 0
@@ -211,7 +211,7 @@ async def test_a_bundle_holds_the_closure_and_no_more(giver: Side) -> None:
 # --- progress --------------------------------------------------------------------------
 
 
-async def test_progress_is_told_stage_by_stage(giver: Side, taker: Side) -> None:
+async def test_progress_is_reported_stage_by_stage(giver: Side, taker: Side) -> None:
     await save_run(giver)
     descriptor = await giver.hand_off()
     size = blob_file(giver, descriptor.blob_id).stat().st_size
@@ -226,7 +226,7 @@ async def test_progress_is_told_stage_by_stage(giver: Side, taker: Side) -> None
     assert [frame.durability for frame in frames[:-1]] == [0, 0, 0]
 
 
-async def test_bytes_are_told_as_they_arrive(giver: Side, taker: Side) -> None:
+async def test_bytes_are_reported_as_they_arrive(giver: Side, taker: Side) -> None:
     await save_run(giver, (5 << 20) + 17)
     descriptor = await giver.hand_off()
     frames = await taker.adopt(descriptor)
@@ -261,8 +261,8 @@ async def test_a_hand_off_that_is_asked_for_again_gets_the_first_answer(giver: S
     assert await giver.hand_off("", to_agent="writer", request_id="r") == first
     assert await giver.hand_off("", to_agent="writer") != first
     for fields in ({"to_agent": "other"}, {"to_agent": "writer", "ref": ref(SECOND)}):
-        told = await refused(giver.hand_off("", request_id="r", **fields))
-        assert (told.code, told.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+        reported = await refused(giver.hand_off("", request_id="r", **fields))
+        assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
 async def test_two_that_ask_at_once_get_one_answer(giver: Side) -> None:
@@ -284,18 +284,18 @@ async def test_an_adoption_that_is_asked_for_again_gets_the_first_answer(
     [again] = await taker.adopt(descriptor, target, **asked)
     assert (again.stage, again.adoption) == (ADOPTED, first[-1].adoption)
     assert len(await taker.listed(first[-1].adoption.new_thread_id)) == 2
-    told = await taker.refuses(descriptor, "another", **asked)
-    assert (told.code, told.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
-    told = await taker.refuses(changed(descriptor, blob_sha256="0" * 64), target, **asked)
-    assert (told.code, told.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    reported = await taker.refuses(descriptor, "another", **asked)
+    assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
+    reported = await taker.refuses(changed(descriptor, blob_sha256="0" * 64), target, **asked)
+    assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "REQUEST_ID_REUSED")
 
 
 async def test_an_adoption_without_a_request_id_is_not_repeated(giver: Side, taker: Side) -> None:
     await save_run(giver)
     descriptor = await giver.hand_off()
     await taker.adopt(descriptor)
-    told = await taker.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.ALREADY_EXISTS, "THREAD_EXISTS")
+    reported = await taker.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.ALREADY_EXISTS, "THREAD_EXISTS")
 
 
 async def test_a_name_that_is_free_again_can_be_adopted_to(giver: Side, taker: Side) -> None:

@@ -110,9 +110,9 @@ async def test_a_bundle_that_is_larger_than_a_blob_goes_in_parts(
     assert content(await taker.load("", "adopted")) == content(await giver.load(SECOND))
 
     emulator.ledger.tamper(from_text(listed["parts"][1]["blob_id"]), whole[: 8 * MIB])
-    told = await taker.refuses(descriptor, "again")
-    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
-    assert told.metadata["expected"] == listed["parts"][1]["sha256"]
+    reported = await taker.refuses(descriptor, "again")
+    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
+    assert reported.metadata["expected"] == listed["parts"][1]["sha256"]
 
 
 async def test_a_changed_byte_is_refused_with_both_hashes(
@@ -124,10 +124,10 @@ async def test_a_changed_byte_is_refused_with_both_hashes(
     stored = bytearray(await fetched(emulator, descriptor.blob_id))
     stored[20] ^= 1
     emulator.ledger.tamper(from_text(descriptor.blob_id), bytes(stored))
-    told = await taker.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
-    assert told.metadata["expected"] == descriptor.blob_sha256
-    assert told.metadata["actual"] == hashlib.sha256(stored).hexdigest()
+    reported = await taker.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_HASH_MISMATCH")
+    assert reported.metadata["expected"] == descriptor.blob_sha256
+    assert reported.metadata["actual"] == hashlib.sha256(stored).hexdigest()
 
 
 async def test_a_blob_of_another_network_says_so(sides: tuple[Side, Side], tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ async def test_a_blob_of_another_network_says_so(sides: tuple[Side, Side], tmp_p
     async with side(tmp_path / "elsewhere") as elsewhere:
         await save_run(elsewhere)
         descriptor = await elsewhere.hand_off()
-    told = await taker.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
-    assert told.metadata == {"blob_id": descriptor.blob_id, "backend": "walrus"}
-    assert "'walrus'" in told.message
+    reported = await taker.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
+    assert reported.metadata == {"blob_id": descriptor.blob_id, "backend": "walrus"}
+    assert "'walrus'" in reported.message
 
 
 async def test_a_quilt_is_no_bundle(sides: tuple[Side, Side], emulator: WalrusEmulator) -> None:
@@ -150,8 +150,8 @@ async def test_a_quilt_is_no_bundle(sides: tuple[Side, Side], emulator: WalrusEm
     assert quilt_id != descriptor.blob_id
     raw = await fetched(emulator, quilt_id)
     descriptor.blob_id, descriptor.blob_sha256 = quilt_id, hashlib.sha256(raw).hexdigest()
-    told = await taker.refuses(descriptor)
-    assert (told.code, told.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
+    reported = await taker.refuses(descriptor)
+    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
 
 
 async def test_what_walrus_refuses_is_not_handed_off(
@@ -160,8 +160,8 @@ async def test_what_walrus_refuses_is_not_handed_off(
     giver, _ = sides
     await save_run(giver)
     emulator.faults.add(Operation.PUT_BLOB, Fault(kind=FaultKind.REFUSE, status=451))
-    told = await refused(giver.hand_off(request_id="r"))
-    assert (told.code, told.reason) == (Code.FAILED_PRECONDITION, "BLOB_REJECTED")
+    reported = await refused(giver.hand_off(request_id="r"))
+    assert (reported.code, reported.reason) == (Code.FAILED_PRECONDITION, "BLOB_REJECTED")
     assert (await giver.hand_off(request_id="r")).blob_id
 
 
@@ -172,7 +172,7 @@ TOOLS = ("bash", "curl", "jq", "sha256sum")
 
 
 def instructions(emulator: WalrusEmulator) -> tuple[str, str]:
-    """Return what the handbook tells people to type: for a bundle, and for its parts."""
+    """Return the commands of the page: for a bundle, and for its parts."""
     blocks = re.findall(r"^```\w*\n(.*?)^```$", HANDBOOK.read_text(encoding="utf-8"), re.M | re.S)
     whole, parts = (block for block in blocks if "curl " in block)
     aggregator = f"AGGREGATOR={emulator.url}\n"

@@ -138,10 +138,10 @@ async def test_what_does_not_fit_a_message_as_json_is_to_be_streamed(
     await checkpoints.SaveCheckpoint(save_request(FIRST, channels))
     whole = await checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST), view=FULL))
     assert len(whole.checkpoint.state.channels[0].value.data) == 1600 * 1024
-    told = await refused(
+    reported = await refused(
         checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST), view=JSON))
     )
-    assert told.reason == "CHECKPOINT_TOO_LARGE"
+    assert reported.reason == "CHECKPOINT_TOO_LARGE"
 
 
 async def test_malformed_values_are_shown_beside_the_others(

@@ -207,7 +207,7 @@ async def test_a_thread_whose_longest_id_cannot_be_followed_is_not_rolled_back(
     assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("ref.checkpoint_id",))
 
 
-async def test_lineage_is_told_in_both_directions(
+async def test_lineage_is_returned_in_both_directions(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:
     await two_steps(checkpoints)
@@ -217,7 +217,7 @@ async def test_lineage_is_told_in_both_directions(
         )
     rollback = await threads.RollbackThread(tpb.RollbackThreadRequest(ref=ref(FIRST, "child:a")))
 
-    async def told(thread_id: str) -> tuple[list[Step], list[Step]]:
+    async def reported(thread_id: str) -> tuple[list[Step], list[Step]]:
         answer = await threads.GetLineage(tpb.GetLineageRequest(thread_id=thread_id))
         assert not answer.truncated
         up, down = (
@@ -228,7 +228,7 @@ async def test_lineage_is_told_in_both_directions(
 
     fork, rolled_back = tpb.LINEAGE_KIND_FORK, tpb.LINEAGE_KIND_ROLLBACK
     own = (rolled_back, "child:a", "child:a")
-    assert await told(THREAD) == (
+    assert await reported(THREAD) == (
         [],
         [
             (fork, THREAD, "child"),
@@ -237,8 +237,8 @@ async def test_lineage_is_told_in_both_directions(
             (fork, "child:a", "grandchild"),
         ],
     )
-    assert await told("child") == ([(fork, THREAD, "child")], [])
-    assert await told("grandchild") == (
+    assert await reported("child") == ([(fork, THREAD, "child")], [])
+    assert await reported("grandchild") == (
         [(fork, THREAD, "child:a"), (fork, "child:a", "grandchild")],
         [],
     )

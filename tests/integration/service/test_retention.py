@@ -1,4 +1,4 @@
-"""Retention over a real server: set, told, certified, and carried out."""
+"""Retention over a real server: set, read, certified, and carried out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
 
-async def test_thread_tells_its_retention(server: Server) -> None:
+async def test_thread_has_its_retention(server: Server) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("t", {"n": 1})
         assert (await client.thread("t")).retention is None

@@ -83,7 +83,7 @@ async def test_a_checkpoint_comes_back_as_it_was_saved(
     ]
 
 
-async def test_absent_is_told_from_empty(checkpoints: CheckpointServiceAsyncStub) -> None:
+async def test_absent_is_distinguished_from_empty(checkpoints: CheckpointServiceAsyncStub) -> None:
     request = save_request(channels=[value_pb2.Channel(name="a", empty=value_pb2.Empty())])
     await checkpoints.SaveCheckpoint(request)
     state = (await checkpoints.GetCheckpoint(get())).checkpoint.state

@@ -66,7 +66,7 @@ async def create(
     return (await snapshots.CreateSnapshot(request)).snapshot
 
 
-async def test_a_snapshot_says_what_it_was_told(
+async def test_a_snapshot_has_what_it_was_created_with(
     checkpoints: CheckpointServiceAsyncStub, snapshots: SnapshotServiceAsyncStub
 ) -> None:
     for name in ("b", "a"):

@@ -1,4 +1,4 @@
-"""Calls on whole threads, and what the server tells about itself."""
+"""Calls on whole threads, and what the server reports about itself."""
 
 from __future__ import annotations
 

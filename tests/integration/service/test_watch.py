@@ -21,8 +21,8 @@ from tests.integration.service.history_kit import (
     short,
 )
 from tests.kit.drafts import TENANT, key, write
-from tests.kit.messages import Told, save_request
-from tests.kit.messages import told as of_error
+from tests.kit.messages import ReportedError, save_request
+from tests.kit.messages import reported as of_error
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
@@ -49,7 +49,7 @@ async def house(tmp_path: Path) -> AsyncIterator[HistoryHouse]:
         yield opened
 
 
-async def told(stream: Any) -> Told:
+async def reported(stream: Any) -> ReportedError:
     """Return what ends a watch, after whatever it still delivers."""
     try:
         async with asyncio.timeout(30):
@@ -92,7 +92,7 @@ async def test_every_change_is_delivered_in_order(house: HistoryHouse) -> None:
     assert times[0] > 1_600_000_000_000_000
 
 
-async def test_certification_is_told_with_its_watermark_and_takes_no_number(
+async def test_certification_is_reported_with_its_watermark_and_takes_no_number(
     house: HistoryHouse,
 ) -> None:
     await house.save("a")
@@ -253,7 +253,7 @@ async def test_what_is_no_cursor_of_the_thread_is_refused(house: HistoryHouse) -
         good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :] for place in range(len(good))
     ]
     for bad in (b"x", good[:-1], good + b"x", cursor_of(house, 1, "other"), ahead, *mangled):
-        refusal = await told(house.watch(cursor=bad))
+        refusal = await reported(house.watch(cursor=bad))
         assert (refusal.code, refusal.reason) == (
             grpc.StatusCode.INVALID_ARGUMENT,
             "INVALID_FIELD",
@@ -266,7 +266,7 @@ async def test_threads_that_are_not_there(house: HistoryHouse) -> None:
     cursor = (await next_event(house.watch())).cursor
     await house.delete()
     for watch in (house.watch(), house.watch("never was")):
-        refusal = await told(watch)
+        refusal = await reported(watch)
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "THREAD_NOT_FOUND")
     resumed = house.watch(cursor=cursor)
     assert short(await next_event(resumed)) == (2, "THREAD_DELETED", "")
@@ -288,7 +288,7 @@ async def test_a_cursor_of_dropped_events_is_refused_with_one_that_works(
     await house.save("b", "a")
     await house.forget()
     for watch in (house.watch(cursor=old), house.watch()):
-        refusal = await told(watch)
+        refusal = await reported(watch)
         assert (refusal.code, refusal.reason) == (
             grpc.StatusCode.OUT_OF_RANGE,
             "CURSOR_COMPACTED",
@@ -317,14 +317,14 @@ async def test_a_cursor_of_another_journal_is_refused_with_one_that_works(
         await another.save("a")
         foreign = (await next_event(another.watch())).cursor
     await house.save("a")
-    refusal = await told(house.watch(cursor=foreign))
+    refusal = await reported(house.watch(cursor=foreign))
     assert refusal.reason == "CURSOR_COMPACTED"
     resumed = house.watch(cursor=base64.b64decode(refusal.metadata["oldest_cursor"]))
     assert (await next_event(resumed)).seq == 1
-    assert (await told(house.watch("other", cursor=foreign))).reason == "INVALID_FIELD"
+    assert (await reported(house.watch("other", cursor=foreign))).reason == "INVALID_FIELD"
 
 
-async def test_a_watcher_that_is_too_slow_is_told(house: HistoryHouse) -> None:
+async def test_a_watcher_that_is_too_slow_gets_an_error(house: HistoryHouse) -> None:
     """Never a silent gap: what it has yet to get was dropped."""
     history = house.history
     for number in range(300):  # more than the service takes at once
@@ -395,7 +395,7 @@ async def test_bad_watches_are_refused(
     house: HistoryHouse, fields: dict[str, Any], field: str
 ) -> None:
     await house.save("a")
-    refusal = await told(house.watch(**fields))
+    refusal = await reported(house.watch(**fields))
     assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
 
 
@@ -413,7 +413,7 @@ async def test_a_watch_outlasts_the_longest_call(tmp_path: Path) -> None:
 async def test_a_deadline_of_the_clients_own_holds(house: HistoryHouse) -> None:
     await house.save("a")
     request = pb.WatchThreadRequest(thread_id="t")
-    refusal = await told(house.stub.WatchThread(request, timeout=0.3))
+    refusal = await reported(house.stub.WatchThread(request, timeout=0.3))
     assert refusal.code is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
@@ -447,7 +447,7 @@ async def test_draining_ends_watches_at_once(house: HistoryHouse) -> None:
     await house.save("a")
     idle, busy = house.watch(), house.watch()
     await next_event(idle)
-    endings = [asyncio.create_task(told(watch)) for watch in (idle, busy)]
+    endings = [asyncio.create_task(reported(watch)) for watch in (idle, busy)]
     async with asyncio.timeout(30):
         assert await house.server.drain(60), "no call had to be cut off"
         for ending in endings:
@@ -474,6 +474,6 @@ async def test_the_server_serves_watches(
     first, second = await next_events(watch, 2)
     assert short(first) == (saved.seq, "CHECKPOINT_SAVED", saved.ref.checkpoint_id)
     assert short(second) == (saved.seq, "CERTIFIED", "")
-    ending = asyncio.create_task(told(watch))
+    ending = asyncio.create_task(reported(watch))
     assert await server.drain(30)
     assert (await ending).reason == "DRAINING"

@@ -37,7 +37,7 @@ def test_answer_without_an_epoch_counts_from_the_last_that_was_seen() -> None:
     assert clock.stored(blob(end=40), BEGIN + DAY_US // 2) == BEGIN + 29 * DAY_US
 
 
-def test_answer_that_lasts_for_just_what_was_asked_tells_that_the_epoch_is_the_same() -> None:
+def test_answer_that_lasts_for_just_what_was_asked_shows_that_the_epoch_is_the_same() -> None:
     clock = EpochClock(86_400, 5)
     clock.observe(10, BEGIN)
     later_us = BEGIN + DAY_US // 2

@@ -77,7 +77,7 @@ async def test_other_bytes_are_neither_returned_nor_kept(tmp_path: Path, many: b
     for location in pieces:
         MemberFile.at(tmp_path / "blobs", location).flip()
     for location in pieces:
-        with pytest.raises(Refusal) as told:
+        with pytest.raises(Refusal) as reported:
             await (cache.get_many([location]) if many else cache.get(location))
-        assert told.value.reason is Reason.BLOB_HASH_MISMATCH
+        assert reported.value.reason is Reason.BLOB_HASH_MISMATCH
     assert on_disk(tmp_path / "cache") == cache.size_bytes == 0

@@ -1,4 +1,4 @@
-"""What publishers and aggregators answer, told apart."""
+"""What publishers and aggregators answer, distinguished."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_only_reads_can_be_stale() -> None:
             assert rule.operations <= READS
 
 
-def test_doubt_is_told_of_puts_alone() -> None:
+def test_doubt_is_reported_for_puts_only() -> None:
     lost = Symptom(Trouble.LOST)
     assert "may have stored it" in Failed(PUT, "http://host", lost).problem
     assert "may have stored it" not in Failed(GET, "http://host", lost).problem
@@ -162,7 +162,7 @@ def test_what_strangers_say_is_one_short_line_without_secrets(text: str, line: s
 
 
 class Run:
-    """One run of the policy over endpoints that fail as they are told."""
+    """One run of the policy over endpoints that fail on demand."""
 
     def __init__(
         self,

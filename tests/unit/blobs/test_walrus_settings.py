@@ -69,13 +69,13 @@ def test_every_token_differs() -> None:
     assert len({signing.token(1000.0, 1) for _ in range(100)}) == 100
 
 
-def test_a_short_secret_works_and_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_secret_works_and_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     signing = settings(jwt_secret=b"hush")
     assert signing.token(1000.0, 1)
     assert signing.token(1000.0, 1)
-    [told] = caplog.messages
-    assert "HS256 asks for 32" in told
-    assert "hush" not in told
+    [reported] = caplog.messages
+    assert "HS256 asks for 32" in reported
+    assert "hush" not in reported
 
 
 def test_secret_is_text_or_hex() -> None:

@@ -1,4 +1,4 @@
-"""Which exit code an error of the service becomes, what is told of it, and how it is called."""
+"""Which exit code an error of the service becomes, how it is reported, and its name."""
 
 from __future__ import annotations
 
@@ -87,9 +87,13 @@ def test_a_refusal_of_the_service(status: grpc.StatusCode, reason: str, code: Ex
     assert people.stderr.startswith(f"error: refused: {reason}")
     assert people.stderr.endswith(f"{HINTS.get(reason, '')}\n")
     assert people.stderr.count("\n") == 1
-    told = json.loads(program.stderr)["error"]
-    assert (told["reason"], told["status"], told["exit_code"]) == (reason, status.name, code)
-    assert told["metadata"] == {"scope": "write"}
+    reported = json.loads(program.stderr)["error"]
+    assert (reported["reason"], reported["status"], reported["exit_code"]) == (
+        reason,
+        status.name,
+        code,
+    )
+    assert reported["metadata"] == {"scope": "write"}
     assert "tusk_secret" not in people.output + program.output
 
 
@@ -129,9 +133,12 @@ def test_the_options_of_a_connection(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_a_token_file_that_is_not_there() -> None:
-    told = CliRunner().invoke(PROGRAM, ["threads", "--token-file", "/nope"])
-    assert told.exit_code == Exit.USAGE
-    assert told.stderr == "error: --token-file: '/nope' cannot be read: No such file or directory\n"
+    reported = CliRunner().invoke(PROGRAM, ["threads", "--token-file", "/nope"])
+    assert reported.exit_code == Exit.USAGE
+    assert (
+        reported.stderr
+        == "error: --token-file: '/nope' cannot be read: No such file or directory\n"
+    )
 
 
 def test_options_after_the_command_win() -> None:

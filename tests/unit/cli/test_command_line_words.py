@@ -50,7 +50,7 @@ def test_a_month_ago_is_a_date() -> None:
     assert ago(None) == ""
 
 
-def test_a_moment_is_told_with_its_distance() -> None:
+def test_a_moment_is_printed_with_its_distance() -> None:
     assert moment(None) == "never"
     for days, said in ((0, "(just now)"), (3, "(3 d ago)"), (-55, "(in 55 d)")):
         assert moment(NOW - timedelta(days=days), NOW).endswith(said)
@@ -117,7 +117,7 @@ def test_values_are_on_one_line_if_they_fit() -> None:
     assert value_lines("long text", 3) == ['"long text"']
 
 
-def test_a_limit_tells_whether_there_is_more() -> None:
+def test_a_limited_listing_says_whether_there_is_more() -> None:
     assert head(iter("abc"), 2) == (["a", "b"], True)
     assert head(iter("abc"), 3) == (["a", "b", "c"], False)
     assert head(iter("abc"), None) == (["a", "b", "c"], False)

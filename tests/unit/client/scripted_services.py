@@ -134,7 +134,7 @@ def serving(
         interceptors=[*layers],
         options=[("grpc.so_reuseport", 0)],
     )
-    # By number: of a name with two addresses gRPC tells what is the matter with one of them.
+    # By number: of a name with two addresses gRPC reports the error of one of them.
     anywhere = "127.0.0.1:0"
     port = (
         server.add_insecure_port(anywhere)

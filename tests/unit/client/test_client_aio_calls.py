@@ -44,7 +44,7 @@ def refusal(code: grpc.StatusCode, reason: str, retry_after_s: int | None = None
 
 
 class Flaky(CheckpointServiceServicer):
-    """Refuses as often as it was told to, then answers."""
+    """Refuses a given number of times, then answers."""
 
     def __init__(self) -> None:
         self.refusals: list[Any] = []

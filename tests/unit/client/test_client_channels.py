@@ -85,7 +85,7 @@ def test_a_child_forked_before_the_first_use_may_open_channels(opened: list[Fake
     assert channels.lease(A).leases == 1
 
 
-def test_a_child_forked_later_is_told_and_frees_nothing(opened: list[FakeChannel]) -> None:
+def test_a_child_forked_later_gets_an_error_and_frees_nothing(opened: list[FakeChannel]) -> None:
     guard = ForkGuard()
     channels = Channels(guard)
     channels.lease(A)
@@ -108,13 +108,13 @@ def test_a_forked_child_gets_an_error_instead_of_hanging() -> None:
         child = os.fork()
         if child:
             sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-        told = 0
+        reported = 0
         for client in (used, Client("127.0.0.1:1", timeout_s=0.2)):
             try:
                 client.info()
             except TuskPointError as error:
-                told += "spawn" in error.message
-        sys.exit(42 if told == 2 else 1)
+                reported += "spawn" in error.message
+        sys.exit(42 if reported == 2 else 1)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], timeout=60, capture_output=True

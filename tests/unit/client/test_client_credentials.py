@@ -144,7 +144,7 @@ async def test_every_call_and_every_attempt_shows_the_token(face: str) -> None:
             calls.close()
 
 
-def test_telemetry_tells_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_telemetry_contains_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = Recorded(monkeypatch)
     with (
         guarded() as (_, target),

@@ -80,9 +80,11 @@ def test_what_an_error_is_about_can_be_read_from_it() -> None:
     assert (other.field, other.claimed, other.found) == ("thread_id", "t", "u")
 
 
-@pytest.mark.parametrize(("told", "cursor"), [("AQL/", b"\x01\x02\xff"), ("", b""), ("A-", b"")])
-def test_a_compacted_cursor_names_the_oldest_one(told: str, cursor: bytes) -> None:
-    details = [info("CURSOR_COMPACTED", oldest_cursor=told)]
+@pytest.mark.parametrize(
+    ("reported", "cursor"), [("AQL/", b"\x01\x02\xff"), ("", b""), ("A-", b"")]
+)
+def test_a_compacted_cursor_names_the_oldest_one(reported: str, cursor: bytes) -> None:
+    details = [info("CURSOR_COMPACTED", oldest_cursor=reported)]
     error = from_rpc_error(Failed(grpc.StatusCode.OUT_OF_RANGE, "m", details), TARGET)
     assert isinstance(error, errors.CursorCompacted)
     assert error.oldest_cursor == cursor
@@ -123,7 +125,7 @@ def test_every_class_is_exported() -> None:
 
 
 @pytest.mark.parametrize("code", [one for one in grpc.StatusCode if one.name != "OK"])
-def test_a_bare_status_is_told_with_its_target(code: grpc.StatusCode) -> None:
+def test_a_bare_status_is_reported_with_its_target(code: grpc.StatusCode) -> None:
     error = from_rpc_error(Failed(code, "what the library said"), TARGET)
     # A bare INTERNAL is never the service's own: the connection was cut.
     status = "UNAVAILABLE" if code is grpc.StatusCode.INTERNAL else code.name
@@ -140,7 +142,7 @@ def test_a_refused_connection_names_the_target_and_the_server() -> None:
     assert "TUSKPOINT_TARGET" in error.message
 
 
-def test_a_message_that_is_too_large_is_told_apart_from_a_full_backlog() -> None:
+def test_a_message_that_is_too_large_is_distinguished_from_a_full_backlog() -> None:
     exhausted = grpc.StatusCode.RESOURCE_EXHAUSTED
     bare = from_rpc_error(Failed(exhausted, "CLIENT: Sent message larger than max"), TARGET)
     assert "larger" in bare.message

@@ -155,11 +155,11 @@ async def test_a_handoff(services: ScriptedServices, face: Face) -> None:
     assert first.request_id != third.request_id != ""
 
 
-async def test_an_adoption_tells_how_far_it_is(services: ScriptedServices, face: Face) -> None:
+async def test_an_adoption_reports_its_progress(services: ScriptedServices, face: Face) -> None:
     services.on("AdoptHandoff", *FETCHING, FETCHED, VERIFIED, ADOPTED)
-    told: list[AdoptProgress] = []
-    assert await face.call("adopt", DESCRIPTOR, "n", on_progress=told.append) == ADOPTION
-    assert told == [
+    reported: list[AdoptProgress] = []
+    assert await face.call("adopt", DESCRIPTOR, "n", on_progress=reported.append) == ADOPTION
+    assert reported == [
         AdoptProgress("fetching", 0),
         AdoptProgress("fetching", 10),
         AdoptProgress("fetched", 20),
@@ -171,18 +171,24 @@ async def test_an_adoption_tells_how_far_it_is(services: ScriptedServices, face:
     assert asked.durability == DURABILITY_CERTIFIED
 
 
-async def test_an_adoption_is_sent_again_and_tells_nothing_twice(
+async def test_an_adoption_is_sent_again_and_reports_nothing_twice(
     services: ScriptedServices, face: Face
 ) -> None:
     services.on("AdoptHandoff", *FETCHING, FETCHED, LOST)
     services.on("AdoptHandoff", LOST)
     services.on("AdoptHandoff", *FETCHING, FETCHED, VERIFIED, ADOPTED)
-    told: list[AdoptProgress] = []
+    reported: list[AdoptProgress] = []
     adopted = await face.call(
-        "adopt", DESCRIPTOR.to_json(), on_progress=told.append, durability="journaled"
+        "adopt", DESCRIPTOR.to_json(), on_progress=reported.append, durability="journaled"
     )
     assert adopted == ADOPTION
-    assert [one.stage for one in told] == ["fetching", "fetching", "fetched", "verified", "adopted"]
+    assert [one.stage for one in reported] == [
+        "fetching",
+        "fetching",
+        "fetched",
+        "verified",
+        "adopted",
+    ]
     first, second, third = services.requests
     assert first == second == third
     assert first.request_id

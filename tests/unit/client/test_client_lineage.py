@@ -200,7 +200,7 @@ FAILED = CheckpointVerdict(
 )
 
 
-async def test_a_verification_tells_of_each_verdict_and_keeps_the_failures(
+async def test_a_verification_reports_each_verdict_and_keeps_the_failures(
     services: ScriptedServices, face: Face
 ) -> None:
     services.on("VerifyThread", LOST)
@@ -213,8 +213,8 @@ async def test_a_verification_tells_of_each_verdict_and_keeps_the_failures(
         verdict("5", 99),  # type: ignore[arg-type]
         TOTAL,
     )
-    told: list[CheckpointVerdict] = []
-    assert await face.call("verify", "t", told.append) == Verification(
+    reported: list[CheckpointVerdict] = []
+    assert await face.call("verify", "t", reported.append) == Verification(
         ok=False,
         passed=1,
         failed=1,
@@ -223,14 +223,14 @@ async def test_a_verification_tells_of_each_verdict_and_keeps_the_failures(
         chain_detail="torn",
         failures=(FAILED,),
     )
-    assert [one.verdict for one in told] == [
+    assert [one.verdict for one in reported] == [
         "pass",
         "fail",
         "unverified",
         "retracted",
         "unverified",
     ]
-    assert told[1] == FAILED
+    assert reported[1] == FAILED
 
 
 async def test_a_verification_without_its_total_is_none(

@@ -267,18 +267,18 @@ BAD_SEARCHES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "arguments", "named", "told"), BAD_SEARCHES)
+@pytest.mark.parametrize(("name", "arguments", "named", "reported"), BAD_SEARCHES)
 async def test_what_cannot_be_a_search_is_refused_before_it_is_sent(
     services: ScriptedServices,
     search: Searcher,
     name: str,
     arguments: tuple[Any, ...],
     named: dict[str, Any],
-    told: str,
+    reported: str,
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
         await search(name, *arguments, **named)
-    assert caught.value.message.startswith(told)
+    assert caught.value.message.startswith(reported)
     assert caught.value.reason == "INVALID_FIELD"
     assert services.requests == []
 
@@ -307,8 +307,8 @@ def test_the_saver_searches_as_the_clients_do(name: str) -> None:
     parameters = signature(getattr(Client, name)).parameters
     assert signature(getattr(TuskPointSaver, name)).parameters == parameters
     assert signature(getattr(TuskPointSaver, f"a{name}")).parameters == parameters
-    told = inspect.getdoc(getattr(TuskPointSaver, name)) or ""
-    assert [one for one in [*parameters][1:] if f"    {one}: " not in told] == []
+    reported = inspect.getdoc(getattr(TuskPointSaver, name)) or ""
+    assert [one for one in [*parameters][1:] if f"    {one}: " not in reported] == []
 
 
 def test_results_can_be_copied_and_pickled() -> None:
@@ -341,8 +341,8 @@ async def test_how_search_stands(services: ScriptedServices, face: Face) -> None
         memwal=memwal,
     )
     services.on("GetArchiveStatus", admin.GetArchiveStatusResponse(search=status))
-    told = MemWalStatus(True, 1, 2, 3, when, "429", when, when)
-    assert (await face.call("status")).search == SearchStatus(4, when, 5, 6, "disk full", told)
+    reported = MemWalStatus(True, 1, 2, 3, when, "429", when, when)
+    assert (await face.call("status")).search == SearchStatus(4, when, 5, 6, "disk full", reported)
     services.on("GetArchiveStatus", admin.GetArchiveStatusResponse(search=admin.SearchStatus()))
     assert (await face.call("status")).search == SearchStatus(0, None, 0, 0, "", None)
     services.on("GetArchiveStatus", admin.GetArchiveStatusResponse())

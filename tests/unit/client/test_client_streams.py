@@ -93,9 +93,7 @@ def watch_chunk(data: bytes, offset: int = 0) -> pb.WatchThreadResponse:
     return pb.WatchThreadResponse(chunk=ValueChunk(offset=offset, data=data))
 
 
-async def test_a_replay_asks_for_what_it_was_told_to(
-    services: ScriptedServices, face: Face
-) -> None:
+async def test_a_replay_sends_its_arguments(services: ScriptedServices, face: Face) -> None:
     services.on("ReplayThread", checkpoint("2"))
     found = await face.take(
         "replay",
@@ -177,7 +175,7 @@ async def test_a_thread_that_is_gone_ends_a_replay(services: ScriptedServices, f
         await face.take("replay", 99, "t")
 
 
-async def test_a_watch_asks_for_what_it_was_told_to(services: ScriptedServices, face: Face) -> None:
+async def test_a_watch_sends_its_arguments(services: ScriptedServices, face: Face) -> None:
     hold = Hold()
     services.on("WatchThread", event(8), hold)
     found = await face.take(
@@ -197,7 +195,7 @@ async def test_a_watch_asks_for_what_it_was_told_to(services: ScriptedServices, 
     assert await asyncio.to_thread(hold.left.wait, 10), "leaving the watch ends its call"
 
 
-async def test_a_watch_asks_for_everything_unless_told_otherwise(
+async def test_a_watch_asks_for_everything_by_default(
     services: ScriptedServices, face: Face
 ) -> None:
     services.on("WatchThread", event(1), Hold())
@@ -225,7 +223,7 @@ async def test_a_watch_goes_on_after_the_last_event_that_was_whole(
     assert [one.cursor for one in services.requests] == [b"", b"c2", b"c2", b"c2", b"c4"]
 
 
-async def test_progress_moves_the_cursor_and_is_told_only_if_asked_for(
+async def test_progress_moves_the_cursor_and_is_reported_only_if_asked_for(
     services: ScriptedServices, face: Face
 ) -> None:
     progress = event(6, pb.EVENT_KIND_PROGRESS)
@@ -240,7 +238,7 @@ async def test_progress_moves_the_cursor_and_is_told_only_if_asked_for(
     assert [one.is_progress for one in found] == [True, False]
 
 
-async def test_a_kind_that_this_client_does_not_know_is_told_by_its_number(
+async def test_a_kind_that_this_client_does_not_know_is_reported_by_its_number(
     services: ScriptedServices, face: Face
 ) -> None:
     services.on("WatchThread", event(1, 99), Hold())  # type: ignore[arg-type]
@@ -304,7 +302,7 @@ def test_the_time_to_find_a_server_begins_anew_with_every_delivery() -> None:
     assert all(tried.pause_or_raise(lost, ()) <= 2 for _ in range(200))
 
 
-def test_a_watch_that_had_nothing_to_tell_goes_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_without_events_goes_on_too(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
     monkeypatch.setattr(policy, "time", SimpleNamespace(monotonic=lambda: now))
     tried = ResumeAttempts(Options("h:1"), WATCH_THREAD, pb.WatchThreadRequest())

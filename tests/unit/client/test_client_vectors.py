@@ -72,7 +72,7 @@ def test_a_vector_is_a_sequence_of_numbers_of_any_library(vector: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("vector", "told"),
+    ("vector", "reported"),
     [
         (None, "v: it must be a sequence of numbers, not NoneType"),
         (1.0, "v: it must be a sequence of numbers, not float"),
@@ -94,10 +94,10 @@ def test_a_vector_is_a_sequence_of_numbers_of_any_library(vector: Any) -> None:
         ([10**400], "v: a component does not fit into 32 bits: int too large"),
     ],
 )
-def test_what_is_no_vector_is_refused_in_one_sentence(vector: Any, told: str) -> None:
+def test_what_is_no_vector_is_refused_in_one_sentence(vector: Any, reported: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         components("v", vector)
-    assert caught.value.message.startswith(told)
+    assert caught.value.message.startswith(reported)
     assert (caught.value.reason, caught.value.metadata) == ("INVALID_FIELD", {"field": "v"})
 
 

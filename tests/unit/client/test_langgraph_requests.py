@@ -452,7 +452,7 @@ def encoded(checkpoint: Checkpoint) -> CheckpointMessage:
 
 
 def typed(value: Any) -> Any:
-    """Make equality tell 1 from 1.0 and 0.0 from -0.0."""
+    """Make equality distinguish 1 from 1.0 and 0.0 from -0.0."""
     if isinstance(value, dict):
         return {name: typed(inner) for name, inner in value.items()}
     return ("float", struct.pack("d", value)) if isinstance(value, float) else (type(value), value)

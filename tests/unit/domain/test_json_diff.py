@@ -1,4 +1,4 @@
-"""A comparison tells every difference between two states once, in a stable order."""
+"""A comparison reports every difference between two states once, in a stable order."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def compared(before: Any, after: Any, most: int = 1000) -> list[tuple[Any, ...]]
     """Return (kind, path, before, after) of the changes between two values of a channel."""
     found = diff(side({"c": before}), side({"c": after}), most)
     assert not found.truncated
-    return told(found)
+    return changes_of(found)
 
 
-def told(found: Diff) -> list[tuple[Any, ...]]:
+def changes_of(found: Diff) -> list[tuple[Any, ...]]:
     return [
         (
             change.kind,
@@ -80,8 +80,8 @@ def test_channels_come_by_name() -> None:
 def test_an_empty_channel_has_nothing_to_compare() -> None:
     empty, full = stored("c", None), stored("c", as_json(None))
     assert diff(Side([empty], {}), Side([], {}), 10) == Diff((), truncated=False)
-    assert told(diff(Side([empty], {}), Side([full], {}), 10)) == [(ADDED, "", None, None)]
-    assert told(diff(Side([full], {}), Side([], {}), 10)) == [(REMOVED, "", None, None)]
+    assert changes_of(diff(Side([empty], {}), Side([full], {}), 10)) == [(ADDED, "", None, None)]
+    assert changes_of(diff(Side([full], {}), Side([], {}), 10)) == [(REMOVED, "", None, None)]
 
 
 def test_equal_digests_are_not_looked_into() -> None:
@@ -107,7 +107,7 @@ def test_another_encoding_of_the_same_is_no_change() -> None:
 )
 def test_what_the_view_leaves_out_differs_as_a_whole(before: Value, after: Value) -> None:
     found = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
-    ((kind, path, first, second),) = told(found)
+    ((kind, path, first, second),) = changes_of(found)
     assert (kind, path) == (CHANGED, "")
     assert first == second
 
@@ -154,10 +154,10 @@ def extension(name: str, fields: Any) -> Value:
 def test_extensions_of_one_type_are_compared_inside() -> None:
     before, after = extension("N", {"a": 1, "b": 2}), extension("N", {"a": 1, "b": 3})
     found = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
-    assert told(found) == [(CHANGED, "/b", 2, 3)]
+    assert changes_of(found) == [(CHANGED, "/b", 2, 3)]
     other = extension("O", {"a": 1, "b": 2})
     found = diff(Side([stored("c", before)], {}), Side([stored("c", other)], {}), 10)
-    assert told(found) == [
+    assert changes_of(found) == [
         (CHANGED, "", {"$type": "m.N", "a": 1, "b": 2}, {"$type": "m.O", "a": 1, "b": 2})
     ]
 
@@ -166,7 +166,9 @@ def test_a_map_with_odd_keys_is_compared_whole() -> None:
     before = Value("msgpack", ormsgpack.packb({1: 1, 2: 2}, option=ormsgpack.OPT_NON_STR_KEYS))
     after = Value("msgpack", ormsgpack.packb({1: 1, 2: 3}, option=ormsgpack.OPT_NON_STR_KEYS))
     found = diff(Side([stored("c", before)], {}), Side([stored("c", after)], {}), 10)
-    assert told(found) == [(CHANGED, "", {"$map": [[1, 1], [2, 2]]}, {"$map": [[1, 1], [2, 3]]})]
+    assert changes_of(found) == [
+        (CHANGED, "", {"$map": [[1, 1], [2, 2]]}, {"$map": [[1, 1], [2, 3]]})
+    ]
 
 
 LIKE_JSON = st.recursive(
@@ -228,7 +230,7 @@ def applied(thing: Any, changes: list[tuple[Any, ...]]) -> Any:
 # --- bounds ------------------------------------------------------------------------------------
 
 
-def test_no_more_changes_than_asked_are_told() -> None:
+def test_no_more_changes_than_asked_are_returned() -> None:
     before, after = side({"c": [0] * 5}), side({"c": [1] * 5})
     exact = diff(before, after, 5)
     assert (len(exact.changes), exact.truncated) == (5, False)
@@ -314,13 +316,13 @@ def rebuilt(found: DeltaHistory) -> Side:
 def test_delta_channels_are_compared_by_what_rebuilds_them() -> None:
     assert not diff(rebuilt(history([1], 2)), rebuilt(history([1], 2)), 10).changes
     seed = value_digest(as_json([1])).hex()
-    assert told(diff(rebuilt(history([1], 2)), rebuilt(history([1], 2, 3)), 10)) == [
+    assert changes_of(diff(rebuilt(history([1], 2)), rebuilt(history([1], 2, 3)), 10)) == [
         (CHANGED, "", {"$seed": seed, "$writes": 1}, {"$seed": seed, "$writes": 2})
     ]
-    assert told(diff(rebuilt(history([1], 2)), rebuilt(history([1], 3)), 10)) == [
+    assert changes_of(diff(rebuilt(history([1], 2)), rebuilt(history([1], 3)), 10)) == [
         (CHANGED, "", {"$seed": seed, "$writes": 1}, {"$seed": seed, "$writes": 1})
     ]
-    assert told(diff(Side([], {}), rebuilt(history(None, 3)), 10)) == [
+    assert changes_of(diff(Side([], {}), rebuilt(history(None, 3)), 10)) == [
         (ADDED, "", None, {"$seed": None, "$writes": 1})
     ]
     assert not diff(Side([], {}), rebuilt(history(None)), 10).changes
@@ -330,6 +332,6 @@ def test_a_stored_value_of_a_delta_channel_equals_itself_without_writes() -> Non
     whole = Side([stored("d", as_json([1]))], {})
     seed = value_digest(as_json([1])).hex()
     assert not diff(whole, rebuilt(history([1])), 10).changes
-    assert told(diff(whole, rebuilt(history([1], 2)), 10)) == [
+    assert changes_of(diff(whole, rebuilt(history([1], 2)), 10)) == [
         (CHANGED, "", [1], {"$seed": seed, "$writes": 1})
     ]

@@ -72,7 +72,7 @@ def unescaped(shown: Any) -> Any:
 @example({True: 1, "$a": {None: b"\xff"}})
 @example([MAX_EXACT, MAX_EXACT + 1, -MAX_EXACT, -MAX_EXACT - 1, 2**64 - 1, -(2**63)])
 @example([math.inf, -math.inf, 5e-324, -0.0, 1e308])
-def test_what_msgpack_holds_is_told_exactly(thing: Any) -> None:
+def test_what_msgpack_holds_is_shown_exactly(thing: Any) -> None:
     shown = view_of(thing)
     # The same is read back by LangGraph, with its lists for tuples.
     expected = SERDE.loads_typed(SERDE.dumps_typed(thing))
@@ -81,7 +81,7 @@ def test_what_msgpack_holds_is_told_exactly(thing: Any) -> None:
 
 @given(JSON_LIKE, st.booleans())
 @example({"$type": "a.B", "$$": [{"$int": "1"}]}, False)
-def test_what_json_holds_is_told_exactly(thing: Any, ascii_only: bool) -> None:
+def test_what_json_holds_is_shown_exactly(thing: Any, ascii_only: bool) -> None:
     text = json.dumps(thing, ensure_ascii=ascii_only, indent=1)
     assert repr(unescaped(view(Value("json", text.encode())))) == repr(thing)
 

@@ -43,8 +43,8 @@ def body(*, excluded: frozenset[str] = NOTHING, room: int = ROOM, **channels: An
     return text
 
 
-def told(**channels: Any) -> Any:
-    """Return what the text of a state without a plan tells."""
+def shown_of(**channels: Any) -> Any:
+    """Return the parsed text of a state without a plan."""
     return json.loads(body(**channels))
 
 
@@ -100,7 +100,7 @@ def test_a_state_is_one_object_in_the_order_given() -> None:
 
 
 def test_what_says_nothing_is_left_out() -> None:
-    assert told(a=None, b="", c=[], d={"e": None, "f": 0, "g": [{}]}, h=[None, False]) == {
+    assert shown_of(a=None, b="", c=[], d={"e": None, "f": 0, "g": [{}]}, h=[None, False]) == {
         "d": {"f": 0},
         "h": [False],
     }
@@ -125,7 +125,7 @@ def test_the_state_of_a_graph_without_channels_is_not_left_out() -> None:
 def test_excluded_names_are_left_out_at_any_depth() -> None:
     excluded = frozenset({"secret", "$ref"})
     state = {"kept": [{"secret": "Tusk", "said": {"secret": 1, "$ref": "x", "ref": "y"}}]}
-    assert told(excluded=excluded, a=state, secret="Tusk") == {
+    assert shown_of(excluded=excluded, a=state, secret="Tusk") == {
         "a": {"kept": [{"said": {"ref": "y"}}]}
     }
 
@@ -181,7 +181,7 @@ def test_binary_values_are_left_out() -> None:
 
 
 def test_words_are_apart_where_lines_were_broken() -> None:
-    assert told(a="one\ntwo\r\n\tthree\0four") == {"a": "one two three four"}
+    assert shown_of(a="one\ntwo\r\n\tthree\0four") == {"a": "one two three four"}
 
 
 def test_half_a_surrogate_pair_does_not_fail() -> None:
@@ -195,7 +195,7 @@ def test_half_a_surrogate_pair_does_not_fail() -> None:
 
 def test_an_array_keeps_what_came_last() -> None:
     messages = [f"message {number}" for number in range(100)]
-    kept = told(room=100, messages=messages)["messages"]
+    kept = shown_of(room=100, messages=messages)["messages"]
     assert 3 < len(kept) < 10
     # The oldest of them is the one that was cut.
     assert kept[1:] == messages[-len(kept) + 1 :]
@@ -204,7 +204,7 @@ def test_an_array_keeps_what_came_last() -> None:
 
 def test_a_long_member_leaves_room_for_the_others_and_a_string_keeps_its_end() -> None:
     said = " ".join(f"word {number}" for number in range(50))
-    kept = told(room=50, a={"x": "first", "y": said, "z": "last"})
+    kept = shown_of(room=50, a={"x": "first", "y": said, "z": "last"})
     assert list(kept["a"]) == ["x", "y", "z"]
     assert (kept["a"]["x"], kept["a"]["z"]) == ("first", "last")
     assert kept["a"]["y"]
@@ -212,11 +212,11 @@ def test_a_long_member_leaves_room_for_the_others_and_a_string_keeps_its_end() -
 
 
 def test_a_long_channel_leaves_room_for_the_others() -> None:
-    kept = told(room=1000, log=["line"] * 10_000, question="Which?", answer="This")
+    kept = shown_of(room=1000, log=["line"] * 10_000, question="Which?", answer="This")
     assert kept["question"] == "Which?"
     assert kept["answer"] == "This"
     assert len(kept["log"]) * len('"line",') > 900
-    both = told(room=1000, first="x" * 100, second="y " * 1000, third="z " * 1000)
+    both = shown_of(room=1000, first="x" * 100, second="y " * 1000, third="z " * 1000)
     assert both["first"] == "x" * 100
     assert len(both["second"]) > 400
     assert len(both["third"]) > 400
@@ -229,7 +229,7 @@ def test_escapes_are_not_cut_in_two() -> None:
 
 
 def test_a_value_that_is_far_too_large_says_nothing() -> None:
-    assert told(huge="word " * MAX_SHOWN, small="word") == {"small": "word"}
+    assert shown_of(huge="word " * MAX_SHOWN, small="word") == {"small": "word"}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The stored form of a state gives back what went in; digests tell values apart."""
+"""The stored form of a state gives back what went in; digests distinguish values."""
 
 import hashlib
 import math

@@ -51,7 +51,7 @@ class Rows(IndexRows):
     async def take(self, limit: int) -> Stretch:
         """Return the first that wait."""
         self.takes += 1
-        await self.tell()
+        await self.report()
         self.before_take(())
         some = tuple(self.waiting[:limit])
         advances = tuple(
@@ -76,7 +76,7 @@ class Rows(IndexRows):
         for advance in stretch.advances:
             self.watermarks[advance.thread] = advance.through
         self.waiting = [one for one in self.waiting if one.seq > self.watermarks.get(one.thread, 0)]
-        await self.tell()
+        await self.report()
         return len(made)
 
     async def now(self, tenant: str) -> dict[int, int]:
@@ -99,7 +99,7 @@ class Rows(IndexRows):
     async def unembedded(self, limit: int) -> list[Unembedded]:
         """Return the oldest without a vector."""
         self.looks += 1
-        await self.tell()
+        await self.report()
         return [text for text in self.texts if text.number not in self.vectors][:limit]
 
     async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
@@ -107,12 +107,12 @@ class Rows(IndexRows):
         assert embedder == self.adopted[-1][0]
         self.before_embed(made)
         self.vectors.update((text.number, vector) for text, vector in made)
-        await self.tell()
+        await self.report()
 
     async def give_up(self, number: int) -> None:
         """Let one be without a vector."""
         self.texts = [text for text in self.texts if text.number != number]
-        await self.tell()
+        await self.report()
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:
         """Note who embeds."""
@@ -125,7 +125,7 @@ class Rows(IndexRows):
         async with asyncio.timeout(30), self.changed:
             await self.changed.wait_for(condition)
 
-    async def tell(self) -> None:
+    async def report(self) -> None:
         """Have those who wait look again."""
         async with self.changed:
             self.changed.notify_all()

@@ -13,7 +13,7 @@ POINTER = b"p" * 16
 
 @dataclass
 class OneMemory(MemoryRows):
-    """The rows of a journal with one summary to tell MemWal."""
+    """The rows of a journal with one summary to send to MemWal."""
 
     state: MemoryState = MemoryState.WAITING
     due_us: int = 0

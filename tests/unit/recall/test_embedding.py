@@ -69,7 +69,7 @@ class Kit:
         if not self.rows.texts or len(self.rows.vectors) >= len(self.rows.texts):
             await ended.wait()
         self.seconds += seconds
-        await self.rows.tell()
+        await self.rows.report()
         await asyncio.sleep(0)
 
     @asynccontextmanager
@@ -147,9 +147,9 @@ async def test_nothing_is_embedded_before_the_embedder_is_adopted(
             await embedding.query("too early")
         await kit.until_embedded(1)
     assert not failures
-    told = [record.getMessage() for record in caplog.records]
-    assert [text for text in told if "no answer" in text] == ["embedding waits: no answer"]
-    assert len(told) == 2
+    reported = [record.getMessage() for record in caplog.records]
+    assert [text for text in reported if "no answer" in text] == ["embedding waits: no answer"]
+    assert len(reported) == 2
 
 
 async def test_an_embedder_that_fails_for_a_while_is_asked_ever_more_rarely() -> None:
@@ -204,8 +204,8 @@ async def test_a_text_that_is_refused_alone_does_not_keep_others_from_it(
         embedding.wake()
         await kit.until_embedded(3, 4, 5, 6, 8, 9, 10, 11)
         assert len(kit.embedder.calls) == calls + 1
-    told = [record.getMessage() for record in caplog.records]
-    assert [text for text in told if "refuses" in text] == [
+    reported = [record.getMessage() for record in caplog.records]
+    assert [text for text in reported if "refuses" in text] == [
         f"the embedder refuses the text of document {number}, which has no vector until its "
         "checkpoint is saved again: no"
         for number in (1, 2, 7)

@@ -34,7 +34,7 @@ class Kit:
 
     rows: Rows = field(default_factory=Rows)
     waiters: Waiters = field(default_factory=Waiters)
-    told: int = 0
+    reported: int = 0
     now_us: int = NOW_US
     seconds: float = 0.0
     pauses: list[float] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Kit:
         self.waiters.wake({(TENANT, f"t{thread}")})
 
     def stored(self) -> None:
-        self.told += 1
+        self.reported += 1
 
     async def pass_by(self, seconds: float, ended: asyncio.Event) -> None:
         """Do not wait at all."""
@@ -113,7 +113,7 @@ async def test_a_backlog_is_indexed_in_order_and_in_small_batches() -> None:
     assert indexed(kit.rows) == list(range(1, 101))
     assert max(kit.rows.batches) <= BATCH
     assert kit.rows.remembered
-    assert kit.told == len(kit.rows.batches)
+    assert kit.reported == len(kit.rows.batches)
     assert (kit.rows.stored[6].body, kit.rows.stored[6].planned) == ("step 7", True)
     assert kit.rows.watermarks == {1: 100}
 
@@ -250,9 +250,9 @@ async def test_a_journal_that_fails_is_tried_again_and_reported_once(
         kit.commit(11)
         await kit.rows.until(lambda: kit.rows.takes > 4)
         assert task.trouble.problem == ""
-    told = [record for record in caplog.records if record.name == indexing.__name__]
-    assert [record.levelno for record in told] == [logging.WARNING]
-    assert "the disk is full" in told[0].getMessage()
+    reported = [record for record in caplog.records if record.name == indexing.__name__]
+    assert [record.levelno for record in reported] == [logging.WARNING]
+    assert "the disk is full" in reported[0].getMessage()
     rests = [first + more for first, more in zip(kit.pauses[:6:2], kit.pauses[1:6:2], strict=True)]
     assert 0.5 <= rests[0] <= 1 <= rests[1] <= 2
     assert 1.5 <= rests[2] <= 3
@@ -290,8 +290,10 @@ async def test_a_checkpoint_that_cannot_be_stored_does_not_keep_others_from_it(
         assert await task.catch_up(TENANT) == 0
     assert len(indexed(kit.rows)) == 98
     assert indexed(kit.rows)[-1] == 7
-    told = [record.message for record in caplog.records if "cannot be indexed" in record.message]
-    assert len(told) == 3
+    reported = [
+        record.message for record in caplog.records if "cannot be indexed" in record.message
+    ]
+    assert len(reported) == 3
 
 
 async def test_if_nothing_can_be_stored_the_watermark_stays(
@@ -319,9 +321,11 @@ async def test_a_state_that_cannot_be_made_searchable_is_found_by_its_summary(
     async with kit.running():
         await kit.rows.until(lambda: not kit.rows.waiting)
     assert [(one.body, one.truncated) for one in kit.rows.stored] == [("", True)] * 2
-    told = [record.getMessage() for record in caplog.records if record.name == indexing.__name__]
-    assert len(told) == 1
-    assert "checkpoint '1' of thread 't1'" in told[0]
+    reported = [
+        record.getMessage() for record in caplog.records if record.name == indexing.__name__
+    ]
+    assert len(reported) == 1
+    assert "checkpoint '1' of thread 't1'" in reported[0]
 
 
 async def test_what_is_left_out_of_a_document_is_in_it() -> None:
@@ -333,7 +337,7 @@ async def test_what_is_left_out_of_a_document_is_in_it() -> None:
                 replace(due(1), channels=state),
                 replace(due(2), channels=state, truncated=True),
                 replace(due(3), channels=long),
-                replace(due(4), truncated=True),  # a plan, which is all that is to be told
+                replace(due(4), truncated=True),  # a plan, which is all that is indexed
             ]
         )
     )

@@ -26,7 +26,7 @@ from tuskpoint_server.recall.memwal.api import (
 from tuskpoint_server.recall.memwal.memwal import MemWal
 from tuskpoint_server.recall.memwal.relayer import Count, Relayer, UnusableError
 
-SETTINGS = MemWalSettings(private_key="never told", account_id="0xab")
+SETTINGS = MemWalSettings(private_key="never shown", account_id="0xab")
 
 
 @dataclass
@@ -89,7 +89,7 @@ def memwal_of(account: Account, memories: OneMemory) -> MemWal:
     )
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+def reported(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records]
 
 
@@ -113,14 +113,14 @@ async def test_what_is_delivered_is_recalled(caplog: pytest.LogCaptureFixture) -
     assert memwal.last_recall_us == pytest.approx(60e6, rel=0.01)
     await memwal.stop()
     assert account.open == 0
-    assert told(caplog) == [
+    assert reported(caplog) == [
         ("INFO", "MemWal works: memories are recalled"),
         ("INFO", "MemWal works: summaries are delivered"),
     ]
 
 
 @virtually
-async def test_wrong_credentials_are_told_once_until_they_are_right(
+async def test_wrong_credentials_are_reported_once_until_they_are_right(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     denied = RelayerError(Trouble.DENIED, "check MEMWAL_PRIVATE_KEY")
@@ -133,7 +133,7 @@ async def test_wrong_credentials_are_told_once_until_they_are_right(
     assert (memwal.healthy, memwal.last_error) == (False, "check MEMWAL_PRIVATE_KEY")
     assert memwal.last_error_us is not None
     assert memwal.last_recall_us is None
-    assert told(caplog) == [
+    assert reported(caplog) == [
         (
             "ERROR",
             "MemWal is not used, saves and searches go on without it: check MEMWAL_PRIVATE_KEY",
@@ -144,7 +144,7 @@ async def test_wrong_credentials_are_told_once_until_they_are_right(
     await asyncio.sleep(3600)
     assert (memwal.healthy, memwal.last_error) == (True, "")
     assert memories.state is MemoryState.DELIVERED
-    assert sorted(told(caplog)[2:]) == [
+    assert sorted(reported(caplog)[2:]) == [
         ("INFO", "MemWal works: memories are recalled"),
         ("INFO", "MemWal works: summaries are delivered"),
     ]
@@ -152,7 +152,7 @@ async def test_wrong_credentials_are_told_once_until_they_are_right(
 
 
 @virtually
-async def test_deliveries_that_wait_are_told_though_recalls_work(
+async def test_deliveries_that_wait_are_reported_though_recalls_work(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     account = Account(RelayerError(Trouble.UNAVAILABLE, "the storage is used up"), recalls=True)
@@ -163,7 +163,7 @@ async def test_deliveries_that_wait_are_told_though_recalls_work(
     account.problem = None
     await asyncio.sleep(3600)
     assert (memwal.healthy, memwal.last_error) == (True, "")
-    assert told(caplog) == [
+    assert reported(caplog) == [
         ("INFO", "MemWal works: memories are recalled"),
         ("WARNING", "deliveries to MemWal wait: the storage is used up"),
         ("INFO", "MemWal works: summaries are delivered"),
@@ -186,7 +186,7 @@ async def test_what_needs_no_delivery_any_more_troubles_nobody() -> None:
 
 
 @virtually
-async def test_what_cannot_be_used_is_told_once_and_is_off(
+async def test_what_cannot_be_used_is_reported_once_and_is_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def opener(settings: MemWalSettings, count: Count) -> ScriptedRelayer:
@@ -204,7 +204,7 @@ async def test_what_cannot_be_used_is_told_once_and_is_off(
     assert (memwal.healthy, memwal.last_error_us) == (False, 7)
     assert memwal.last_error == "MEMWAL_ACCOUNT_ID is not an object ID"
     await memwal.stop()
-    [(level, line)] = told(caplog)
+    [(level, line)] = reported(caplog)
     assert level == "ERROR"
     assert line.endswith("MEMWAL_ACCOUNT_ID is not an object ID")
 

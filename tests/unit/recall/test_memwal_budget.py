@@ -88,7 +88,7 @@ def test_no_window_is_ever_exceeded(
 
 
 @given(st.lists(CALLS, max_size=60), st.floats(0, 400))
-def test_whoever_waits_as_long_as_told_may_go_on_and_no_sooner(
+def test_a_caller_may_go_on_after_the_returned_wait_and_no_sooner(
     calls: list[tuple[int, float]], paused_s: float
 ) -> None:
     account = Account(TIGHT)
@@ -100,7 +100,7 @@ def test_whoever_waits_as_long_as_told_may_go_on_and_no_sooner(
         came = account.clock.now
         wait_s = take(abs(cost))
         if wait_s:
-            if wait_s > 1e-6:  # a shorter one is below what the clock tells apart
+            if wait_s > 1e-6:  # a shorter one is below the resolution of the clock
                 account.clock.now = came + wait_s * 0.999
                 assert take(abs(cost)) > 0
             account.clock.now = math.nextafter(came + wait_s, math.inf)

@@ -194,7 +194,7 @@ async def test_a_job_that_cannot_be_noted_is_sent_again_under_its_key() -> None:
 
 
 @virtually
-async def test_a_defect_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_defect_is_reported_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     house = House()
     house.remember("one")
     house.relayer.fault_of = faults(*[Fault(TypeError("what a text says"))] * 3)
@@ -206,7 +206,7 @@ async def test_a_defect_is_told_and_tried_again(caplog: pytest.LogCaptureFixture
 
 
 @virtually
-async def test_a_defect_in_asking_is_told_and_tried_again(
+async def test_a_defect_in_asking_is_reported_and_tried_again(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     house = House()

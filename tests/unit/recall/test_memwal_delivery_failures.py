@@ -174,9 +174,9 @@ async def test_a_refused_batch_is_taken_apart_and_only_the_culprit_given_up(
         "bad": REFUSED,
         "three": DELIVERED,
     }
-    [told] = [record for record in caplog.records if record.levelno == logging.ERROR]
-    assert "malformed" in told.getMessage()
-    assert pointer_of("default", "", "bad").hex() in told.getMessage()
+    [reported] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    assert "malformed" in reported.getMessage()
+    assert pointer_of("default", "", "bad").hex() in reported.getMessage()
 
 
 @virtually
@@ -193,7 +193,7 @@ async def test_questions_that_are_refused_end_as_losses() -> None:
 
 
 @virtually
-async def test_wrong_credentials_are_told_once_and_tried_again_seldom(
+async def test_wrong_credentials_are_reported_once_and_tried_again_seldom(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -53,7 +53,7 @@ def fails(trouble: Trouble, retry_after_s: float | None = None) -> Answer:
 
 
 class ScriptedRelayer(Relayer):
-    """Answers as told; counts what it was asked, and when."""
+    """Answers on demand; counts what it was asked, and when."""
 
     def __init__(self) -> None:
         self.answer: Answer = nothing
@@ -308,7 +308,7 @@ async def test_failure_stops_searches_until_a_check_succeeds() -> None:
 
 
 @virtually
-async def test_those_who_wait_are_told_together_with_the_one_that_failed() -> None:
+async def test_those_who_wait_fail_together_with_the_one_that_failed() -> None:
     with kit() as it:
         await it.warm()
 
@@ -437,7 +437,7 @@ async def test_end_answers_those_who_wait() -> None:
 
 
 @virtually
-async def test_it_tells_when_its_state_changes_and_not_each_time(
+async def test_it_reports_when_its_state_changes_and_not_each_time(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

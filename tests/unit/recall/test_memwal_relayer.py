@@ -98,9 +98,9 @@ def hangs(*, asked: bool) -> Answer:
     return answer
 
 
-def refusal(status: int, body: Any = "", **told_too: str) -> Exception:
+def refusal(status: int, body: Any = "", **more: str) -> Exception:
     text = body if isinstance(body, str) else json.dumps(body)
-    error: Exception = memwal.client._HttpStatusError(status, text, **told_too)
+    error: Exception = memwal.client._HttpStatusError(status, text, **more)
     return error
 
 
@@ -340,7 +340,7 @@ async def test_encoded_answers_are_not_unpacked(monkeypatch: pytest.MonkeyPatch)
         ("word " * 100, ("word " * 100)[:157] + "..."),
     ],
 )
-def test_what_strangers_say_is_told_in_one_line_without_secrets(text: str, line: str) -> None:
+def test_what_strangers_say_is_shown_in_one_line_without_secrets(text: str, line: str) -> None:
     assert printable(text) == line
 
 
@@ -377,7 +377,7 @@ def test_malformed_settings_are_named_and_not_repeated(changed: dict[str, str], 
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-def test_missing_sdk_is_told_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sdk_is_reported_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     genuine = builtins.__import__
 
     def without(name: str, *rest: Any, **named: Any) -> Any:
@@ -390,7 +390,7 @@ def test_missing_sdk_is_told_with_the_way_to_get_it(monkeypatch: pytest.MonkeyPa
         open_relayer(SETTINGS)
 
 
-def test_unusable_proxy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unusable_proxy_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "gopher://127.0.0.1:1")
     with pytest.raises(UnusableError, match="proxies"):
         open_relayer(SETTINGS)

@@ -61,7 +61,7 @@ def test_what_was_there_before_is_left_out(
     assert new(kind, before, after) == expected
 
 
-def test_messages_are_told_apart() -> None:
+def test_messages_are_distinguished() -> None:
     said: list[object] = [HumanMessage("When does it start?")]
     grown = [*said, AIMessage("At nine.")]
     view = json.dumps(new(stored, said, grown))

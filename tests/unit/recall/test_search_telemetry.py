@@ -24,7 +24,7 @@ def readings(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, obj
     }
 
 
-def test_what_waits_is_told_by_tenant_and_state() -> None:
+def test_what_waits_is_reported_by_tenant_and_state() -> None:
     reader = InMemoryMetricReader()
     Instruments(
         lambda: [Backlog("a", 7, 500_000), Backlog("b", 0, 0)],

@@ -32,7 +32,7 @@ async def index_of(shelf: Shelf, cache_bytes: int = PLENTY) -> AsyncIterator[Vec
         await index.close()
 
 
-def told(found: Sequence[Found]) -> list[tuple[int, float]]:
+def numbers_of(found: Sequence[Found]) -> list[tuple[int, float]]:
     """Return numbers and distances of what was found."""
     return [(int(one.key.checkpoint_id), one.distance) for one in found]
 
@@ -46,7 +46,7 @@ async def check(
     limit: int = 5,
 ) -> None:
     """Search, and compare with the plainest way."""
-    found = told(await index.nearest(TENANT, pack_vector(query), metric, scope, limit))
+    found = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, scope, limit))
     assert found == shelf.expected(query, metric, scope, limit)
 
 
@@ -128,7 +128,7 @@ async def take(step: tuple[object, ...], shelf: Shelf, index: VectorIndex) -> No
 
 @pytest.mark.parametrize("metric", Metric)
 @pytest.mark.parametrize("cache_bytes", [0, PLENTY])
-async def test_vectors_closer_to_each_other_than_single_precision_tells_are_in_order(
+async def test_vectors_closer_to_each_other_than_single_precision_resolves_are_in_order(
     metric: Metric, cache_bytes: int
 ) -> None:
     source = random.Random(7)
@@ -139,7 +139,7 @@ async def test_vectors_closer_to_each_other_than_single_precision_tells_are_in_o
         near[source.randrange(64)] += source.uniform(0, 3e-5)
         shelf.add(near)
     async with index_of(shelf, cache_bytes) as index:
-        found = told(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 300))
+        found = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 300))
     expected = shelf.expected(query, metric, ANYWHERE, 300)
     for (number, apart), (_, should) in zip(found, expected, strict=True):
         assert apart == pytest.approx(should, rel=1e-6, abs=1e-15), number
@@ -155,7 +155,7 @@ async def test_an_identical_vector_is_at_distance_0(metric: Metric) -> None:
         shelf.add(row)
     async with index_of(shelf) as index:
         for number, row in enumerate(rows, 1):
-            [first] = told(await index.nearest(TENANT, pack_vector(row), metric, ANYWHERE, 1))
+            [first] = numbers_of(await index.nearest(TENANT, pack_vector(row), metric, ANYWHERE, 1))
             assert first == (number, 0.0)
 
 
@@ -170,7 +170,7 @@ async def test_extreme_components_are_compared(metric: Metric, cache_bytes: int)
         shelf.add(row)
     async with index_of(shelf, cache_bytes) as index:
         for query in rows:
-            found = told(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 8))
+            found = numbers_of(await index.nearest(TENANT, pack_vector(query), metric, ANYWHERE, 8))
             expected = shelf.expected(query, metric, ANYWHERE, 8)
             assert [apart for _, apart in found] == pytest.approx(
                 [apart for _, apart in expected], abs=1e-15
@@ -183,7 +183,7 @@ async def test_a_vector_without_direction_is_at_right_angles_to_all() -> None:
     nowhere, behind = shelf.add([0.0, 0.0]), shelf.add([-1.0, 0.0])
     async with index_of(shelf) as index:
         query = pack_vector([1.0, 0.0])
-        found = told(await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 2))
+        found = numbers_of(await index.nearest(TENANT, query, Metric.COSINE, ANYWHERE, 2))
     assert found == [(nowhere, 1.0), (behind, 2.0)]
 
 

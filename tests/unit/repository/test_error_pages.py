@@ -25,10 +25,10 @@ def rows() -> dict[str, tuple[set[str], list[str]]]:
 
 
 def test_every_reason_has_a_row_with_its_status() -> None:
-    told = rows()
-    assert told.keys() == {reason.name for reason in Reason}
+    reported = rows()
+    assert reported.keys() == {reason.name for reason in Reason}
     for reason in Reason:
-        assert reason.status.name in told[reason.name][0], reason
+        assert reason.status.name in reported[reason.name][0], reason
 
 
 def test_every_row_says_what_happened_what_to_do_and_whether_to_try_again() -> None:
@@ -40,7 +40,7 @@ def test_every_row_says_what_happened_what_to_do_and_whether_to_try_again() -> N
 
 
 def test_what_the_catalog_lets_retry_may_succeed_again() -> None:
-    told = rows()
+    reported = rows()
     for reason in Reason:
         if reason.retry_after_s is not None:
-            assert told[reason.name][1][2] == "yes", reason
+            assert reported[reason.name][1][2] == "yes", reason

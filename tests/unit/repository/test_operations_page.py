@@ -17,7 +17,7 @@ _CREATED = re.compile(r'\.(?:create_\w+|gauge)\(\s*"(tuskpoint\.[a-z_.]+)"')
 _TOLD = re.compile(r"`(tuskpoint\.[a-z_.]+)`(?: · `(\.[a-z_]+)`)?")
 
 
-def told() -> tuple[list[str], str]:
+def reported() -> tuple[list[str], str]:
     """Return what the first cells of the tables of settings name, and all that they say."""
     section = PAGE.split("\n## Settings\n")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
@@ -25,7 +25,7 @@ def told() -> tuple[list[str], str]:
 
 
 def test_every_setting_has_a_row() -> None:
-    names, _ = told()
+    names, _ = reported()
     assert len(names) == len(set(names)), "each once"
     secret = {name for name, field in Config.model_fields.items() if field.annotation is SecretStr}
     flags = {f"--{name.replace('_', '-')}" for name in Config.model_fields.keys() - secret}
@@ -38,19 +38,19 @@ def test_every_setting_has_a_row() -> None:
 
 
 def test_variables_of_other_programs_are_named() -> None:
-    _, rows = told()
+    _, rows = reported()
     assert [name for name in ECOSYSTEM_VARIABLES if f"`{name}`" not in rows] == []
 
 
-def test_every_metric_is_told() -> None:
+def test_the_page_has_every_metric() -> None:
     created = {
         name
         for source in SOURCES.rglob("*.py")
         for name in _CREATED.findall(source.read_text("utf-8"))
     }
-    told = set()
+    reported = set()
     for name, another in _TOLD.findall(PAGE):
-        told.add(name)
+        reported.add(name)
         if another:  # the same but for its last part
-            told.add(name.rpartition(".")[0] + another)
-    assert created == told
+            reported.add(name.rpartition(".")[0] + another)
+    assert created == reported

@@ -15,15 +15,15 @@ _ROW = re.compile(
 
 
 def test_every_call_has_its_scopes() -> None:
-    told = {
+    reported = {
         f"/tuskpoint.v1.{row['service']}/{call}": {
             Scope(scope) for scope in re.findall(r"`(\w+)`", row["scopes"])
         }
         for row in _ROW.finditer(PAGE)
         for call in re.findall(r"`(\w+)`", row["calls"])
     }
-    assert told == POLICY
+    assert reported == POLICY
 
 
-def test_what_a_tenant_may_be_is_told() -> None:
+def test_the_page_says_what_a_tenant_may_be() -> None:
     assert TENANT_RULE in PAGE

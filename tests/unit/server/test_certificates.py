@@ -1,4 +1,4 @@
-"""The files of TLS are checked before they are used, and what is wrong is told in one line."""
+"""The files of TLS are checked before they are used, and errors are reported in one line."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ def test_files_that_belong_together_are_read(made: Certificates) -> None:
     assert read_tls(made.cert, made.key, None).client_ca is None
 
 
-def test_a_key_of_another_certificate_is_told(made: Certificates) -> None:
-    told = problem(made.cert, made.client_key, None)
+def test_a_key_of_another_certificate_is_reported(made: Certificates) -> None:
+    reported = problem(made.cert, made.client_key, None)
     assert (
-        told
+        reported
         == f"--tls-key {made.client_key} is not the key of the first certificate in {made.cert}"
     )
 
 
 @pytest.mark.parametrize("which", ["cert", "key", "client_ca"])
-def test_files_that_are_missing_or_not_pem_are_told(
+def test_files_that_are_missing_or_not_pem_are_reported(
     made: Certificates, tmp_path: Path, which: str
 ) -> None:
     files = {"cert": made.cert, "key": made.key, "client_ca": made.ca}
@@ -59,7 +59,7 @@ def test_files_that_are_missing_or_not_pem_are_told(
         assert problem(**files).startswith(f"{flag} holds no ")
 
 
-def test_an_encrypted_key_is_told(made: Certificates, tmp_path: Path) -> None:
+def test_an_encrypted_key_is_reported(made: Certificates, tmp_path: Path) -> None:
     key = serialization.load_pem_private_key(made.key.read_bytes(), None)
     encrypted = tmp_path / "key.pem"
     encrypted.write_bytes(
@@ -72,7 +72,7 @@ def test_an_encrypted_key_is_told(made: Certificates, tmp_path: Path) -> None:
     assert "without a passphrase" in problem(made.cert, encrypted, None)
 
 
-def test_an_expired_certificate_is_told_and_taken(
+def test_an_expired_certificate_is_reported_and_accepted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     expired = write_certificates(tmp_path, ca=trustme.CA(), not_after=datetime(2020, 1, 1))  # noqa: DTZ001
@@ -83,7 +83,7 @@ def test_an_expired_certificate_is_told_and_taken(
 @pytest.mark.parametrize(
     "key", [ec.generate_private_key(ec.SECP256K1()), ed448.Ed448PrivateKey.generate()]
 )
-def test_a_key_that_cannot_be_served_is_told(
+def test_a_key_that_cannot_be_served_is_reported(
     tmp_path: Path, key: ec.EllipticCurvePrivateKey | ed448.Ed448PrivateKey
 ) -> None:
     """gRPC would not listen with it, and would not say why."""

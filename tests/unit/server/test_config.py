@@ -1,4 +1,4 @@
-"""A setting is a flag, a variable and a key; mistakes are told in one line."""
+"""A setting is a flag, a variable and a key; mistakes are reported in one line."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_file_can_be_named_by_a_variable(
     assert not load("--no-reflection").reflection
 
 
-def test_help_tells_every_setting_with_its_three_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_setting_with_its_three_names(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         load("--help")
     assert ended.value.code == 0
@@ -82,7 +82,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "reported"),
     [
         (["--no-such-flag"], "--no-such-flag"),
         (["stray"], "stray"),
@@ -106,22 +106,22 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--config", "no/such/file.toml"], "no/such/file.toml"),
     ],
 )
-def test_a_bad_setting_is_told_in_one_line(argv: list[str], told: str) -> None:
+def test_a_bad_setting_is_reported_in_one_line(argv: list[str], reported: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(*argv)
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), [("no_such_key = 1", "no_such_key"), ("x = = 1", "not TOML")]
+    ("text", "reported"), [("no_such_key = 1", "no_such_key"), ("x = = 1", "not TOML")]
 )
-def test_a_bad_file_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+def test_a_bad_file_is_reported_in_one_line(tmp_path: Path, text: str, reported: str) -> None:
     file = tmp_path / "server.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
         load("--config", str(file))
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -164,7 +164,7 @@ EVERYWHERE = ["--listen", "0.0.0.0:1"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         (["--tls-cert", "cert.pem"], "--tls-cert is set and --tls-key is not"),
         (["--tls-key", "key.pem"], "--tls-key is set and --tls-cert is not"),
@@ -175,10 +175,10 @@ EVERYWHERE = ["--listen", "0.0.0.0:1"]
         ([*EVERYWHERE, *TLS, "--insecure-plaintext"], "--insecure-anonymous"),
     ],
 )
-def test_what_would_be_open_by_accident_is_refused(arguments: list[str], told: str) -> None:
+def test_what_would_be_open_by_accident_is_refused(arguments: list[str], reported: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(*arguments)
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

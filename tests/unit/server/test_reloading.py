@@ -1,4 +1,4 @@
-"""Changed files are read again once they stand still, and what is unusable is told once."""
+"""Changed files are read again once they stop changing; an unusable file is reported once."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_change_is_taken_up_once_it_stands_still(texts: Texts) -> None:
     assert texts.taken == ["1 1"]
 
 
-async def test_what_cannot_be_read_is_told_once_for_each_change(texts: Texts) -> None:
+async def test_what_cannot_be_read_is_reported_once_for_each_change(texts: Texts) -> None:
     texts.files[0].unlink()
     await texts.look()
     with pytest.raises(ConfigError, match="a cannot be read: No such file"):
@@ -129,10 +129,10 @@ async def test_what_cannot_be_used_is_logged_and_the_looking_goes_on(
     following = asyncio.create_task(texts.followed.follow(take))
     texts.write(0, "defect")
     assert await taken.get() == "defect 0"
-    told = asyncio.Event()
-    monkeypatch.setattr(access._log, "error", lambda *_: told.set())
+    reported = asyncio.Event()
+    monkeypatch.setattr(access._log, "error", lambda *_: reported.set())
     texts.files[0].unlink()
-    await told.wait()
+    await reported.wait()
     texts.write(0, "2")
     assert await taken.get() == "2 0"
     following.cancel()

@@ -101,7 +101,7 @@ def test_a_file_that_is_no_token_file_is_left_alone(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ([], "--name"),
         (["--name", "ci"], "--scope"),
@@ -117,18 +117,18 @@ def test_a_file_that_is_no_token_file_is_left_alone(
         ([*NAMED, "stray"], "stray"),
     ],
 )
-def test_bad_arguments_are_told_in_one_line(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+def test_bad_arguments_are_reported_in_one_line(
+    arguments: list[str], reported: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert app.main(["token", *arguments]) == 2
     out, err = capsys.readouterr()
     assert not out
     [line] = err.splitlines()
     assert line.startswith("tuskpoint-server: ")
-    assert told in line
+    assert reported in line
 
 
-def test_a_directory_that_is_not_there_is_told(
+def test_a_directory_that_is_not_there_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "gone" / "tokens.toml"

@@ -51,7 +51,7 @@ def test_a_token_is_found_by_its_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"name": ""}, "token 1: name is missing"),
         ({"name": '""'}, "token 1: name: a name has 1 to 64"),
@@ -77,17 +77,17 @@ def test_a_token_is_found_by_its_digest() -> None:
     ],
 )
 def test_an_entry_that_cannot_be_used_is_named_and_nothing_secret_is(
-    changes: dict[str, str], told: str
+    changes: dict[str, str], reported: str
 ) -> None:
     text = problem(entry(**changes))
-    assert told in text
+    assert reported in text
     assert TOKEN not in text
 
 
 @pytest.mark.parametrize(
     "tenant", ["", "Acme", "a.b", "a/b", "../a", "-a", "_a", "a b", "ä", "a" * 65]
 )
-def test_a_tenant_that_cannot_be_one_is_told_what_may(tenant: str) -> None:
+def test_an_invalid_tenant_is_refused_with_the_rule(tenant: str) -> None:
     assert "tenant: a tenant is 1 to 64 of the characters a-z" in problem(
         entry(tenant=f'"{tenant}"')
     )
@@ -105,7 +105,7 @@ def test_two_entries_with_one_hash_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "reported"),
     [
         ("", "has no entry; `tuskpoint-server token --append FILE` makes one"),
         ("token = []", "has no entry"),
@@ -118,12 +118,12 @@ def test_two_entries_with_one_hash_are_refused() -> None:
         ("x = " + "9" * 5000, "is not TOML"),
     ],
 )
-def test_what_is_no_token_file(content: str, told: str) -> None:
-    assert told in problem(content)
+def test_what_is_no_token_file(content: str, reported: str) -> None:
+    assert reported in problem(content)
     assert TOKEN not in problem(content)
 
 
-def test_what_is_not_utf_8_is_told() -> None:
+def test_what_is_not_utf_8_is_reported() -> None:
     with pytest.raises(ConfigError, match="is not TOML: 'utf-8' codec"):
         parse_tokens(b"\xff", "--tokens t.toml")
 
@@ -168,6 +168,6 @@ def test_a_new_token_is_random_and_its_entry_holds_only_its_hash() -> None:
     assert parsed(new).find(token_digest(token)) == grant
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml cannot be read: No such file"):
         read_tokens(tmp_path / "gone.toml", certificates=False)

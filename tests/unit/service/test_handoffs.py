@@ -125,7 +125,7 @@ async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
     assert house.asked == ["certify new: 7"]
 
 
-async def test_a_count_is_told_for_each_mebibyte_and_never_falls() -> None:
+async def test_a_count_is_reported_for_each_mebibyte_and_never_falls() -> None:
     mib = TOLD_EVERY_BYTES
     house = House(closure(), counts=(1, mib - 1, mib, mib + 1, 2 * mib, 5, mib, 3 * mib + 7))
     steps = await adopt(house)
@@ -141,11 +141,11 @@ async def test_while_too_much_waits_nothing_is_fetched() -> None:
 
 async def test_a_blob_that_is_not_there_is_the_callers_and_a_part_is_not() -> None:
     house = House(closure(), fails=Refusal(Reason.BLOB_NOT_FOUND, blob_id="the-blob"))
-    told = await refused(house, Reason.BLOB_NOT_FOUND)
-    assert (told.status, told.metadata["backend"]) == (Status.NOT_FOUND, "directory")
+    reported = await refused(house, Reason.BLOB_NOT_FOUND)
+    assert (reported.status, reported.metadata["backend"]) == (Status.NOT_FOUND, "directory")
     house.fails = Refusal(Reason.BLOB_NOT_FOUND, blob_id="a-part")
-    told = await refused(house, Reason.BLOB_NOT_FOUND)
-    assert told.status is Status.DATA_LOSS
+    reported = await refused(house, Reason.BLOB_NOT_FOUND)
+    assert reported.status is Status.DATA_LOSS
 
 
 @pytest.mark.parametrize("fields", [{"thread_id": "u"}, {"checkpoint_id": "2"}])

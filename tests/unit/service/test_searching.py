@@ -35,7 +35,7 @@ def found(checkpoint_id: str, distance: float = 0.5) -> Found:
 
 @dataclass
 class ScriptedRecall:
-    """Finds in each mode what it is told to, and notes what it was asked."""
+    """Finds the given results in each mode, and notes what it was asked."""
 
     modes: Sequence[SearchMode] = (LEXICAL,)
     embedder_name: str = ""
@@ -236,7 +236,7 @@ async def test_a_mode_that_is_asked_for_does_not_fall_back() -> None:
         (EmbedderError("busy", 30.0), Status.UNAVAILABLE, 30.0),
     ],
 )
-async def test_who_insists_on_a_mode_is_told_when_to_ask_again(
+async def test_a_required_mode_that_does_not_answer_says_when_to_retry(
     error: RelayerError | EmbedderError, status: Status, retry_after_s: float | None
 ) -> None:
     recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL))

@@ -103,8 +103,8 @@ async def test_a_stored_manifest_leads_to_every_checkpoint(home: House) -> None:
         entry = again.entries["", name]
         hashes = [entry.record.segment, *(one.segment for one in entry.writes)]
         places = tuple(filter(None, map(again.location, dict.fromkeys(hashes))))
-        told = replace(loaded.entry, segments=places)
-        assert shown(await Segments(home.store, 0).checkpoint(told)) == shown(loaded)
+        reported = replace(loaded.entry, segments=places)
+        assert shown(await Segments(home.store, 0).checkpoint(reported)) == shown(loaded)
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ async def test_a_large_manifest_is_stored_in_parts(tmp_path: Path, small: Memory
         assert await read_back(small, location) == found
 
 
-async def test_what_is_stored_and_cannot_be_read_back_is_told(
+async def test_what_is_stored_and_cannot_be_read_back_is_reported(
     tmp_path: Path, small: MemoryStore
 ) -> None:
     async with house(tmp_path, small) as home:

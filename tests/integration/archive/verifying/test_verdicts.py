@@ -322,7 +322,9 @@ DAMAGES: dict[str, Callable[[MemberFile, Sequence[MemberFile]], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_way_to_the_manifest_is_told(home: House, blobs: Path, damage: str) -> None:
+async def test_a_damaged_way_to_the_manifest_is_reported(
+    home: House, blobs: Path, damage: str
+) -> None:
     for number in range(3):
         await grow(home, 1, number)
         await home.flush()
@@ -340,7 +342,7 @@ async def test_a_damaged_way_to_the_manifest_is_told(home: House, blobs: Path, d
     assert found.mismatches == 1
 
 
-async def test_a_lost_run_is_told(home: House, blobs: Path) -> None:
+async def test_a_lost_run_is_reported(home: House, blobs: Path) -> None:
     await grow(home, 1)
     await home.flush()
     _, [first] = await catalog_and_runs(home)

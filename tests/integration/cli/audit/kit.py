@@ -291,7 +291,7 @@ class Audited:
     """What an audit found."""
 
     findings: Findings
-    told: list[Progress]
+    reported: list[Progress]
 
     @property
     def result(self) -> str:
@@ -325,10 +325,10 @@ async def audited_catalog(
     bounds: Bounds | None = None,
     history: int = 0,
 ) -> Audited:
-    told: list[Progress] = []
-    reader = Reader(source, bounds or Bounds(), told.append)
+    reported: list[Progress] = []
+    reader = Reader(source, bounds or Bounds(), reported.append)
     root = await roots.find(source, location, "catalog")
-    return Audited(await catalog.audit_catalog(reader, root, threads, history), told)
+    return Audited(await catalog.audit_catalog(reader, root, threads, history), reported)
 
 
 async def audited_manifest(source: Source, location: Location) -> Audited:

@@ -48,7 +48,7 @@ async def test_all_that_a_server_certified_passes_without_it(left: House) -> Non
     assert totals[SHORT].facts["agent_id"] == "planner"
     facts = found.findings.facts
     assert (facts["live_threads"], facts["snapshots"], facts["ended_threads"]) == (4, 1, 1)
-    assert found.told[-1].done == found.told[-1].total == len(found.told)
+    assert found.reported[-1].done == found.reported[-1].total == len(found.reported)
 
 
 async def test_late_writes_lie_in_a_segment_of_their_own_and_copies_share_one(

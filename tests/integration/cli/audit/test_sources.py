@@ -108,7 +108,7 @@ async def test_another_aggregator_answers_for_one_that_does_not(
     ],
     ids=["404", "page", "404 plain", "502", "500", "429", "451", "cut"],
 )
-async def test_what_no_aggregator_tells_is_no_failure_and_no_pass(
+async def test_what_no_aggregator_answers_is_no_failure_and_no_pass(
     peers: tuple[Peer, Peer], reply: Reply | None, verdict: Verdict, said: str
 ) -> None:
     for peer in peers:
@@ -309,7 +309,7 @@ def patch_id(version: int, start: int, end: int) -> str:
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
 
-def test_ids_of_patches_are_told_from_those_of_blobs() -> None:
+def test_ids_of_patches_are_distinguished_from_those_of_blobs() -> None:
     assert is_patch_id(patch_id(1, 1, 2))
     assert not is_patch_id(patch_id(2, 1, 2))
     assert not is_patch_id(patch_id(1, 2, 2))

@@ -153,7 +153,7 @@ async def test_an_aggregator_that_fails_now_and_then_changes_nothing(
         for _ in range(5):
             found = await kit.audited_catalog(source, left.catalog)
             assert found.result == "PASS"
-            steps += len(found.told)
+            steps += len(found.reported)
     finally:
         walrus.calm()
         await source.close()

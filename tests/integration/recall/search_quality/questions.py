@@ -73,7 +73,7 @@ def texts() -> list[str]:
 
 
 def digest(of: Sequence[str]) -> str:
-    """Return what tells whether vectors belong to texts."""
+    """Return a digest that shows whether vectors belong to texts."""
     return hashlib.sha256(json.dumps(of).encode()).hexdigest()
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
-from tests.kit.messages import FIRST, Told, collect, ref, save_request, told, write
+from tests.kit.messages import FIRST, ReportedError, collect, ref, reported, save_request, write
 from tuskpoint.v1 import checkpoint_pb2, errors_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.journal.database import sqlite
@@ -92,13 +92,13 @@ class Stream:
                     return answer
             assert await self.read() is not None, f"no answer to {number}"
 
-    async def end(self) -> Told | None:
+    async def end(self) -> ReportedError | None:
         """Read to the end; return what the stream was refused with, if it was."""
         try:
             while await self.read() is not None:
                 pass
         except grpc.aio.AioRpcError as error:
-            return told(error)
+            return reported(error)
         return None
 
     def last(self, number: int) -> pb.Answer:
@@ -125,7 +125,7 @@ async def opened(channel: grpc.aio.Channel, **options: Any) -> AsyncIterator[Str
 
 async def run(
     channel: grpc.aio.Channel, *messages: Iterable[pb.Frame] | pb.ExchangeRequest
-) -> tuple[Stream, Told | None]:
+) -> tuple[Stream, ReportedError | None]:
     """Send messages and end the stream; return it with its answers, and how it was refused."""
     async with opened(channel) as stream:
         for each in messages:

@@ -23,13 +23,15 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Service:
 
 
 @pytest.fixture
-def told() -> list[tuple[AgentStep, Exception]]:
+def reported() -> list[tuple[AgentStep, Exception]]:
     return []
 
 
 @pytest.fixture
-def saver(service: Service, told: list[tuple[AgentStep, Exception]]) -> Iterator[BackgroundSaver]:
-    made = BackgroundSaver("h:1", on_error=lambda *given: told.append(given))
+def saver(
+    service: Service, reported: list[tuple[AgentStep, Exception]]
+) -> Iterator[BackgroundSaver]:
+    made = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
     made.start()
     yield made
     service.before = service.after = lambda request: None

@@ -46,7 +46,7 @@ from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
 def test_a_server_that_is_down_is_waited_for(
     saver: BackgroundSaver,
     service: Service,
-    told: list[tuple[AgentStep, Exception]],
+    reported: list[tuple[AgentStep, Exception]],
     failure: errors.TuskPointError,
 ) -> None:
     attempts = 0
@@ -62,7 +62,7 @@ def test_a_server_that_is_down_is_waited_for(
         saver.handle_agent_step(event(number))
     saver.flush()
     assert service.steps("t") == list(range(5))
-    assert told == []
+    assert reported == []
 
 
 def test_a_lost_answer_saves_nothing_twice(saver: BackgroundSaver, service: Service) -> None:
@@ -85,8 +85,8 @@ def test_a_lost_answer_saves_nothing_twice(saver: BackgroundSaver, service: Serv
     assert parents(history) == line_of(history)
 
 
-def test_a_refusal_is_told_and_the_thread_goes_on(
-    saver: BackgroundSaver, service: Service, told: list[tuple[AgentStep, Exception]]
+def test_a_refusal_is_reported_and_the_thread_goes_on(
+    saver: BackgroundSaver, service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> None:
     def refuse(request: SaveCheckpointRequest) -> None:
         if json.loads(request.checkpoint.metadata_json)["step"] == 1:
@@ -96,7 +96,7 @@ def test_a_refusal_is_told_and_the_thread_goes_on(
     for number in range(3):
         saver.handle_agent_step(event(number))
     saver.flush()
-    assert [(step.thread_id, step.step, step.state, error) for step, error in told] == [
+    assert [(step.thread_id, step.step, step.state, error) for step, error in reported] == [
         ("t", 1, {"n": 1}, REFUSED)
     ]
     history = service.history("t")
@@ -105,7 +105,7 @@ def test_a_refusal_is_told_and_the_thread_goes_on(
 
 
 def test_late_steps_do_not_bring_a_deleted_thread_back(
-    saver: BackgroundSaver, service: Service, told: list[tuple[AgentStep, Exception]]
+    saver: BackgroundSaver, service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> None:
     def refuse_orphans(request: SaveCheckpointRequest) -> None:
         parent = request.checkpoint.parent_checkpoint_id
@@ -119,15 +119,15 @@ def test_late_steps_do_not_bring_a_deleted_thread_back(
     saver.handle_agent_step(event(2))
     saver.handle_agent_step(event(3))
     saver.flush()
-    assert [step.step for step, _ in told] == [2, 3]
+    assert [step.step for step, _ in reported] == [2, 3]
     saver.forget("t")
     saver.handle_agent_step(event(0))
     saver.flush()
     assert parents(service.history("t")) == [""]
 
 
-def test_a_defect_is_told_too(
-    saver: BackgroundSaver, service: Service, told: list[tuple[AgentStep, Exception]]
+def test_a_defect_is_reported_too(
+    saver: BackgroundSaver, service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> None:
     def break_down(request: SaveCheckpointRequest) -> None:
         raise ZeroDivisionError
@@ -135,7 +135,7 @@ def test_a_defect_is_told_too(
     service.before = break_down
     saver.handle_agent_step(event(1))
     saver.flush()
-    assert [type(error) for _, error in told] == [ZeroDivisionError]
+    assert [type(error) for _, error in reported] == [ZeroDivisionError]
 
 
 def test_without_a_callback_the_log_names_the_step(
@@ -236,13 +236,13 @@ def test_the_workers_end_with_the_service(service: Service) -> None:
 
 
 def test_a_stop_says_what_it_could_not_save_and_a_start_goes_on(
-    service: Service, told: list[tuple[AgentStep, Exception]]
+    service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> None:
     def down(request: SaveCheckpointRequest) -> None:
         raise unavailable()
 
     service.before = down
-    saver = BackgroundSaver("h:1", on_error=lambda *given: told.append(given))
+    saver = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
     saver.start()
     for number in range(7):
         saver.handle_agent_step(event(number, "ab"[number % 2]))
@@ -259,7 +259,7 @@ def test_a_stop_says_what_it_could_not_save_and_a_start_goes_on(
     saver.stop()
     assert service.steps("a") == [0, 2, 4, 6]
     assert service.steps("b") == [1, 3, 5]
-    assert told == []
+    assert reported == []
 
 
 def test_a_stop_does_not_wait_longer_than_asked_for_another(service: Service) -> None:
@@ -286,10 +286,10 @@ def test_a_stop_does_not_wait_longer_than_asked_for_another(service: Service) ->
 
 
 def test_a_save_on_its_way_when_the_time_is_up_is_not_lost(
-    service: Service, told: list[tuple[AgentStep, Exception]]
+    service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> None:
     gate = service.before = Gate()
-    saver = BackgroundSaver("h:1", on_error=lambda *given: told.append(given))
+    saver = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
     saver.start()
     saver.handle_agent_step(event(1))
     saver.handle_agent_step(event(2))
@@ -304,7 +304,7 @@ def test_a_save_on_its_way_when_the_time_is_up_is_not_lost(
     saver.start()
     saver.stop()
     assert service.steps("t") == [1, 2]
-    assert told == []
+    assert reported == []
     ids = [one.checkpoint.ref.checkpoint_id for one in service.requests]
     assert ids[0] == ids[1]
 
@@ -317,8 +317,8 @@ class Hasty(BackgroundSaver):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whatever_fails_each_step_is_saved_once_or_told(
-    service: Service, told: list[tuple[AgentStep, Exception]], seed: int
+def test_whatever_fails_each_step_is_saved_once_or_reported(
+    service: Service, reported: list[tuple[AgentStep, Exception]], seed: int
 ) -> None:
     chance = random.Random(seed)
     accepted: dict[str, list[int]] = defaultdict(list)
@@ -333,7 +333,7 @@ def test_whatever_fails_each_step_is_saved_once_or_told(
         fail(request)
 
     service.before, service.after = refuse_or_fail, fail
-    saver = BackgroundSaver("h:1", on_error=lambda *given: told.append(given))
+    saver = BackgroundSaver("h:1", on_error=lambda *given: reported.append(given))
     for number in range(60):
         agent = chance.choice("abcde")
         saver.handle_agent_step(event(number, agent))
@@ -346,7 +346,7 @@ def test_whatever_fails_each_step_is_saved_once_or_told(
     saver.start()
     saver.stop(WAIT_S)
 
-    assert sorted(step.step for step, _ in told) == [n for n in range(60) if n % 7 == 3]
+    assert sorted(step.step for step, _ in reported) == [n for n in range(60) if n % 7 == 3]
     for agent, numbers in accepted.items():
         assert service.steps(agent) == [n for n in numbers if n % 7 != 3]
         history = service.history(agent)
@@ -410,7 +410,7 @@ async def test_an_event_loop_is_not_held_up(service: Service) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_forked_child_is_told(service: Service) -> None:
+def test_a_forked_child_gets_an_error(service: Service) -> None:
     saver = BackgroundSaver("h:1")
     saver._process = os.getpid() + 1
     for call in (lambda: saver.handle_agent_step(event(1)), saver.start, saver.stop, saver.flush):

@@ -152,7 +152,9 @@ def test_steps_bring_their_vectors_and_the_saver_its_setting(service: Service) -
         BackgroundSaver("h:1", searchable="no")  # type: ignore[arg-type]
 
 
-def test_an_event_of_another_topic_is_told_apart(saver: BackgroundSaver, service: Service) -> None:
+def test_an_event_of_another_topic_is_not_accepted(
+    saver: BackgroundSaver, service: Service
+) -> None:
     assert not saver.handle_agent_step({"topic": "agent/failed", "payload": FIELDS})
     saver.flush()
     assert service.requests == []

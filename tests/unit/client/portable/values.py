@@ -156,7 +156,7 @@ SNAPSHOTS = st.builds(_DeltaSnapshot, VALUES)
 def plain(value: Any, *, exact: bool) -> Any:
     """Return what has to be equal if two values are the same: types included, NaN too.
 
-    Tuples count as lists. Unless `exact`, what JavaScript does not tell apart counts as one: a
+    Tuples count as lists. Unless `exact`, what JavaScript does not distinguish counts as one: a
     number without a fraction as an integer, a frozenset as a set.
     """
     match value:

@@ -1,4 +1,4 @@
-"""What a save describes is what a load tells."""
+"""What a save describes is what a load returns."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_a_wrong_digest_of_a_received_value_is_refused() -> None:
     assert refused.value.reason is Reason.DIGEST_MISMATCH
 
 
-def test_an_entry_tells_what_is_known() -> None:
+def test_an_entry_has_what_is_known() -> None:
     location = BlobLocation(b"h" * 32, 7, "blob", "patch")
     message = convert.entry(entry(segments=(location,), label="l", summary="s"))
     assert message.durability == checkpoint_pb2.DURABILITY_JOURNALED
