@@ -127,13 +127,15 @@ def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_si
         if len(data) != size:
             raise DamagedValueError(f"{len(data)} bytes are stored of a value of {size}")
         return data
-    decompressor = zstd.ZstdDecompressor()
-    if encoding == Encoding.PATCH:
+    # Making one takes longer than unpacking a small value.
+    if encoding == Encoding.ZSTD:
+        decompressor = zstd.ZstdDecompressor()
+    elif encoding == Encoding.PATCH:
         if keyframe is None or len(keyframe) < MIN_KEYFRAME:
             raise DamagedValueError("a patch without its keyframe")
         based_on = zstd.ZstdDict(keyframe, is_raw=True).as_prefix
         decompressor = zstd.ZstdDecompressor(zstd_dict=based_on)
-    elif encoding != Encoding.ZSTD:
+    else:
         raise DamagedValueError(f"there is no encoding {encoding}")
     declared = _declared_size(data)
     if declared != size:
