@@ -92,7 +92,6 @@ export class Connection {
   readonly #timeoutMs: number;
   readonly #credentials: Credentials;
   readonly #sessions: Sessions;
-  readonly #transport: Transport;
   readonly #exchange: Exchange;
   readonly #stops = new Set<() => void>();
   #isClosed = false;
@@ -111,13 +110,6 @@ export class Connection {
     const { tls } = this.#credentials;
     const baseUrl = `${tls === undefined ? "http" : "https"}://${this.target}`;
     this.#sessions = new Sessions(baseUrl, tls);
-    this.#transport = createGrpcTransport({
-      baseUrl,
-      sessionManager: this.#sessions,
-      acceptCompression: [],
-      readMaxBytes: MAX_MESSAGE_BYTES,
-      writeMaxBytes: MAX_MESSAGE_BYTES,
-    });
     this.raw = rawClients(this);
     this.#exchange = new Exchange({
       target: this.target,
@@ -154,7 +146,8 @@ export class Connection {
       try {
         const headers = this.#headers(timeoutMs);
         const { signal } = call;
-        return (await this.#transport.unary(method, signal, undefined, headers, message)).message;
+        const transport = this.#transport(signal);
+        return (await transport.unary(method, signal, undefined, headers, message)).message;
       } catch (error) {
         throw (error instanceof ConnectError && unwritable(error, method.input, message)) || error;
       } finally {
@@ -299,11 +292,23 @@ export class Connection {
     try {
       const headers = this.#headers(timeoutMs);
       const { signal } = call;
-      const answer = await this.#transport.stream(method, signal, undefined, headers, requests);
+      const transport = this.#transport(signal);
+      const answer = await transport.stream(method, signal, undefined, headers, requests);
       yield* answer.message;
     } finally {
       call.end();
     }
+  }
+
+  /** Return what carries one call, until its signal ends it. */
+  #transport(signal: AbortSignal): Transport {
+    return createGrpcTransport({
+      baseUrl: this.#sessions.authority,
+      sessionManager: this.#sessions.during(signal),
+      acceptCompression: [],
+      readMaxBytes: MAX_MESSAGE_BYTES,
+      writeMaxBytes: MAX_MESSAGE_BYTES,
+    });
   }
 
   /**

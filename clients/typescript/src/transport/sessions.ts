@@ -1,17 +1,12 @@
 /** The HTTP/2 sessions of one connection: kept alive, opened again when lost, and closed. */
 
-import type {
-  ClientHttp2Stream,
-  Http2Session,
-  OutgoingHttpHeaders,
-  SecureClientSessionOptions,
-} from "node:http2";
+import type { ClientHttp2Stream, Http2Session, SecureClientSessionOptions } from "node:http2";
 
-import { Http2SessionManager } from "@connectrpc/connect-node";
+import { Http2SessionManager, type GrpcTransportOptions } from "@connectrpc/connect-node";
 
 import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 
-type RequestOptions = Parameters<Http2SessionManager["request"]>[3];
+type SessionManager = NonNullable<GrpcTransportOptions["sessionManager"]>;
 
 /** Path of the streams that stay open while nothing is under way. */
 const LASTING = `/${CheckpointService.typeName}/${CheckpointService.method.exchange.name}`;
@@ -45,30 +40,20 @@ export class Sessions {
     this.authority = this.#manager.authority;
   }
 
-  /** Open a stream, and a session for it if none is open. */
-  async request(
-    method: string,
-    path: string,
-    headers: OutgoingHttpHeaders,
-    options: RequestOptions,
-  ): Promise<ClientHttp2Stream> {
-    const stream = await this.#manager.request(method, path, headers, options);
-    const { session } = stream;
-    if (session !== undefined) {
-      if (!this.#open.has(session)) {
-        this.#open.set(session, 0);
-        session.once("close", () => this.#open.delete(session));
-      }
-      const calls = path === LASTING ? 0 : 1;
-      this.#count(session, calls);
-      stream.once("close", () => this.#count(session, -calls));
-    }
-    return stream;
-  }
-
-  /** Note that the server has sent something. */
-  notifyResponseByteRead(stream: ClientHttp2Stream): void {
-    this.#manager.notifyResponseByteRead(stream);
+  /** Return what opens the stream of one call; a signal ends the call. */
+  during(signal: AbortSignal): SessionManager {
+    return {
+      authority: this.authority,
+      request: async (...request) => {
+        const stream = await this.#request(...request);
+        // Node keeps a stream that the server has ended, and its session with it, until all of it is read;
+        // a call that was left reads no more.
+        const drain = () => stream.read();
+        signal.addEventListener("abort", () => stream.on("readable", drain).read());
+        return stream;
+      },
+      notifyResponseByteRead: (stream) => this.#manager.notifyResponseByteRead(stream),
+    };
   }
 
   /** Close the sessions, once their streams have ended. */
@@ -79,6 +64,22 @@ export class Sessions {
     for (const session of this.#open.keys()) {
       session.close();
     }
+  }
+
+  /** Open a stream, and a session for it if none is open. */
+  async #request(...request: Parameters<SessionManager["request"]>): Promise<ClientHttp2Stream> {
+    const stream = await this.#manager.request(...request);
+    const { session } = stream;
+    if (session !== undefined) {
+      if (!this.#open.has(session)) {
+        this.#open.set(session, 0);
+        session.once("close", () => this.#open.delete(session));
+      }
+      const calls = request[1] === LASTING ? 0 : 1;
+      this.#count(session, calls);
+      stream.once("close", () => this.#count(session, -calls));
+    }
+    return stream;
   }
 
   #count(session: Http2Session, change: number): void {

@@ -1,0 +1,85 @@
+/** A stream that is left when the server has ended it already: its connection is free. */
+
+import { once } from "node:events";
+import { createServer, type AddressInfo, type Socket } from "node:net";
+
+import { afterAll, beforeAll, expect, test } from "vitest";
+
+import { Client } from "../src/index.js";
+
+/** Types and flags of HTTP/2 frames. */
+const [DATA, HEADERS, SETTINGS] = [0, 1, 4];
+const [END_STREAM, END_HEADERS] = [1, 4];
+const PREFACE_BYTES = 24;
+
+/** Two empty messages, and the end. */
+const ANSWER = Buffer.concat([
+  frame(SETTINGS, 0, 0),
+  frame(HEADERS, END_HEADERS, 1, "\x88", field("content-type", "application/grpc")),
+  frame(DATA, 0, 1, "\0\0\0\0\0"),
+  frame(DATA, 0, 1, "\0\0\0\0\0"),
+  frame(HEADERS, END_HEADERS | END_STREAM, 1, field("grpc-status", "0")),
+]);
+
+/** Answers the first call of each connection with one write, so that a client reads it at once. */
+const server = createServer((socket) => {
+  let received = Buffer.alloc(0);
+  socket.on("data", (bytes) => {
+    const wasWhole = isWhole(received);
+    received = Buffer.concat([received, bytes]);
+    if (isWhole(received) && !wasWhole) {
+      socket.write(ANSWER);
+    }
+  });
+});
+
+function frame(type: number, flags: number, stream: number, ...payload: string[]): Buffer {
+  const content = Buffer.from(payload.join(""), "latin1");
+  const head = Buffer.from([0, 0, content.length, type, flags, 0, 0, 0, stream]);
+  return Buffer.concat([head, content]);
+}
+
+/** Return a header field as a literal of HPACK. */
+function field(name: string, value: string): string {
+  const [nameSize, valueSize] = [name, value].map((one) => String.fromCharCode(one.length));
+  return `\0${nameSize}${name}${valueSize}${value}`;
+}
+
+/** Whether a client has sent all of its request. */
+function isWhole(sent: Buffer): boolean {
+  for (let at = PREFACE_BYTES; at + 9 <= sent.length; at += 9 + sent.readUIntBE(at, 3)) {
+    if (sent[at + 3] === DATA && sent[at + 4] === END_STREAM) {
+      return true;
+    }
+  }
+  return false;
+}
+
+beforeAll(async () => {
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+});
+
+afterAll(() => {
+  server.close();
+});
+
+test.each([
+  ["while it is read", () => undefined],
+  ["after it was read", () => new Promise(setImmediate)],
+])("%s from the connection", async (_, pause) => {
+  const client = new Client(`127.0.0.1:${(server.address() as AddressInfo).port}`);
+  const connection: Promise<Socket[]> = once(server, "connection");
+  const closed = connection.then(([socket]) => socket && once(socket, "close"));
+  let messages = 0;
+
+  for await (const _ of client.raw.checkpoints.listCheckpoints({})) {
+    messages += 1;
+    await pause();
+    break;
+  }
+  client.close();
+
+  await closed;
+  expect(messages).toBe(1);
+});
