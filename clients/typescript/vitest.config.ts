@@ -9,9 +9,9 @@ export default defineConfig({
   },
   test: {
     include: ["tests/**/*.test.ts"],
-    // Servers of their own are started before the first test and in some tests.
-    hookTimeout: 30_000,
-    testTimeout: 20_000,
+    // Servers are started before the first test and in some tests, which takes long on a busy machine.
+    hookTimeout: 120_000,
+    testTimeout: 120_000,
     // Two, because a server and a client keep a core busy together.
     maxWorkers: 2,
   },

@@ -17,7 +17,7 @@ import {
   UnreadableValue,
   type AdoptProgress,
 } from "../src/index.js";
-import { all, TestServer } from "./kit.js";
+import { all, holdTime, TestServer } from "./kit.js";
 
 let server: TestServer;
 let client: Client;
@@ -522,9 +522,10 @@ describe("errors", () => {
   });
 
   test("a deadline and a signal end a call that waits", async () => {
+    const pass = holdTime();
     const thread = newThread();
     await client.save(thread, { a: 1 });
-    const late = client.watch(thread, { timeoutMs: 300 });
+    const late = client.watch(thread, { timeoutMs: 10_000 });
     await late.next();
     const controller = new AbortController();
     const aborted = client.watch(thread, { signal: controller.signal });
@@ -534,7 +535,9 @@ describe("errors", () => {
     controller.abort(reason);
 
     await expect(waiting).rejects.toBe(reason);
-    const error = await failure(late.next());
+    const expired = failure(late.next());
+    pass(10_000);
+    const error = await expired;
     expect(error).toBeInstanceOf(DeadlineExceeded);
     expect(error.status).toBe("DEADLINE_EXCEEDED");
     await expect(client.info({ signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
@@ -587,7 +590,7 @@ describe("errors", () => {
   });
 
   test("where nothing listens the call is Unavailable once its time is up", async () => {
-    const unreached = new Client({ target: "127.0.0.1:1", timeoutMs: 400 });
+    const unreached = new Client({ target: "127.0.0.1:1", timeoutMs: 2_000 });
     const error = await failure(unreached.info());
 
     expect(error).toBeInstanceOf(Unavailable);

@@ -31,6 +31,7 @@ import {
 } from "../src/index.js";
 import { Calls } from "../src/transport/calls.js";
 import { type CallOptions, Connection } from "../src/transport/connection.js";
+import { holdTime } from "./kit.js";
 import { scripted, type ScriptedServer } from "./scripted.js";
 import { journaled, nameOf, ScriptedExchange, type ScriptedStream } from "./scripted-exchange.js";
 
@@ -326,11 +327,13 @@ test("a save that asks for certification is answered twice, and frees its place 
 });
 
 test("a call has its deadline on the stream, and its late answer is dropped", async () => {
+  const pass = holdTime();
   const { exchange, save } = await facing();
   const late = save("1", { timeoutMs: 300 });
   const stream = await exchange.opened(0);
   const [frame] = await stream.received(1);
-  expect(durationMs(frame?.timeout ?? never())).toBeLessThanOrEqual(300);
+  expect(durationMs(frame?.timeout ?? never())).toBe(300);
+  pass(300);
   await expect(late).rejects.toThrow(DeadlineExceeded);
 
   stream.save(frame);
@@ -387,12 +390,14 @@ test("what was given up is not sent again after a break, and lets the next of it
 });
 
 test("a call that hangs after a break fails with the break", async () => {
+  const pass = holdTime();
   const { exchange, save } = await facing();
   const outcome = save("1", { timeoutMs: 400 }).catch((error: unknown) => error);
   const stream = await exchange.opened(0);
   await stream.received(1);
   stream.end(ending(Code.Unavailable, "DRAINING"));
   await (await exchange.opened(1)).received(1);
+  pass(400);
 
   expect(await outcome).toMatchObject({ reason: "DRAINING" });
 });
@@ -566,6 +571,7 @@ test("a server that cannot be used fails the calls at once", async () => {
 });
 
 test("a call whose streams break until its time is up fails with the failure", async () => {
+  const pass = holdTime();
   const { exchange, save } = await facing();
   const outcome = save("1", { timeoutMs: 500 }).catch((error: unknown) => error);
   const isOver = outcome.then(() => undefined);
@@ -574,6 +580,7 @@ test("a call whose streams break until its time is up fails with the failure", a
     if (stream === undefined) {
       break;
     }
+    pass(200);
     stream.end(ending(Code.Unavailable, "JOURNAL_UNAVAILABLE"));
   }
   expect(await outcome).toMatchObject({ reason: "JOURNAL_UNAVAILABLE" });

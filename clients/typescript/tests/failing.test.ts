@@ -25,7 +25,7 @@ import {
   Unauthenticated,
   Unavailable,
 } from "../src/index.js";
-import { all, take } from "./kit.js";
+import { all, holdTime, take } from "./kit.js";
 import { scripted, type ScriptedServer } from "./scripted.js";
 import { answering } from "./scripted-exchange.js";
 
@@ -40,10 +40,9 @@ afterEach(async () => {
 /** Start a scripted server and a client of it. */
 async function facing(
   routes: Parameters<typeof scripted>[0],
-  timeoutMs = 10_000,
 ): Promise<{ client: Client; server: ScriptedServer }> {
   const server = await scripted(routes);
-  const client = new Client({ target: server.target, timeoutMs });
+  const client = new Client({ target: server.target, timeoutMs: 10_000 });
   cleanups.push(server.close, () => client.close());
   return { client, server };
 }
@@ -94,9 +93,8 @@ test("a pause that the server asks for is waited for, if there is time", async (
   expect(performance.now() - begun).toBeGreaterThanOrEqual(250);
 
   const patient = failing(refusal(Code.Unavailable, "DRAINING", 60_000));
-  const hurried = await facing(
-    (router) => router.service(AdminService, { getServerInfo: patient.info }),
-    1_000,
+  const hurried = await facing((router) =>
+    router.service(AdminService, { getServerInfo: patient.info }),
   );
   const error = await hurried.client.info().catch((one: unknown) => one);
   expect(error).toBeInstanceOf(Unavailable);
@@ -120,12 +118,15 @@ test.each([
 });
 
 test("retries end with the deadline of the call", async () => {
+  const pass = holdTime();
   const handler = failing(
     ...Array.from({ length: 99 }, () => new ConnectError("", Code.Unavailable)),
   );
-  const { client } = await facing((router) =>
-    router.service(AdminService, { getServerInfo: handler.info }),
-  );
+  const getServerInfo = () => {
+    pass(200);
+    return handler.info();
+  };
+  const { client } = await facing((router) => router.service(AdminService, { getServerInfo }));
 
   await expect(client.info({ timeoutMs: 500 })).rejects.toThrow(Unavailable);
   expect(handler.calls).toBeGreaterThan(1);
@@ -133,12 +134,14 @@ test("retries end with the deadline of the call", async () => {
 });
 
 test("a call that hangs after a failure fails with the failure", async () => {
+  const pass = holdTime();
   let calls = 0;
   const { client } = await facing((router) =>
     router.service(AdminService, {
       getServerInfo: async (_, { signal }) => {
         calls += 1;
         if (calls > 1) {
+          setImmediate(() => pass(1_000));
           await once(signal, "abort");
         }
         throw refusal(Code.Unavailable, "DRAINING");

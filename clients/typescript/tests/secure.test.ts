@@ -55,7 +55,7 @@ function newToken(name: string, ...scopes: string[]): string {
 /** Return a client of the server, which ends with the test. */
 function client(options: ConnectionOptions): Client {
   const files = { caFile, certFile, keyFile };
-  const made = new Client({ target: server.target, timeoutMs: 2_000, ...files, ...options });
+  const made = new Client({ target: server.target, ...files, ...options });
   clients.push(made);
   return made;
 }

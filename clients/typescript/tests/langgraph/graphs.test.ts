@@ -211,7 +211,7 @@ describe("when processes end", () => {
   });
 });
 
-it("a graph survives a server that is killed and comes back", { timeout: 60_000 }, async () => {
+it("a graph survives a server that is killed and comes back", async () => {
   const config = thread();
   let isBack: Promise<void> | undefined;
   const kill = (node: string) => {
