@@ -227,7 +227,7 @@ class Session:
         return outcome.both
 
     def agent_asks(self) -> None:
-        """Do what the page tells of an agent: it saves, and asks."""
+        """Do what an agent does on the page: it saves, and asks."""
         saved = self._client.save(
             "release", {"draft": "0.2 notes"}, agent_id="publisher", summary="drafted the notes"
         )
@@ -258,8 +258,8 @@ def loosened(page: str) -> str:
 
 def difference(page: str, now: str) -> str:
     """Return what differs between the page and what the commands print; empty if nothing."""
-    told, printed = loosened(page).splitlines(), loosened(now).splitlines()
-    return "\n".join(difflib.unified_diff(told, printed, "page", "printed", lineterm="", n=2))
+    written, printed = loosened(page).splitlines(), loosened(now).splitlines()
+    return "\n".join(difflib.unified_diff(written, printed, "page", "printed", lineterm="", n=2))
 
 
 def main(arguments: list[str]) -> int:

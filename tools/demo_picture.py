@@ -1,6 +1,6 @@
 """Draw what the demo prints as a terminal in SVG: `make demo | python -m tools.demo_picture FILE`.
 
-The picture in the README is made by it. It shows the chapters that tell most, each line cut to the
+The picture in the README is made by it. It shows the chapters that show most, each line cut to the
 width of the picture; the colours follow the reader's light or dark theme.
 """
 

@@ -60,7 +60,7 @@ def passed() -> str:
 
 
 def selects(arguments: list[str]) -> bool:
-    """Tell whether arguments of pytest could leave tests out: only numbers of workers cannot."""
+    """Return whether arguments of pytest could leave tests out: only numbers of workers cannot."""
     return any(not argument.startswith(("-n", "--dist")) for argument in arguments)
 
 

@@ -40,7 +40,7 @@ def java() -> str:
     _run([*project, "compile"])
     with running_server() as target:
         printed = _run([*project, "exec:java", f"-Dexec.args={target}"])
-    return printed.replace(RESET_COLOURS, "")  # Maven's, even where it was told to print none
+    return printed.replace(RESET_COLOURS, "")  # Maven's, which it prints in spite of its settings
 
 
 def rust() -> str:

@@ -88,9 +88,9 @@ def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: 
     for scenario, of in medians.items():
         for name, cost in of.items():
             relation = "" if name == TUSKPOINT else ratio(of[TUSKPOINT], cost)
-            rows.append([f"{_told(scenario)}, {name}", number(cost * 1e3), relation])
+            rows.append([f"{_named(scenario)}, {name}", number(cost * 1e3), relation])
         goals += [
-            at_most(f"cost of {_told(scenario)}, of {peer}'s", of[TUSKPOINT] / of[peer], bound)
+            at_most(f"cost of {_named(scenario)}, of {peer}'s", of[TUSKPOINT] / of[peer], bound)
             for peer, bound in _GOALS.get(scenario, {}).items()
             if peer in of
         ]
@@ -104,7 +104,7 @@ def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: 
         "graphs",
         "Cost of a superstep over InMemorySaver, ms: less is better",
         [
-            (_told(scenario), {name: cost * 1e3 for name, cost in of.items()})
+            (_named(scenario), {name: cost * 1e3 for name, cost in of.items()})
             for scenario, of in medians.items()
         ],
     )
@@ -113,7 +113,7 @@ def _table(setting: Setting, medians: dict[Scenario, dict[str, float]], rounds: 
     return Table(TITLE, header, rows, notes, goals, chart)
 
 
-def _told(scenario: Scenario) -> str:
+def _named(scenario: Scenario) -> str:
     method, count, durability = scenario
     graphs = "1 graph" if count == 1 else f"{count} graphs"
     return f"{method}, {graphs}, durability {durability}"

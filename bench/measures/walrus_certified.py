@@ -42,7 +42,7 @@ class _Outcome:
         left: Checkpoints that were not certified when the saves ended.
         drained_s: Seconds until those were certified too.
         cpu_s: Processor seconds that the server used for a checkpoint, from save to
-            certificate; `None` if the system does not tell.
+            certificate; `None` if the system does not report it.
     """
 
     threads: int

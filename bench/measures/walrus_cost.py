@@ -75,9 +75,9 @@ async def measure(setting: Setting) -> Table:
         f"({len(_entry('c' * 36, 'c' * 36)):,} bytes). {sampled} of them were really sent, and "
         "billed as computed.",
     ]
-    told = ours.status.billed_bytes
-    if told != ours.bill.billed_bytes:
-        notes.append(f"The server itself recorded {told / 1e9:.2f} GB in `GetArchiveStatus`.")
+    recorded = ours.status.billed_bytes
+    if recorded != ours.bill.billed_bytes:
+        notes.append(f"The server itself recorded {recorded / 1e9:.2f} GB in `GetArchiveStatus`.")
     header = ("way", "PUTs", "GB billed", "of the bytes")
     goals = [
         at_least(

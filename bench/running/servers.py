@@ -47,7 +47,7 @@ class Server:
 
 
 def counts_cpu() -> bool:
-    """Tell whether this system shows the processor time of other processes."""
+    """Return whether this system shows the processor time of other processes."""
     return Path("/proc/self/stat").exists()
 
 

@@ -41,7 +41,7 @@ class Followed(Generic[T]):
         self._read = read
         # Taken before reading: what changes meanwhile is read again.
         self._known = self._last = _stamp(files)
-        self._told: _Stamp | None = None
+        self._reported: _Stamp | None = None
         self.first = read()
 
     async def follow(self, take: Callable[[T], None]) -> None:
@@ -65,13 +65,13 @@ class Followed(Generic[T]):
             content = await asyncio.to_thread(self._read)
         except Exception:
             # Read again at every look: a lack of descriptors, say, passes without a change.
-            if self._told == stamp:
+            if self._reported == stamp:
                 return
-            self._told = stamp
+            self._reported = stamp
             raise
         if await asyncio.to_thread(_stamp, self._files) != stamp:
             return  # what was read may be half of one content and half of another
-        self._known, self._told = stamp, None
+        self._known, self._reported = stamp, None
         take(content)
         _log.info("read again and in force: %s", ", ".join(map(str, self._files)))
 

@@ -100,10 +100,10 @@ def usable(what: str, path: Path) -> Iterator[None]:
 
 
 _NOISY = ("sqlalchemy", "grpc._cython", "asyncio")
-"""Loggers whose details help only who asks for them."""
+"""Loggers whose details are logged only at level debug."""
 
-_TELLING = ("httpx", "httpcore", "hpack", "memwal")
-"""Loggers that are never asked for details: those are URLs and headers, credentials included."""
+_REVEALING = ("httpx", "httpcore", "hpack", "memwal")
+"""Loggers whose details are never logged: URLs and headers, credentials included."""
 
 
 class _OneLineFormatter(logging.Formatter):
@@ -123,7 +123,7 @@ def configure_logs(level: str) -> None:
     logging.getLogger("grpc._cython.cygrpc").addFilter(
         lambda record: not str(record.msg).startswith("Invalid encoding")
     )
-    for name in _TELLING if level == "debug" else _TELLING + _NOISY:
+    for name in _REVEALING if level == "debug" else _REVEALING + _NOISY:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

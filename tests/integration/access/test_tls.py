@@ -183,11 +183,11 @@ async def test_a_new_certificate_is_shown_without_a_restart(
     replaced = asyncio.Event()
     replace = Tls.replace
 
-    def replace_and_tell(tls: Tls, *new: Any) -> None:
+    def replace_and_note(tls: Tls, *new: Any) -> None:
         replace(tls, *new)
         replaced.set()
 
-    monkeypatch.setattr(Tls, "replace", replace_and_tell)
+    monkeypatch.setattr(Tls, "replace", replace_and_note)
     current = write_certificates(tmp_path / "tls")
     settings |= {"tls_cert": current.cert, "tls_key": current.key, "tls_client_ca": current.ca}
     async with app.running(Config(**settings)) as server:

@@ -14,10 +14,10 @@ PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")
 SOURCES = ROOT / "server" / "src"
 _NAME = re.compile(r"`((?:--)?[A-Za-z_-]+)`")
 _CREATED = re.compile(r'\.(?:create_\w+|gauge)\(\s*"(tuskpoint\.[a-z_.]+)"')
-_TOLD = re.compile(r"`(tuskpoint\.[a-z_.]+)`(?: · `(\.[a-z_]+)`)?")
+_ON_THE_PAGE = re.compile(r"`(tuskpoint\.[a-z_.]+)`(?: · `(\.[a-z_]+)`)?")
 
 
-def reported() -> tuple[list[str], str]:
+def settings() -> tuple[list[str], str]:
     """Return what the first cells of the tables of settings name, and all that they say."""
     section = PAGE.split("\n## Settings\n")[1].split("\n## ")[0]
     rows = [line for line in section.splitlines() if line.startswith("| `")]
@@ -25,7 +25,7 @@ def reported() -> tuple[list[str], str]:
 
 
 def test_every_setting_has_a_row() -> None:
-    names, _ = reported()
+    names, _ = settings()
     assert len(names) == len(set(names)), "each once"
     secret = {name for name, field in Config.model_fields.items() if field.annotation is SecretStr}
     flags = {f"--{name.replace('_', '-')}" for name in Config.model_fields.keys() - secret}
@@ -38,7 +38,7 @@ def test_every_setting_has_a_row() -> None:
 
 
 def test_variables_of_other_programs_are_named() -> None:
-    _, rows = reported()
+    _, rows = settings()
     assert [name for name in ECOSYSTEM_VARIABLES if f"`{name}`" not in rows] == []
 
 
@@ -49,7 +49,7 @@ def test_the_page_has_every_metric() -> None:
         for name in _CREATED.findall(source.read_text("utf-8"))
     }
     reported = set()
-    for name, another in _TOLD.findall(PAGE):
+    for name, another in _ON_THE_PAGE.findall(PAGE):
         reported.add(name)
         if another:  # the same but for its last part
             reported.add(name.rpartition(".")[0] + another)

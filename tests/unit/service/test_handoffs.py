@@ -24,7 +24,7 @@ from tuskpoint_server.domain.model import (
     Saved,
 )
 from tuskpoint_server.service.completing import Completer
-from tuskpoint_server.service.handoffs import TOLD_EVERY_BYTES, Handoffs, Stage, Step
+from tuskpoint_server.service.handoffs import PROGRESS_BYTES, Handoffs, Stage, Step
 
 KEY = CheckpointKey("new", "", "1")
 SAVED = Saved(KEY, 7, 1)
@@ -126,7 +126,7 @@ async def test_a_retry_fetches_nothing_and_waits_as_well() -> None:
 
 
 async def test_a_count_is_reported_for_each_mebibyte_and_never_falls() -> None:
-    mib = TOLD_EVERY_BYTES
+    mib = PROGRESS_BYTES
     house = House(closure(), counts=(1, mib - 1, mib, mib + 1, 2 * mib, 5, mib, 3 * mib + 7))
     steps = await adopt(house)
     counts = [step.fetched_bytes for step in steps if step.stage is Stage.FETCHING]

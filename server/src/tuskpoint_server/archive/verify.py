@@ -193,7 +193,7 @@ class ThreadVerification:
         for place in batch:
             recorded = standing.checkpoints.get(place)
             if recorded is not None and not recorded.hole:
-                both = (*recorded.entry.segments, *self._told(place, recorded))
+                both = (*recorded.entry.segments, *self._named_elsewhere(place, recorded))
                 own.update((one.sha256, one) for one in both)
         await self._segments.load(own.values())
         await self._segments.load_named(own)
@@ -203,7 +203,7 @@ class ThreadVerification:
             await asyncio.sleep(0)  # a batch must not hold up every other call
         return verdicts
 
-    def _told(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
+    def _named_elsewhere(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
         """Return the segments that the manifest names for a checkpoint, where they are others."""
         entry = self._manifest.entries.get(place)
         if entry is None or not recorded.entry.certified or entry.record.seq != recorded.seq:
@@ -233,7 +233,7 @@ class ThreadVerification:
             return Verdict(key, VerdictKind.FAIL, detail=nowhere)
         try:
             await self._check(key, recorded, recorded.entry.segments)
-            if others := self._told(place, recorded):
+            if others := self._named_elsewhere(place, recorded):
                 await self._check(key, recorded, others)
         except Damage as damage:
             at, reason = damage.location, standing.lost.get(damage.location.sha256)

@@ -67,7 +67,7 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
         if text:
             return Body(text, planned=True, truncated=not whole)
     views = {name: room.show(value).content for name, value in values.items()}
-    shown = {name: _told(view, excluded) for name, view in views.items()}
+    shown = {name: _searchable(view, excluded) for name, view in views.items()}
     state = {name: view for name, view in shown.items() if _says(view)}
     fitted = shortened(state, maximum) if state else b""
     whole = not state or fitted == dump(state)
@@ -86,7 +86,7 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
         view = "\n".join(map(str, view))
     if isinstance(view, str):
         return _cut(view, maximum)
-    shown = _told(view, excluded)
+    shown = _searchable(view, excluded)
     if not _says(shown):
         return "", True
     text = shortened(shown, maximum)
@@ -111,14 +111,14 @@ def _says(shown: Json) -> bool:
     return shown is not None and shown not in ("", [], {})
 
 
-def _told(view: Json, excluded: frozenset[str]) -> Json:
+def _searchable(view: Json, excluded: frozenset[str]) -> Json:
     """Return what of a view can be looked for."""
     if isinstance(view, str):
         return " ".join(_words(view))
     if isinstance(view, list):
-        return [shown for item in view if _says(shown := _told(item, excluded))]
+        return [shown for item in view if _says(shown := _searchable(item, excluded))]
     if isinstance(view, dict):
-        return _told_object(view, excluded)
+        return _searchable_object(view, excluded)
     return view
 
 
@@ -134,7 +134,7 @@ def _words(text: str) -> list[str]:
     return words
 
 
-def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
+def _searchable_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
     escapes = escapes_of(view)
     if escapes & _NOT_TEXT:
         return None
@@ -145,14 +145,14 @@ def _told_object(view: dict[str, Json], excluded: frozenset[str]) -> Json:
             held = [
                 pair for pair in pairs if not isinstance(pair[0], str) or pair[0] not in excluded
             ]
-        return _told(held, excluded)
+        return _searchable(held, excluded)
     members: dict[str, Json] = {}
     for key, item in view.items():
         # Names of the agent's own that begin with "$" have one more in a view.
         name = key.removeprefix("$")
         if key in escapes or name in excluded:
             continue
-        shown = _told(item, excluded)
+        shown = _searchable(item, excluded)
         if _says(shown):
             members[name] = shown
     return members

@@ -71,7 +71,7 @@ class IndexTask:
         self._stopping.set()
         self._hurry()
         await asyncio.wait({self._task})
-        await self._tell()
+        await self._wake_searches()
 
     async def catch_up(self, tenant: str) -> int:
         """Wait, not for long, until the index is where the logs are now; return what it lacks."""
@@ -104,8 +104,8 @@ class IndexTask:
         if self._changes is not None:
             self._changes.wake()
 
-    async def _tell(self) -> None:
-        """Have searches look how far the index has come."""
+    async def _wake_searches(self) -> None:
+        """Let waiting searches check the progress of the index."""
         async with self._batch_ended:
             self._batch_ended.notify_all()
 
@@ -137,7 +137,7 @@ class IndexTask:
                 self.stored()
         if self._searches:
             self._passed.update((one.thread, one.through) for one in stretch.advances)
-            await self._tell()
+            await self._wake_searches()
         await self._count(complete=stretch.complete)
         self.trouble.succeeded()
         return not stretch.complete
@@ -145,7 +145,7 @@ class IndexTask:
     async def _failed(self, error: Exception) -> None:
         wait_s = self.trouble.met(error)
         self.instruments.failures.add(1, {"task": "index"})
-        await self._tell()
+        await self._wake_searches()
         # Searches ask for another attempt, but not for one after the other.
         first_s = min(wait_s, self._settings.first_retry_s)
         await self.wait(first_s, self._stopping)

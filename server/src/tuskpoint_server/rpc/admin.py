@@ -18,7 +18,7 @@ from .messages.convert import filled, location, timestamp
 
 @dataclass(frozen=True, slots=True)
 class AdminServicer:
-    """`AdminService`: tells what the server is and how it stands."""
+    """`AdminService`: describes the server and its state."""
 
     _admin: Admin
 

@@ -69,15 +69,15 @@ class HistoryServicer:
 
 def _event(delivery: Delivery, cutter: Cutter) -> history_pb.ThreadEvent:
     """Return the message for an event on its way to a watcher."""
-    told = delivery.event
+    event = delivery.event
     message = history_pb.ThreadEvent(
         cursor=delivery.cursor,
-        deleted_checkpoints=told.deleted,
-        time=timestamp(told.created_us),
+        deleted_checkpoints=event.deleted,
+        time=timestamp(event.created_us),
     )
-    filled(message, told)
+    filled(message, event)
     if delivery.checkpoint is not None:
         message.checkpoint.CopyFrom(checkpoint_header(delivery.checkpoint, cutter))
-    elif told.key.checkpoint_id:
-        message.checkpoint.ref.CopyFrom(ref(told.key))
+    elif event.key.checkpoint_id:
+        message.checkpoint.ref.CopyFrom(ref(event.key))
     return message

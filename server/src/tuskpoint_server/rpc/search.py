@@ -49,9 +49,9 @@ def _check_search(checks: Checks, request: search_pb.SearchCheckpointsRequest) -
             # An operator of another query language would match nothing, silently.
             if operator := next((key for key in value if key.startswith("$")), ""):
                 # JSON can spell halves of surrogate pairs, which no message can hold.
-                told = operator[:80].encode(errors="backslashreplace").decode()
+                text = operator[:80].encode(errors="backslashreplace").decode()
                 problem = "is no operator: a filter names the values that metadata must equal"
-                checks.fail("filter_json", f"'{told}' {problem}")
+                checks.fail("filter_json", f"'{text}' {problem}")
                 return
             values += value.values()
         elif isinstance(value, list):
@@ -87,9 +87,9 @@ class SearchServicer:
             one = message.results.add(ref=ref(found.key), metadata_json=found.metadata)
             filled(one, found)
         if answer.fell_back:
-            told = f"searched in mode {answer.mode.name.lower()}: {answer.fell_back}"
-            message.warnings.add(kind=errors_pb2.WARNING_KIND_SEARCH_FELL_BACK, message=told)
+            text = f"searched in mode {answer.mode.name.lower()}: {answer.fell_back}"
+            message.warnings.add(kind=errors_pb2.WARNING_KIND_SEARCH_FELL_BACK, message=text)
         if answer.dropped:
-            told = f"MemWal has {answer.dropped} more matches that it could not return"
-            message.warnings.add(kind=errors_pb2.WARNING_KIND_MEMORIES_DROPPED, message=told)
+            text = f"MemWal has {answer.dropped} more matches that it could not return"
+            message.warnings.add(kind=errors_pb2.WARNING_KIND_MEMORIES_DROPPED, message=text)
         return message

@@ -1,4 +1,4 @@
-"""What the server tells about itself."""
+"""What the server reports about itself."""
 
 from __future__ import annotations
 

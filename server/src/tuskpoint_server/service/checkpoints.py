@@ -177,7 +177,7 @@ class History:
         """Yield what happened on a thread after a cursor, and then what happens; endless.
 
         Events are read from the journal when they are asked for, so a slow watcher holds
-        none of them; if they are dropped meanwhile, it is told.
+        none of them; if they are dropped meanwhile, the watch ends with `CURSOR_COMPACTED`.
         """
         wanted = frozenset(kinds) or frozenset(EventKind)
         # Before anything is read, so that nothing falls between the reading and the waiting.

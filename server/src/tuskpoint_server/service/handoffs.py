@@ -27,7 +27,7 @@ from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
 from .completing import Completer, reach
 
-TOLD_EVERY_BYTES = MIB  # bytes that arrive between two frames that tell of them
+PROGRESS_BYTES = MIB  # bytes that arrive between two frames of progress
 
 
 class Stage(IntEnum):
@@ -92,9 +92,9 @@ class Handoffs:
             to_agent=to_agent,
             summary=entry_summary(loaded.entry),
         )
-        told = (request_id, fingerprint, encode_descriptor(descriptor))
+        answer = (request_id, fingerprint, encode_descriptor(descriptor))
         kept = await self._handoffs.keep_handoff(
-            tenant, key, location, parts, *told, content_seq=content_seq
+            tenant, key, location, parts, *answer, content_seq=content_seq
         )
         return decode_descriptor(kept)
 
@@ -123,11 +123,11 @@ class Handoffs:
         fetch = asyncio.create_task(self._store.fetch(location, counts.put_nowait))
         fetch.add_done_callback(lambda _: counts.put_nowait(None))
         try:
-            yield Step(Stage.FETCHING, told := 0)
+            yield Step(Stage.FETCHING, reported := 0)
             while (count := await counts.get()) is not None:
-                # A read that begins anew is told of once it is further than the one before.
-                if count >= told + TOLD_EVERY_BYTES:
-                    yield Step(Stage.FETCHING, told := count)
+                # A read that starts again is reported once it is further than the one before.
+                if count >= reported + PROGRESS_BYTES:
+                    yield Step(Stage.FETCHING, reported := count)
             data = await fetch
         except Refusal as refusal:
             raise _explained(refusal, location.blob_id, self._store.backend) from refusal
@@ -159,15 +159,15 @@ class Handoffs:
 
 def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
     """Return the refusal of a bundle, with what its adopter can do."""
-    told: dict[str, Any] = {**refusal.metadata}
-    if refusal.reason is Reason.BLOB_NOT_FOUND and told["blob_id"] == blob_id:
-        told["backend"] = backend
+    metadata: dict[str, Any] = {**refusal.metadata}
+    if refusal.reason is Reason.BLOB_NOT_FOUND and metadata["blob_id"] == blob_id:
+        metadata["backend"] = backend
         advice = (
             f"this server's is of the kind '{backend}', and the two sides may use different "
             "stores: of another kind, another directory, another Walrus network"
         )
-        return Refusal(refusal.reason, status=Status.NOT_FOUND, advice=advice, **told)
+        return Refusal(refusal.reason, status=Status.NOT_FOUND, advice=advice, **metadata)
     if refusal.reason is Reason.BLOB_HASH_MISMATCH:
         advice = "do not trust the blob, and ask for another hand-off"
-        return Refusal(refusal.reason, advice=advice, **told)
+        return Refusal(refusal.reason, advice=advice, **metadata)
     return refusal

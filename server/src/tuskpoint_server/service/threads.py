@@ -285,13 +285,13 @@ class Snapshots:
         return restored
 
     async def delete(self, tenant: str, snapshot_id: str, wanted: Durability) -> bool:
-        """Delete a snapshot; tell whether there was one."""
+        """Delete a snapshot; return whether there was one."""
         deleted = await self._journal.delete_snapshot(tenant, snapshot_id)
         await reach(self._archive, tenant, wanted, _threads_of(snapshot_id))
         return deleted
 
 
 def _threads_of(snapshot_id: str) -> Callable[[str], bool]:
-    """Return what tells whether a thread keeps a snapshot, or a member of it."""
+    """Return the condition that a thread keeps a snapshot, or a member of it."""
     describing, members = thread_of(snapshot_id), member_threads_of(snapshot_id)
     return lambda name: name == describing or name.startswith(members)

@@ -80,7 +80,9 @@ def ending(settings: Settings) -> Iterator[None]:
     except Exception as error:  # noqa: BLE001 - every error gets a line and a code
         if _is_full(error):
             _forget_stdout()
-        code = _tell(error, Output(is_json=settings.is_json, is_colored=not settings.no_color))
+        code = _print_error(
+            error, Output(is_json=settings.is_json, is_colored=not settings.no_color)
+        )
         raise typer.Exit(code) from None
 
 
@@ -96,7 +98,7 @@ def _is_full(error: Exception) -> bool:
     return isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None
 
 
-def _tell(error: Exception, output: Output) -> Exit:
+def _print_error(error: Exception, output: Output) -> Exit:
     """Print an error on one line of stderr; return its exit code."""
     shape = _shape(error)
     if os.environ.get(TRACEBACK_VARIABLE):
@@ -114,7 +116,7 @@ def _tell(error: Exception, output: Output) -> Exit:
 
 def _shape(error: Exception) -> dict[str, Any]:
     """Return an error as `--json` prints it."""
-    told: dict[str, Any] = {
+    report: dict[str, Any] = {
         "message": str(error),
         "hint": "",
         "status": "",
@@ -125,7 +127,7 @@ def _shape(error: Exception) -> dict[str, Any]:
     }
     if isinstance(error, TuskPointError):
         code = exit_of(error)
-        told.update(
+        report.update(
             message=error.message,
             hint=HINTS.get(error.reason, ""),
             status=error.status,
@@ -139,23 +141,23 @@ def _shape(error: Exception) -> dict[str, Any]:
         )
     elif isinstance(error, CommandError):
         code = error.code
-        told.update(message=error.message, hint=error.hint)
+        report.update(message=error.message, hint=error.hint)
     elif isinstance(error, typer.TyperException):
         code = Exit.USAGE
-        told.update(message=error.format_message(), hint=_help_hint(error))
+        report.update(message=error.format_message(), hint=_help_hint(error))
     elif isinstance(error, OSError) and error.filename is not None:
         code = Exit.USAGE
-        told.update(message=f"'{error.filename}' cannot be used: {error.strerror or error}")
+        report.update(message=f"'{error.filename}' cannot be used: {error.strerror or error}")
     elif _is_full(error):
         code = Exit.USAGE
-        told.update(message=f"the output cannot be written: {os.strerror(errno.ENOSPC)}")
+        report.update(message=f"the output cannot be written: {os.strerror(errno.ENOSPC)}")
     else:
         code = Exit.DEFECT
-        told.update(
+        report.update(
             message=f"a bug in this program: {type(error).__name__}: {error}",
             hint=f"run it with {TRACEBACK_VARIABLE}=1, and report what it prints",
         )
-    return {"kind": code.name.lower(), "exit_code": int(code), **told}
+    return {"kind": code.name.lower(), "exit_code": int(code), **report}
 
 
 def _help_hint(error: typer.TyperException) -> str:

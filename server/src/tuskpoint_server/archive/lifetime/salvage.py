@@ -163,7 +163,7 @@ class Salvage:
     _runner: PackRunner
     _settings: ArchiveSettings
     _instruments: Instruments
-    _told: set[tuple[str, str, str, str]] = field(default_factory=set)
+    _reported: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._segments = Segments(self._blobs, 0, placed(self._database))
@@ -332,8 +332,8 @@ class Salvage:
                 done.waits = True
                 return None
             name = (user.tenant, user.thread_id, *one.place)
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._reported:
+                self._reported.add(name)
                 done.lost += 1
                 self._instruments.losses.add(1)
                 _log.error(

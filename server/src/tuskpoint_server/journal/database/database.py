@@ -41,7 +41,7 @@ _FIRST_VERSION = "alembic_version"
 class Waiter:
     """Waits for changes of threads. Not to be shared between tasks.
 
-    It is told that there is something to read, and reads it from the journal: so one that is
+    It is woken when there is something to read, and reads it from the journal: so one that is
     slow, or gone, costs a flag.
     """
 
@@ -53,7 +53,7 @@ class Waiter:
         self._changed.set()
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait for a change since the last wait; tell whether there was one."""
+        """Wait for a change since the last wait; return whether there was one."""
         await pause(timeout_s, self._changed)
         changed = self._changed.is_set()
         self._changed.clear()

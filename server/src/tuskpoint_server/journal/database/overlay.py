@@ -255,7 +255,7 @@ class Batch:
         return bytes(row[0]) if row is not None else None
 
     def brings(self, log: Log, digest: bytes) -> bool:
-        """Tell whether the batch has yet to write a value of the thread's family."""
+        """Return whether the batch has yet to write a value of the thread's family."""
         return (log.row.family, digest) in self._contents
 
     def value(self, log: Log, digest: bytes) -> tuple[int, int] | None:
@@ -268,7 +268,7 @@ class Batch:
         return found
 
     def is_keyframe(self, log: Log, digest: bytes) -> bool:
-        """Tell whether a value of the thread's family is here, with its data, and no patch."""
+        """Return whether a value of the thread's family is here, with its data, and no patch."""
         if digest not in log.keyframes:
             found = self.value(log, digest)
             if found is None or found[1] == Encoding.PATCH:

@@ -326,7 +326,7 @@ def _refused(error: Exception, status: int) -> RelayerError:
     )
 
 
-_TOLD_CHARS = 160
+_SHOWN_CHARS = 160
 _SECRET = re.compile(r"suiprivkey1\w*|[A-Za-z0-9+/=_-]{60,}")
 _CREDENTIALS = re.compile(r"//[^/\s@]*@")
 
@@ -335,4 +335,4 @@ def printable(text: str) -> str:
     """Return what a stranger says as one short line; keys, long runs of letters, are hidden."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
     line = _CREDENTIALS.sub("//", _SECRET.sub("(hidden)", line))
-    return line if len(line) <= _TOLD_CHARS else line[: _TOLD_CHARS - 3] + "..."
+    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 3] + "..."

@@ -94,8 +94,8 @@ def incident(error: BaseException, method: str) -> Refusal:
         f"{frame.name} ({frame.filename}:{frame.lineno})"
         for frame in reversed(traceback.extract_tb(error.__traceback__))
     ]
-    told = (number, method, " <- ".join(types), " <- ".join(places))
-    _log.error("incident %s in %s: %s at %s", *told)
+    fields = (number, method, " <- ".join(types), " <- ".join(places))
+    _log.error("incident %s in %s: %s at %s", *fields)
     _log.debug("incident %s: %s", number, error)
     return Refusal(Reason.INTERNAL_ERROR, incident=number)
 

@@ -24,7 +24,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
         self._status = health_pb2.HealthCheckResponse.NOT_SERVING
         self._changed = asyncio.Event()
 
-    def tell(self, *, serving: bool) -> None:
+    def set(self, *, serving: bool) -> None:
         """Change the answer, and wake who watches it."""
         status = health_pb2.HealthCheckResponse
         self._status = status.SERVING if serving else status.NOT_SERVING
@@ -38,7 +38,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
 
     async def Watch(self, request: Any, context: Context) -> None:
         while True:
-            changed = self._changed  # taken before the answer: what changes meanwhile is told
+            changed = self._changed  # taken before the answer: no later change is missed
             await context.write(self._answer(request.service))
             await changed.wait()
 

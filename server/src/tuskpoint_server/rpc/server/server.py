@@ -21,8 +21,8 @@ from .health import Health
 MAX_PENDING_CALLS = 100_000  # calls that may wait to be picked up
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    # Above the limit, so that a message which is too large can be told why; gRPC's own refusal
-    # of what exceeds this one carries no reason.
+    # Above the limit, so that the refusal of a message that is too large has a reason: gRPC's own
+    # refusal has none.
     ("grpc.max_receive_message_length", 2 * LIMITS.max_message),
     ("grpc.max_send_message_length", LIMITS.max_message),
     # A second server on a taken port must fail, not share it silently.
@@ -54,15 +54,15 @@ class Server:
     async def start(self) -> None:
         """Serve, and say so to health checks."""
         await self.grpc_server.start()
-        self._health.tell(serving=True)
+        self._health.set(serving=True)
 
     async def drain(self, grace_s: float) -> bool:
-        """Stop serving; tell whether every call finished within `grace_s` seconds.
+        """Stop serving; return whether every call finished within `grace_s` seconds.
 
         Health turns to NOT_SERVING, new calls are refused with `DRAINING` and long streams
         are told; then the calls inside finish; then the connections close.
         """
-        self._health.tell(serving=False)
+        self._health.set(serving=False)
         finished = await self.door.drain(grace_s)
         # Lets last answers leave. Only watchers of health are still connected for longer.
         await self.grpc_server.stop(1.0 if finished else 0)

@@ -250,10 +250,10 @@ async def _audited(session: Session, source: Source, audit: Audit) -> Report:
     try:
         with progress(session.out, "auditing", total=0, noun="step") as bar:
 
-            def tell(one: Progress) -> None:
+            def show(one: Progress) -> None:
                 bar.reach(one.done, one.doing, total=one.total)
 
-            findings = await audit(Reader(source, Bounds(), tell))
+            findings = await audit(Reader(source, Bounds(), show))
         return Report.of(findings, source, started, datetime.now(UTC))
     finally:
         await source.close()

@@ -80,13 +80,13 @@ def adopt(
     descriptor = cli.read(file, "the descriptor")
     with progress(cli.out, _DOING["fetching"], noun=BYTES) as bar:
 
-        def tell(at: AdoptProgress) -> None:
+        def report(at: AdoptProgress) -> None:
             bar.reach(at.fetched_bytes, _DOING[at.stage])
 
         made = cli.client.adopt(
             descriptor,
             new_thread,
-            on_progress=tell,
+            on_progress=report,
             durability="journaled" if journaled else "certified",
         )
     cli.out.say(f"adopted {plain(made.adopted_from)} as thread {plain(made.new_thread_id)}")

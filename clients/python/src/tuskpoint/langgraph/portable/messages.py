@@ -62,7 +62,7 @@ _SAFE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z][a-z0-9]+)*")
 def arguments(message: BaseMessage) -> Iterator[tuple[str, Any]]:
     """Yield the names and values of what a message is rebuilt from.
 
-    What is `None` by default and by value is left out: LangChain.js tells a missing ID from
+    What is `None` by default and by value is left out: LangChain.js distinguishes a missing ID from
     one that is null.
 
     Raises:

@@ -13,10 +13,10 @@ _PLAIN_INTEGERS = 10**21  # JavaScript writes larger numbers with an exponent
 
 
 def double_prints(integer: int) -> bool:
-    """Tell whether these are the digits with which JavaScript writes a number.
+    """Return whether these are the digits with which JavaScript writes a number.
 
-    The number need not be the integer: of a double it writes no more digits than tell it from
-    its neighbours, and fills up with zeros.
+    The number need not be the integer: JavaScript writes only as many digits of a double as
+    distinguish it from its neighbours, and zeros after them.
     """
     return abs(integer) < _PLAIN_INTEGERS and Decimal(repr(float(integer))) == integer
 
@@ -58,7 +58,7 @@ class Record(dict[str, Any]):
     """An object in LangChain's serial form that has no Python form here, as it came.
 
     It names a class that is not allowed, or it is a `Set` or `Map` of JavaScript whose items
-    Python cannot hash or tell apart. Nothing of it is decoded; saved again it is the same JSON.
+    Python cannot hash or distinguish. Nothing of it is decoded; saved again it is the same JSON.
     """
 
 

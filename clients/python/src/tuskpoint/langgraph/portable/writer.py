@@ -358,7 +358,7 @@ def _member(key: Any) -> str:
 
 
 def _looks_like_an_object(value: Mapping[str, Any], *, in_message: bool) -> bool:
-    """Tell whether a reader would take a plain dictionary for something else."""
+    """Return whether a reader would take a plain dictionary for something else."""
     if in_message and ("lc" in value or _ESCAPE in value):  # LangChain.js wraps these
         return True
     version = value.get("lc")
