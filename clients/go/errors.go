@@ -39,7 +39,7 @@ var (
 	resourceExhausted = &kind{text: "too large or too much at once"}
 	unavailable       = &kind{text: "the service, or the store behind it, does not answer"}
 	deadlineExceeded  = &kind{text: "the time of the call was up"}
-	unauthenticated   = &kind{text: "the credential does not count"}
+	unauthenticated   = &kind{text: "the credential is not valid"}
 	permissionDenied  = &kind{text: "the credential does not allow the call"}
 	unimplemented     = &kind{text: "the server has not built the call"}
 	serverDefect      = &kind{text: "a defect of the server"}

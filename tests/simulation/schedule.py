@@ -300,7 +300,7 @@ class World:
             await self._start()
 
     async def _collect(self, server: Server) -> None:
-        """Remove what a directory need not hold; a journal from another's catalog may need it."""
+        """Remove unneeded blobs of a directory; a journal from another's catalog may need them."""
         if self.vault.epoch_s is None and not self.vault.lost and not self._related:
             await asyncio.sleep(collecting.MIN_AGE_S + 1)
             for one in self.servers:

@@ -51,7 +51,7 @@ class Followed(Generic[T]):
             try:
                 await self.look(take)
             except ConfigError as error:
-                _log.error("%s; what was read before stays in force", error)
+                _log.error("%s; the content that was read before remains in use", error)
             except Exception as error:  # noqa: BLE001 - a defect must not end the looking for good
                 incident(error, "the reading of changed files")
 
@@ -73,7 +73,7 @@ class Followed(Generic[T]):
             return  # what was read may be half of one content and half of another
         self._known, self._reported = stamp, None
         take(content)
-        _log.info("read again and in force: %s", ", ".join(map(str, self._files)))
+        _log.info("read again and now in use: %s", ", ".join(map(str, self._files)))
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:

@@ -104,7 +104,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
     if config.walrus_aggregator_url and not config.walrus_publisher_url:
         raise process.ConfigError(
             "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
-            "that serves has to store"
+            "needs a publisher to store blobs"
         )
     async with AsyncExitStack() as stack:
         access = open_access(config)
@@ -194,10 +194,12 @@ async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> N
     async with asyncio.TaskGroup() as sweeping:
         past = threads.delete_past_retention
         sweeping.create_task(_every(RETENTION_SECONDS, "threads past their retention", past))
-        sweeping.create_task(_every(SWEEP_SECONDS, "rows that nothing needs", sweep))
+        sweeping.create_task(_every(SWEEP_SECONDS, "unneeded rows", sweep))
         if recall is not None:
             hidden = recall.sweep
-            sweeping.create_task(_every(SWEEP_SECONDS, "what search may not find", hidden))
+            sweeping.create_task(
+                _every(SWEEP_SECONDS, "index entries that search may not find", hidden)
+            )
 
 
 async def _every(seconds: float, what: str, sweep: Callable[[], Awaitable[object]]) -> None:
@@ -206,6 +208,6 @@ async def _every(seconds: float, what: str, sweep: Callable[[], Awaitable[object
         try:
             _log.debug("sweep of %s: %s", what, await sweep())
         except Refusal as refusal:
-            _log.warning("sweep of %s: %s", what, refusal)
+            _log.warning("sweep of %s failed: %s", what, refusal)
         except Exception as error:  # noqa: BLE001 - a defect must not end the sweeping for good
             incident(error, "the sweeper")

@@ -79,14 +79,14 @@ class Config(BaseModel):
     """Epochs before its end at which a blob that is still needed is stored once more; below
     --walrus-epochs."""
     walrus_renew_interval: float = Field(default=3600.0, gt=0)
-    """Longest time in seconds between two looks at what has to be renewed."""
+    """Longest time in seconds between two checks for blobs that have to be renewed."""
     walrus_puts_at_once: int = Field(default=8, ge=1, le=256)
-    """Number of puts that a publisher takes at a time."""
+    """Number of concurrent puts that a publisher accepts."""
     walrus_max_put_bytes: int = Field(default=10 * MIB, ge=10 * MIB, le=60 * MIB)
-    """Largest quilt that is sent. Every publisher takes the default; a larger one costs less for
-    each byte, if the publisher takes it."""
+    """Size limit of a quilt. Every publisher accepts the default; larger quilts cost less for each
+    byte, if the publisher accepts them."""
     walrus_put_timeout: float = Field(default=120.0, gt=0)
-    """Seconds after which a put counts as lost and is repeated."""
+    """Timeout of an attempt of a put in seconds; the put is then retried."""
     walrus_jwt_secret_file: Path | None = None
     """File with the secret that a publisher checks tokens with; its text, or hex digits after
     0x."""
@@ -103,8 +103,8 @@ class Config(BaseModel):
     """File that always names the newest catalog; best kept on another disk. Default:
     DATA_DIR/catalog."""
     flush_interval: float | None = Field(default=None, gt=0, le=3600)
-    """Seconds after which a change is carried to the blob store, if nobody waits for it. Default:
-    2; with Walrus 30, as every flush is billed like a large one."""
+    """Age in seconds at which a change is flushed to the blob store, if nobody waits for it.
+    Default: 2; with Walrus 30, because every flush is billed like a large one."""
     backlog_soft_limit: int = Field(default=256 * MIB, ge=0)
     """Bytes waiting for certification from which saves carry a warning."""
     backlog_hard_limit: int = Field(default=1024 * MIB, ge=1)
@@ -112,12 +112,12 @@ class Config(BaseModel):
     cache_bytes: int = Field(default=256 * MIB, ge=0)
     """Size of the local cache of blobs; 0 turns it off."""
     journal_bytes: int = Field(default=1024 * MIB, ge=0)
-    """Bytes that the journal may use before certified values leave it for the blob store alone; 0
-    lets them leave as soon as they may."""
+    """Bytes that the journal may use before values of certified checkpoints are evicted from it; 0
+    evicts them as soon as possible."""
     eviction_interval: float = Field(default=30.0, gt=0, le=3600)
-    """Seconds between two looks at whether the journal has grown too large."""
+    """Seconds between two checks of the size of the journal."""
     eviction_grace: float = Field(default=60.0, ge=0)
-    """Seconds for which a checkpoint keeps its values at least."""
+    """Seconds for which the values of a new checkpoint are not evicted."""
     search: bool = True
     """Index checkpoints for search. What is saved while it is off is indexed once it is on
     again."""
@@ -185,18 +185,18 @@ class Config(BaseModel):
         self._check_access()
         if self.walrus_publisher_url and not self.walrus_aggregator_url:
             raise ValueError(
-                "--walrus-publisher-url is set and --walrus-aggregator-url is not; nothing is "
-                "certified that cannot be read back"
+                "--walrus-publisher-url is set and --walrus-aggregator-url is not; the "
+                "server has to read back what it stores"
             )
         if self.blob_dir is not None and self.walrus_aggregator_url:
             raise ValueError(
-                "both --blob-dir and --walrus-aggregator-url are set; blobs have one home "
+                "both --blob-dir and --walrus-aggregator-url are set; choose one blob store "
                 "(unset WALRUS_PUBLISHER_URL and WALRUS_AGGREGATOR_URL to use the directory)"
             )
         if self.walrus_renew_margin >= self.walrus_epochs:
             raise ValueError(
                 f"--walrus-renew-margin {self.walrus_renew_margin} must be below --walrus-epochs "
-                f"{self.walrus_epochs}: nothing lasts longer than it is stored for"
+                f"{self.walrus_epochs}"
             )
         if self.backlog_soft_limit > self.backlog_hard_limit:
             raise ValueError("--backlog-soft-limit must not be above --backlog-hard-limit")
@@ -211,7 +211,7 @@ class Config(BaseModel):
         """See to it that nothing is open to other machines by accident."""
         if (self.tls_cert is None) != (self.tls_key is None):
             there, missing = ("cert", "key") if self.tls_key is None else ("key", "cert")
-            raise ValueError(f"--tls-{there} is set and --tls-{missing} is not; TLS takes both")
+            raise ValueError(f"--tls-{there} is set and --tls-{missing} is not; TLS needs both")
         if self.tls_client_ca is not None and self.tls_cert is None:
             raise ValueError(
                 "--tls-client-ca is set and --tls-cert is not; without TLS no client shows a "
@@ -241,7 +241,7 @@ class Config(BaseModel):
 
     @property
     def flush_seconds(self) -> float:
-        """Age at which a change is carried to the blob store."""
+        """Age at which a change is flushed to the blob store."""
         return self.flush_interval or (30.0 if self.walrus_aggregator_url else 2.0)
 
     @property
@@ -274,7 +274,7 @@ def load(argv: Sequence[str], *, version: str) -> Config:
         epilog="Every setting may also be given by its variable or, in the file that --config "
         "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
         "`tuskpoint-server recover --help` says how to rebuild an empty server from blobs, "
-        "`tuskpoint-server collect --help` how to free what a blob directory need not hold, "
+        "`tuskpoint-server collect --help` how to remove unneeded blobs from a blob directory, "
         "`tuskpoint-server token --help` how to make tokens.",
     )
     return from_flags(vars(parser.parse_args(argv)))
@@ -339,7 +339,7 @@ def settings_parser(
     *,
     prog: str,
     description: str,
-    epilog: str = "All settings of the server are taken; most of them matter only to serving.",
+    epilog: str = "All settings of the server are accepted; most of them have no effect here.",
 ) -> argparse.ArgumentParser:
     """Return a parser of all settings, to be added to by a command beside serving."""
     parser = OneLineParser(

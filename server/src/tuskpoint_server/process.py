@@ -94,8 +94,8 @@ def usable(what: str, path: Path) -> Iterator[None]:
     except OSError as error:
         raise StartError(
             EXIT_DIRECTORY,
-            f"{what} {path} cannot be made or written: {error.strerror or error}; "
-            "choose another, or see to its permissions",
+            f"{what} {path} cannot be created or written: {error.strerror or error}; "
+            "choose another, or change its permissions",
         ) from None
 
 

@@ -207,7 +207,7 @@ def _point(config: Config, tenant: str, blob_id: str) -> None:
         path = pointer.path(tenant)
         before = path.read_text(encoding="utf-8").strip() if path.exists() else blob_id
         if before != blob_id:
-            _say(f"{path} named catalog {before}, and names {blob_id} from now on")
+            _say(f"{path} named catalog {before} and now names {blob_id}")
         pointer.write(tenant, blob_id)
     except (OSError, UnicodeDecodeError) as error:
         _say(f"the pointer file cannot be written: {error}")
@@ -283,8 +283,7 @@ async def _collect(
     async with _stopped(config, "nothing more is collected") as store:
         if not isinstance(store, DirectoryStore):
             raise process.ConfigError(
-                f"nothing is collected in the {store.backend} store: what is not needed there "
-                "lapses by itself"
+                f"nothing is collected in the {store.backend} store: unneeded blobs expire there"
             )
         database = await Database.open(path)
         try:

@@ -83,7 +83,7 @@ def _entries(file: str, document: Mapping[str, Any], kind: str, found_by: str) -
             values = _checked(table, _KEYS[kind])
             key = values.pop(found_by)
             if key in grants:
-                raise EntryError(f"{found_by}: an entry before has the same")
+                raise EntryError(f"{found_by}: an earlier entry has the same")
         except EntryError as error:
             called = str(number)
             with suppress(EntryError):
@@ -204,11 +204,11 @@ def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | Non
         prog="tuskpoint-server token",
         description="Make a token. It is printed once; the entry for the file that --tokens "
         "names holds only its SHA-256.",
-        epilog="A running server takes up a changed file by itself, within a few seconds. To "
+        epilog="A running server reads a changed file again within a few seconds. To "
         "revoke a token, remove its entry.",
         allow_abbrev=False,
     )
-    parser.add_argument("--name", type=_name, required=True, help="What logs call it; no secret.")
+    parser.add_argument("--name", type=_name, required=True, help="Its name in logs; no secret.")
     parser.add_argument(
         "--tenant",
         type=tenant_name,
@@ -227,7 +227,7 @@ def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | Non
         "--expires",
         type=partial(_expiry, now=now),
         metavar="WHEN",
-        help="When it ends: days from now, such as 90d, or a time with an offset, such as "
+        help="Its expiry: days from now, such as 90d, or a time with an offset, such as "
         "2027-01-01T00:00:00Z. Default: never.",
     )
     parser.add_argument(

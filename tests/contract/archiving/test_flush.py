@@ -395,7 +395,7 @@ async def test_a_damaged_spool_file_is_packed_anew(
         assert await check_certified(home) == 3
 
 
-async def test_a_pack_is_void_once_another_catalog_was_certified(
+async def test_a_pack_is_abandoned_once_another_catalog_was_certified(
     home: House, store: MemoryStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     await grow(home, 1)
@@ -411,7 +411,7 @@ async def test_a_pack_is_void_once_another_catalog_was_certified(
     )
     store.verdict = lambda members: None
     assert await home.flush() == 1
-    assert "void: another catalog was certified first" in caplog.text
+    assert "abandoned: another catalog was certified first" in caplog.text
     known = await home.archive.catalog(TENANT)
     assert known is not None
     assert known.catalog.previous is not None

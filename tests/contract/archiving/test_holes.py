@@ -43,7 +43,7 @@ async def save(home: House, name: str, thread_id: str = "t", data: bytes = b"1")
 
 @pytest.fixture
 def unbuildable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """Names of checkpoints of which no segment can be made."""
+    """Names of checkpoints that cannot be encoded."""
     names: set[str] = set()
 
     def fails(segment: Segment) -> bytes:

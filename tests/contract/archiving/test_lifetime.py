@@ -548,7 +548,7 @@ async def test_saves_certify_again_after_all_blobs_were_lost_and_idle_rounds(
             for number in range(3):
                 await time.save("99", thread_id=f"t{number}")
                 await time.flush()
-        assert "is void" not in caplog.text
+        assert "is abandoned" not in caplog.text
         for _ in range(3):
             await time.keep()
         assert await check_certified(time.home) == 33

@@ -320,7 +320,7 @@ async def test_every_attempt_has_a_token_of_its_own(kit: PeerKit) -> None:
         (problem(504, "DEADLINE_EXCEEDED", "EXPIRED_SIGNATURE"), "compare the clocks"),
         (problem(401, "UNAUTHENTICATED", "INVALID_SIGNATURE"), "check that the JWT secret"),
         (problem(400, "FAILED_PRECONDITION", "INVALID_EXPIRATION"), "check that the JWT secret"),
-        (Reply(400, b"Header of type authorization was missing"), "whether it wants tokens"),
+        (Reply(400, b"Header of type authorization was missing"), "whether it requires tokens"),
     ],
     ids=["expired", "signature", "expiration", "missing"],
 )

@@ -210,7 +210,7 @@ async def test_publisher_that_asks_for_tokens(kit: EmulatorKit) -> None:
         await store.put(members[:1], apart=True)
         assert await store.get(receipt.locations[0]) == members[0].data
     for settings, problem in (
-        ({}, "whether it wants tokens"),
+        ({}, "whether it requires tokens"),
         ({"jwt_secret": SECRET[::-1]}, "JWT secret"),
         ({"jwt_secret": SECRET, "jwt_lifetime_s": 61}, "JWT secret, algorithm and lifetime"),
     ):

@@ -1,4 +1,4 @@
-"""Closures: what is needed to go on from a checkpoint, and no more."""
+"""Closures: what is needed to continue from a checkpoint, and no more."""
 
 from __future__ import annotations
 

@@ -584,5 +584,5 @@ async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixtu
     await asyncio.wait_for(went_on.wait(), 30)
     await ended(running)
     logged = [record.message for record in caplog.records if record.name.endswith("eviction")]
-    assert logged[0].startswith("eviction waits: ")
+    assert logged[0].startswith("eviction is delayed: ")
     assert logged[1] == "eviction failed"

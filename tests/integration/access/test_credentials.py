@@ -305,7 +305,7 @@ async def test_streams_of_a_revoked_token_end_and_others_go_on(
             save_request(SECOND), metadata=bearer(tokens["no read"])
         )
         assert (await going_on.read()).event.checkpoint.ref.checkpoint_id == SECOND
-    assert "credential 'writer' is not in force any more: 1 calls cut off" in caplog.text
+    assert "credential 'writer' is no longer valid: 1 calls were ended" in caplog.text
 
 
 async def test_a_token_that_loses_a_scope_loses_its_streams(

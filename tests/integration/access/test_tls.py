@@ -218,7 +218,7 @@ async def test_a_certificate_that_has_become_unusable_leaves_the_old_one_in_forc
         current.key.write_bytes(current.client_key.read_bytes())
         problem = await reported.get()
         assert "--tls-key" in problem
-        assert problem.endswith("what was read before stays in force")
+        assert problem.endswith("the content that was read before remains in use")
         async with channel_to(server, current.ca) as channel:
             assert (await info(channel)).version
 

@@ -1,4 +1,4 @@
-"""`tuskpoint-server collect` frees what a blob directory need not hold, and nothing else."""
+"""`tuskpoint-server collect` removes unneeded blobs from a blob directory, and nothing else."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ async def test_refusals_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFix
     flags = ["--walrus-aggregator-url", url, "--walrus-publisher-url", url]
     walrus = ["collect", "--data-dir", str(data_dir), *flags]
     assert await asyncio.to_thread(app.main, walrus) == process.EXIT_CONFIG
-    assert "lapses by itself" in capsys.readouterr().err
+    assert "unneeded blobs expire there" in capsys.readouterr().err
     for path in await asyncio.to_thread(lambda: list(blobs.glob("??/*"))):
         path.unlink()
     assert await collect(data_dir, blobs) == process.EXIT_DAMAGED

@@ -89,7 +89,7 @@ def target(directory: Path) -> Iterator[str]:
         (
             ["history", "--by", "parent"],
             Exit.USAGE,
-            "--by parent is of one thread: name the thread",
+            "--by parent needs a thread: name the thread",
         ),
         (["watch", "many", "--cursor", "?"], Exit.USAGE, "--cursor is not what"),
         (["--target", "http://x", "threads"], Exit.USAGE, "is not a target"),

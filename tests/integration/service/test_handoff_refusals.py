@@ -188,7 +188,7 @@ async def test_a_blob_that_is_not_there_may_be_in_another_store(
         reported = await apart.refuses(descriptor)
         assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")
         assert reported.metadata == {"blob_id": descriptor.blob_id, "backend": "directory"}
-        assert "the two sides may use different stores" in reported.message
+        assert "check that both sides use the same store" in reported.message
         assert "'directory'" in reported.message
         reported = await apart.refuses(changed(descriptor, blob_id="../../etc/passwd"))
         assert (reported.code, reported.reason) == (Code.NOT_FOUND, "BLOB_NOT_FOUND")

@@ -82,7 +82,7 @@ def test_secret_is_text_or_hex() -> None:
     assert secret_bytes("geheim é") == "geheim é".encode()
     assert secret_bytes("0x00fF") == b"\x00\xff"
     assert secret_bytes("") == b""
-    with pytest.raises(ValueError, match="must go on in hex") as refused:
+    with pytest.raises(ValueError, match="must continue in hex digits") as refused:
         secret_bytes("0xgeheim")
     assert "geheim" not in str(refused.value)
 

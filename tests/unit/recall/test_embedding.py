@@ -148,7 +148,7 @@ async def test_nothing_is_embedded_before_the_embedder_is_adopted(
         await kit.until_embedded(1)
     assert not failures
     reported = [record.getMessage() for record in caplog.records]
-    assert [text for text in reported if "no answer" in text] == ["embedding waits: no answer"]
+    assert [text for text in reported if "no answer" in text] == ["embedding is delayed: no answer"]
     assert len(reported) == 2
 
 
@@ -263,7 +263,7 @@ async def test_a_query_has_a_deadline_and_the_next_ones_do_not_wait(
         with pytest.raises(EmbedderError, match=r"no answer within 0\.01 s"):
             await embedding.query("a query")
         monkeypatch.setattr(kit.embedder, "embed", answering)
-        with pytest.raises(EmbedderError, match="left alone") as refused:
+        with pytest.raises(EmbedderError, match="suspended") as refused:
             await embedding.query("a query")
         assert refused.value.retry_after_s == embedding_module.QUERY_PAUSE_S
         kit.seconds += embedding_module.QUERY_PAUSE_S

@@ -136,9 +136,9 @@ async def test_wrong_credentials_are_reported_once_until_they_are_right(
     assert reported(caplog) == [
         (
             "ERROR",
-            "MemWal is not used, saves and searches go on without it: check MEMWAL_PRIVATE_KEY",
+            "MemWal is not used, saves and searches continue without it: check MEMWAL_PRIVATE_KEY",
         ),
-        ("WARNING", "deliveries to MemWal wait: check MEMWAL_PRIVATE_KEY"),
+        ("WARNING", "deliveries to MemWal are delayed: check MEMWAL_PRIVATE_KEY"),
     ]
     account.problem = None
     await asyncio.sleep(3600)
@@ -165,7 +165,7 @@ async def test_deliveries_that_wait_are_reported_though_recalls_work(
     assert (memwal.healthy, memwal.last_error) == (True, "")
     assert reported(caplog) == [
         ("INFO", "MemWal works: memories are recalled"),
-        ("WARNING", "deliveries to MemWal wait: the storage is used up"),
+        ("WARNING", "deliveries to MemWal are delayed: the storage is used up"),
         ("INFO", "MemWal works: summaries are delivered"),
     ]
     await memwal.stop()

@@ -225,7 +225,7 @@ async def test_hanging_call_costs_one_deadline_and_then_nothing() -> None:
         assert {problem.trouble for problem in problems} == {Trouble.UNAVAILABLE}
         ended = it.loop.time()
         assert ended - began == pytest.approx(SETTINGS.recall_timeout_s)
-        assert "left alone" in str(await it.problem())
+        assert "suspended" in str(await it.problem())
         assert it.loop.time() == pytest.approx(ended)
         await it.lookup.stop()
 
@@ -292,7 +292,7 @@ async def test_failure_stops_searches_until_a_check_succeeds() -> None:
         began = it.loop.time()
         for _ in range(3):
             problem = await it.problem()
-            assert str(problem) == "it is left alone for a while: no what"
+            assert str(problem) == "it is suspended after a failure: no what"
             assert problem.retry_after_s is not None
             assert problem.retry_after_s > 0
         assert it.loop.time() == began
@@ -411,7 +411,7 @@ async def test_defect_is_logged_and_does_not_end_it(caplog: pytest.LogCaptureFix
             raise RuntimeError(query)
 
         it.relayer.answer = broken
-        assert "defect" in str(await it.problem())
+        assert "internal error" in str(await it.problem())
         assert "recalling failed" in caplog.text
         it.relayer.answer = nothing
         await asyncio.sleep(SETTINGS.first_retry_s + 0.1)
@@ -452,8 +452,8 @@ async def test_it_reports_when_its_state_changes_and_not_each_time(
         await asyncio.sleep(1000)
         await it.lookup.stop()
     assert [(record.levelname, record.message) for record in caplog.records] == [
-        ("ERROR", "MemWal is not used, saves and searches go on without it: no checkpoint"),
+        ("ERROR", "MemWal is not used, saves and searches continue without it: no checkpoint"),
         ("INFO", "MemWal works: memories are recalled"),
-        ("WARNING", "MemWal recalls nothing for now, searches go on without it: no checkpoint"),
+        ("WARNING", "MemWal is suspended, searches use the server's own index: no checkpoint"),
         ("INFO", "MemWal works: memories are recalled"),
     ]

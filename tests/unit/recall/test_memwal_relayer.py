@@ -129,7 +129,7 @@ DENIED, LIMITED, REFUSED, UNAVAILABLE = (
         (memwal.MemWalClockDriftError("drift"), DENIED, False, "clock"),
         (refusal(402, {"error": "quota"}), UNAVAILABLE, False, "used up"),
         (refusal(403), DENIED, False, "MEMWAL_SERVER_URL"),
-        (refusal(404), UNAVAILABLE, False, "not how a relayer answers"),
+        (refusal(404), UNAVAILABLE, False, "the answer is not that of a relayer"),
         (refusal(302), UNAVAILABLE, False, "HTTP 302"),
         (refusal(409), REFUSED, False, "another text"),
         (refusal(413), REFUSED, False, "too long"),
@@ -137,7 +137,7 @@ DENIED, LIMITED, REFUSED, UNAVAILABLE = (
         (memwal.MemWalCompatibilityError("needs SDK 9"), UNAVAILABLE, False, "needs SDK 9"),
         (refusal(429), LIMITED, False, "rate limit"),
         (refusal(500, {"traceId": "x"}), UNAVAILABLE, True, "(HTTP 500)"),
-        (refusal(503), UNAVAILABLE, True, "broken"),
+        (refusal(503), UNAVAILABLE, True, "the relayer failed"),
         (
             refusal(503, auth_error="AUTH_UPSTREAM_UNAVAILABLE"),
             UNAVAILABLE,
@@ -321,7 +321,7 @@ async def test_encoded_answers_are_not_unpacked(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(httpx.AsyncClient, "send", send)
     wire = Wire()
-    with pytest.raises(httpx.RemoteProtocolError, match="encoded"):
+    with pytest.raises(httpx.RemoteProtocolError, match="content encoding"):
         await wire.send(httpx.Request("GET", "http://127.0.0.1/version"))
     await wire.aclose()
 

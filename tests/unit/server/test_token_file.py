@@ -101,7 +101,7 @@ def test_what_a_tenant_may_be(tenant: str) -> None:
 
 def test_two_entries_with_one_hash_are_refused() -> None:
     twice = entry(name='"second"', sha256=f'"{DIGEST.upper()}"')
-    assert "token 2 ('second'): sha256: an entry before has the same" in problem(entry(), twice)
+    assert "token 2 ('second'): sha256: an earlier entry has the same" in problem(entry(), twice)
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ async def test_words_in_quotes_are_not_left_to_memwal() -> None:
         (RelayerError(Trouble.UNAVAILABLE, "no answer in 5 s"), "MemWal does not answer: no"),
         (
             SearchAnswer((), MEMWAL, "cosine"),
-            "MemWal recalled nothing that is live",
+            "MemWal recalled no existing checkpoint",
         ),
     ],
     ids=["no answer", "nothing"],

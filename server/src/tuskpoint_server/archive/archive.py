@@ -52,7 +52,7 @@ class ArchiveStatus:
     certified_checkpoints: int
     earliest_expire_us: int | None  # earliest time at which a blob may expire
     evicted_bytes: int = 0  # of values and writes that are in the blob store only
-    stored_blobs: int = 0  # that have not lapsed
+    stored_blobs: int = 0  # that have not expired
     billed_bytes: int = 0  # for these blobs, over all puts
     cost: int = 0  # of those puts in the store's smallest coin
     holes: int = 0  # how much below a watermark cannot be read from the blob store

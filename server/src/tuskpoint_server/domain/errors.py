@@ -66,10 +66,10 @@ class Reason(Enum):
     THREAD_NOT_FOUND = Status.NOT_FOUND.says("no thread '{thread_id}'")
     THREAD_DELETED = Status.FAILED_PRECONDITION.says(
         "thread '{thread_id}' was deleted and this change belongs to its incarnation "
-        "{incarnation}; begin again with a checkpoint that has no parent"
+        "{incarnation}; to start the thread again, save a checkpoint without a parent"
     )
     THREAD_EXISTS = Status.ALREADY_EXISTS.says(
-        "thread '{thread_id}' has checkpoints already; choose another name or delete it first"
+        "thread '{thread_id}' already has checkpoints; choose another name or delete it first"
     )
     VALUES_MISSING = Status.FAILED_PRECONDITION.says(
         "the content of these channels is not stored: {channels}; send them inline"
@@ -79,8 +79,8 @@ class Reason(Enum):
         "'{expected}': another agent drives this thread; load the head and decide again"
     )
     CHECKPOINT_MISSING = Status.FAILED_PRECONDITION.says(
-        "checkpoint '{checkpoint_id}' of thread '{thread_id}' does not exist, so nothing of it "
-        "can be certified; save it first or ask for JOURNALED"
+        "checkpoint '{checkpoint_id}' of thread '{thread_id}' does not exist, so it cannot be "
+        "certified; save it first or ask for JOURNALED"
     )
     CHECKPOINT_TOO_LARGE = Status.FAILED_PRECONDITION.says(
         "the checkpoint takes {size_bytes} bytes and a unary answer at most {maximum}; "
@@ -100,7 +100,7 @@ class Reason(Enum):
         "the blob store ({backend}) cannot be used now: {problem}", 1.0
     )
     BLOB_MALFORMED = Status.DATA_LOSS.says(
-        "blob {blob_id} has the recorded hash and is malformed: {problem}"
+        "blob {blob_id} has the recorded hash, but is malformed: {problem}"
     )
     JOURNAL_UNAVAILABLE = Status.UNAVAILABLE.says(
         "the journal cannot be used ({problem}); what was not acknowledged is not stored", 1.0
@@ -113,21 +113,21 @@ class Reason(Enum):
     DRAINING = Status.UNAVAILABLE.says(
         "the server is shutting down; resume elsewhere or later", 1.0
     )
-    NOT_IMPLEMENTED = Status.UNIMPLEMENTED.says("{method} is declared and not built in this server")
+    NOT_IMPLEMENTED = Status.UNIMPLEMENTED.says("this server does not implement {method}")
     INTERNAL_ERROR = Status.INTERNAL.says(
-        "a defect of the server; its log says more under incident {incident}"
+        "internal error; see incident {incident} in the server's log"
     )
     PAGE_TOKEN_INVALID = Status.INVALID_ARGUMENT.says(
-        "the page token does not belong to this listing; begin again without one"
+        "the page token does not belong to this listing; start again without one"
     )
     REQUEST_ID_REUSED = Status.ALREADY_EXISTS.says(
-        "request_id '{request_id}' was used for another request; make a new one"
+        "request_id '{request_id}' was used for another request; use a new one"
     )
     CURSOR_COMPACTED = Status.OUT_OF_RANGE.says(
         "the cursor is older than what is kept of thread '{thread_id}'; replay the thread, then "
-        "watch on from {oldest_cursor}"
+        "continue the watch from {oldest_cursor}"
     )
-    CREDENTIAL_INVALID = Status.UNAUTHENTICATED.says("the credential does not count")
+    CREDENTIAL_INVALID = Status.UNAUTHENTICATED.says("the credential is not valid")
     SCOPE_MISSING = Status.PERMISSION_DENIED.says(
         "the credential lacks the scope '{scope}', which {method} needs"
     )
@@ -138,18 +138,18 @@ class Reason(Enum):
         "the deadline passed; what was journaled stays"
     )
     CERTIFICATION_FAILED = Status.UNAVAILABLE.says(
-        "the change is journaled and could not be certified: {problem}; it will be tried again", 5.0
+        "the change is journaled and could not be certified: {problem}; it will be retried", 5.0
     )
     BLOB_REJECTED = Status.FAILED_PRECONDITION.says(
         "the blob store ({backend}) refuses to store this: {problem}; what was journaled stays"
     )
     DESCRIPTOR_MISMATCH = Status.INVALID_ARGUMENT.says(
         "the descriptor says {field} is '{claimed}' and the blob holds '{found}'; ask its "
-        "sender for the descriptor as it was made"
+        "sender for the unchanged descriptor"
     )
     SEARCH_UNAVAILABLE = Status.FAILED_PRECONDITION.says("{problem}")
     SESSION_RESUMED = Status.ABORTED.says(
-        "attempt {attempt} of the session took the place of this stream; read its answers there"
+        "attempt {attempt} of the session replaced this stream; read the answers there"
     )
 
 

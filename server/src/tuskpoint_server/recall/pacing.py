@@ -19,7 +19,7 @@ from .embedders import EmbedderError
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
 # bound on what another service may ask to wait: it is asked again then, whatever it said
 LONGEST_RETRY_AFTER_S = 3600.0
-DEFECT = "a defect of the server; its log says more"
+DEFECT = "internal error; see the server's log"
 
 
 def retry_after_s(said: object) -> float | None:
@@ -66,7 +66,7 @@ class Trouble(Backoff):
         if isinstance(error, (Refusal, EmbedderError)):
             self.problem = str(error)
             if anew:
-                self._log.warning("%s waits: %s", self._task, error)
+                self._log.warning("%s is delayed: %s", self._task, error)
         else:
             self.problem = DEFECT  # what it says stays in the log
             if anew:

@@ -93,8 +93,8 @@ class Recall:
             await self._index.forget_embedder()
         except Refusal as refusal:
             _log.warning(
-                "callers' vectors must have the dimension of an embedder that is gone until the "
-                "next start: %s",
+                "until the next start, vectors of callers must have the dimension of the embedder "
+                "that was configured before: %s",
                 refusal,
             )
 

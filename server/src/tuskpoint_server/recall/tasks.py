@@ -246,7 +246,7 @@ class Embedding:
             raise EmbedderError(self.trouble.problem or "it has not answered yet")
         left_s = self._queries_from - self.clock()
         if left_s > 0:
-            raise EmbedderError("it is left alone for a while: a query was not answered", left_s)
+            raise EmbedderError("it is suspended after a query without an answer", left_s)
         try:
             async with asyncio.timeout(QUERY_S):
                 [vector] = await self._embedder.embed([text])
@@ -278,7 +278,7 @@ class Embedding:
             dimension = await self._embedder.dimension()
             if dropped := await self._rows.adopt_embedder(name, dimension):
                 _log.info(
-                    "%d vectors do not go with embedder %s and were dropped; their text is "
+                    "%d vectors do not fit embedder %s and were dropped; their text is "
                     "embedded again",
                     dropped,
                     name,

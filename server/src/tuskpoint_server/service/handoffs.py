@@ -163,8 +163,8 @@ def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
     if refusal.reason is Reason.BLOB_NOT_FOUND and metadata["blob_id"] == blob_id:
         metadata["backend"] = backend
         advice = (
-            f"this server's is of the kind '{backend}', and the two sides may use different "
-            "stores: of another kind, another directory, another Walrus network"
+            f"this server has a store of kind '{backend}'; check that both sides use the same "
+            "store: kind, directory, Walrus network"
         )
         return Refusal(refusal.reason, status=Status.NOT_FOUND, advice=advice, **metadata)
     if refusal.reason is Reason.BLOB_HASH_MISMATCH:

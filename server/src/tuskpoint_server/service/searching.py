@@ -96,7 +96,9 @@ class _Asked:
                 return replace(answer, fell_back="; ".join(fell_back))
             if answer.results:
                 return answer
-            fell_back.append("MemWal recalled nothing that is live and in scope")
+            fell_back.append(
+                "MemWal recalled no existing checkpoint within the limits of the search"
+            )
         return replace(await self._worded(words), fell_back="; ".join(fell_back))
 
     async def in_mode(self, mode: SearchMode) -> SearchAnswer:

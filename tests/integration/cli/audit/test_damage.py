@@ -69,7 +69,7 @@ async def test_only_the_threads_that_are_named_are_audited(left: House) -> None:
     assert [total.thread_id for total in found.findings.threads] == [GONE, SHORT]
     assert found.of(LONG) == {}
     assert found.result == "PASS"
-    with pytest.raises(UnknownThread, match="nothing of a thread 'nobody'"):
+    with pytest.raises(UnknownThread, match="has no thread 'nobody'"):
         await audited(left, threads=("nobody",))
 
 

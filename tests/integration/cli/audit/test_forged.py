@@ -55,7 +55,7 @@ async def test_a_record_that_lies_fails(house: House, change: Json, reason: str)
     ("content", "reason"),
     [
         ({"format_version": 1}, "format_version is 1 and only 2 is known"),
-        ({"kind": "manifest"}, "it is of kind 'manifest' where a catalog belongs"),
+        ({"kind": "manifest"}, "it is of kind 'manifest' where a catalog was expected"),
         ({"tenant": ""}, "'tenant' is empty"),
         ({"tenant": "\ud800"}, "it is not JSON in UTF-8, or has a key twice"),
         ({"number": 1 << 63}, "'number' is not a count"),
@@ -84,7 +84,7 @@ async def test_runs_that_are_not_what_names_them_fail(house: House) -> None:
         ([leaf, leaf], "it is named twice"),
         ([house.leaf([first, *others[::-1], last])], "of a page are not in order"),
         ([house.leaf([first, {**first, "kind": "invented"}, last])], "'invented' are not known"),
-        ([house.branch([leaf], height=0)], "or one that is as high as itself"),
+        ([house.branch([leaf], height=0)], "or one that is not lower than itself"),
         ([house.leaf([{**first, "seq": -1}])], "'seq' is not a count"),
         ([house.leaf([{**first, "thread_id": ""}])], "'thread_id' is empty"),
     ]
@@ -350,7 +350,7 @@ async def test_a_manifest_of_another_thread_or_out_of_order_fails(house: House) 
     for change, reason in (
         ({"thread_id": "mine"}, "it is of thread 'mine' and has records of another one"),
         ({"records": records[::-1]}, "its records are not in the order of the log"),
-        ({"kind": "catalog"}, "it is of kind 'catalog' where a manifest belongs"),
+        ({"kind": "catalog"}, "it is of kind 'catalog' where a manifest was expected"),
     ):
         at = house.put(kit.stored_json({**content, **change}))
         location = Location(at["blob_id"], "", at["sha256"])
@@ -425,7 +425,7 @@ async def test_a_bundle_that_lacks_something_fails(house: House) -> None:
         message.writes.add(checkpoint_id="x", task_id="t", channel="c", type="json", digest=digest)
 
     for change, reason in (
-        (no_handoff, "it is a segment that hands nothing off"),
+        (no_handoff, "it is a segment without a hand-off"),
         (lacks_it, "it lacks the checkpoint that it hands off"),
         (five_members, "it hands off a checkpoint and needs other segments"),
         (ancestor, "a delta channel is rebuilt from an ancestor that it lacks"),

@@ -205,7 +205,7 @@ def test_values_in_a_bundle_may_be_patches() -> None:
 @pytest.mark.parametrize(
     ("made", "problem"),
     [
-        (bundle(handoff=None), "hands nothing off"),
+        (bundle(handoff=None), "a segment without a hand-off"),
         (bundle(values=(PLAIN._replace(data=b"[6,5,4,3,2,1]"),)), "another digest"),
         (bundle(values=(PLAIN._replace(encoding=1),)), "frame"),
         (
@@ -226,7 +226,7 @@ def test_values_in_a_bundle_may_be_patches() -> None:
                     ),
                 )
             ),
-            "an ancestor that it lacks",
+            "an ancestor that is missing",
         ),
         (
             bundle(

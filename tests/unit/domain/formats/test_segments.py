@@ -210,7 +210,7 @@ PATCHED = value("b", encoding=2, keyframe=value("a").digest)
     ("made", "problem"),
     [
         (segment(thread_id=""), "lacks its thread"),
-        (segment(first_seq=6), "range is none"),
+        (segment(first_seq=6), "range ends before it begins"),
         (segment(last_seq=2**63), "a number in it is above"),
         (segment(incarnation=2**63), "a number in it is above"),
         (segment(writes=(write("c", 2**63, "x"),)), "a number in it is above"),
@@ -243,11 +243,14 @@ PATCHED = value("b", encoding=2, keyframe=value("a").digest)
         (segment(writes=(write("c", 1, "x", task_id=""),)), "lacks its checkpoint, task"),
         (segment(writes=(write("c", 1, "x", channel=""),)), "lacks its checkpoint, task"),
         (segment(writes=(write("c", 1, "x", encoding=7),)), "encoding 7"),
-        (segment(members=(SegmentMember(place("m"), ()),)), "are none"),
-        (segment(members=(SegmentMember(place("m"), (b"short",)),)), "cut off"),
+        (segment(members=(SegmentMember(place("m"), ()),)), "are missing"),
+        (segment(members=(SegmentMember(place("m"), (b"short",)),)), "truncated"),
         (segment(members=(SegmentMember(place("m"), (b"b" * 16, b"a" * 16)),)), "not ascending"),
-        (segment(handoff=("", "c1")), "lacks what it hands off"),
-        (segment(handoff=("", "other"), members=(), checkpoints=()), "lacks what it hands off"),
+        (segment(handoff=("", "c1")), "lacks the checkpoint that it hands off"),
+        (
+            segment(handoff=("", "other"), members=(), checkpoints=()),
+            "lacks the checkpoint that it hands off",
+        ),
     ],
 )
 def test_contradictions_are_refused(made: Segment, problem: str) -> None:

@@ -61,7 +61,7 @@ class Trouble(NamedTuple):
 
 UNREACHED = Trouble(Sort.SILENT, "cannot be reached; check the URL and the network", USUAL, True)
 LATE = Trouble(
-    Sort.SILENT, "gave no answer in time; try a longer --timeout or another", USUAL, True
+    Sort.SILENT, "gave no answer in time; try a longer --timeout or another aggregator", USUAL, True
 )
 BROKEN = Trouble(Sort.SILENT, "broke the connection", USUAL, True)
 _PAGE = "sent a web page instead of the blob; check that the URL is that of an aggregator"
@@ -92,7 +92,7 @@ def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
         return Trouble(Sort.SILENT, said, USUAL, True)
     if status >= 500:
         return Trouble(
-            Sort.SILENT, f"{said}; older versions answer so about expired blobs", FEW, True
+            Sort.SILENT, f"{said}; older versions answer this for expired blobs", FEW, True
         )
     if status == 451:
         return Trouble(Sort.SILENT, f"{said}: it must not serve it for legal reasons", NEVER)

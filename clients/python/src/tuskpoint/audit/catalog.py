@@ -51,7 +51,7 @@ async def audit_catalog(
     names = sorted(walk.lines)
     unknown = sorted(set(threads) - walk.lines.keys())
     if unknown and all(one.verdict in (Verdict.PASS, Verdict.TRUSTED) for one in walk.items):
-        raise UnknownThread(f"the catalog says nothing of a thread '{unknown[0]}'")
+        raise UnknownThread(f"the catalog has no thread '{unknown[0]}'")
     found = await _audit_threads(reader, walk, names)
     items = [*walk.items, *(item for one in found for item in one.items)]
     if not threads:

@@ -22,10 +22,10 @@ HASHES = (
 _DIFFERENCES_AT_MOST = 100
 _BRIEFLY_AT_MOST = 50
 _ADVICE = {
-    Result.UNPINNED.value: "No hash, no pass: give the root's SHA-256, from where you trust it, "
-    "with --sha256.",
-    Result.INCOMPLETE.value: "Not everything could be read. Of gaps the server knows why; for the "
-    "rest try again, or another source.",
+    Result.UNPINNED.value: "No hash, no pass: give the SHA-256 of the root, from a source that you "
+    "trust, with --sha256.",
+    Result.INCOMPLETE.value: "Not everything could be read. The server recorded the reasons of "
+    "gaps; for the rest, try again or use another source.",
 }
 
 
@@ -137,7 +137,7 @@ def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
     if not items:
         return
     yield ""
-    yield "Not as they should be" if is_brief else "Items"
+    yield "Problems" if is_brief else "Items"
     for number, item in enumerate(items):
         if is_brief and number == _BRIEFLY_AT_MOST:
             yield f"  and {len(items) - number} more, which --text and --report have"
@@ -260,7 +260,7 @@ def read_report(text: str, name: str) -> dict[str, Any]:
     try:
         findings_digest(findings)
     except (ValueError, RecursionError):
-        raise BadReport(f"{name} holds what no report holds") from None
+        raise BadReport(f"{name} has content that no report has") from None
     return report
 
 

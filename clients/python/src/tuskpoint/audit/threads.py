@@ -305,7 +305,7 @@ async def bundle_problem(segment: Segment, handed_off: Place) -> str:
     message = segment.message
     place = (message.handoff.checkpoint_ns, message.handoff.checkpoint_id)
     if not message.HasField("handoff"):
-        return "it is a segment that hands nothing off"
+        return "it is a segment without a hand-off"
     if place != handed_off:
         return f"it hands off checkpoint '{place[1]}' and not '{handed_off[1]}'"
     if not segment.writes.keys() <= segment.rows.keys():

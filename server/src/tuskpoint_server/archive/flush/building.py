@@ -60,8 +60,12 @@ def build(
     for segment in built:
         for bad in segment.dirty.places:
             if bad.problem:
-                name = segment.dirty.thread.thread_id
-                _log.error("%s of thread %s cannot be stored: %s", bad.place, name, bad.problem)
+                place = (*reversed(bad.place), segment.dirty.thread.thread_id)
+                _log.error(
+                    "checkpoint '%s' in namespace '%s' of thread '%s' cannot be stored: %s",
+                    *place,
+                    bad.problem,
+                )
     return built
 
 
@@ -110,7 +114,10 @@ def _encoded(
         return segment, segments.encode_segment(segment), places
     except (TypeError, ValueError) as error:
         if len(places) == 1:
-            _log.exception("no segment can be made of %s", places[0].place)
+            namespace, checkpoint_id = places[0].place
+            _log.exception(
+                "checkpoint '%s' in namespace '%s' cannot be encoded", checkpoint_id, namespace
+            )
             places[0].problem = str(error)
             return None
     for one in places:
@@ -118,7 +125,7 @@ def _encoded(
     good = [one for one in places if not one.problem]
     if len(good) == len(places):  # each fits alone, all together are too large
         for one in good:
-            one.problem = "its thread changed too much at once"
+            one.problem = "the changes of its thread are too large for one segment"
         return None
     return _encoded(dirty, good, fetched, generation)
 

@@ -272,7 +272,7 @@ class TenantFlusher:
             self._instruments.mismatches.add(1)
         if reason in DAMAGE:
             self._on_damage(self.tenant)
-        _log.warning("certification of tenant %s waits: %s", self.tenant, self.trouble.message)
+        _log.warning("certification of tenant %s is delayed: %s", self.tenant, self.trouble.message)
         self._refuse([waiter for waiter in waiting if waiter.wanted is None], error)
 
     def _refuse(self, waiters: Iterable[_Waiter], error: Exception) -> None:
@@ -370,5 +370,5 @@ def _text(error: Exception) -> str:
     """Say what went wrong; the text of an unexpected exception stays in the log."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    defect = "a defect of the server; its log says more"
+    defect = "internal error; see the server's log"
     return error.message if isinstance(error, Refusal) else defect

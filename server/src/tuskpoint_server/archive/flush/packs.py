@@ -167,11 +167,13 @@ class PackRunner:
         try:
             pack.members = await asyncio.to_thread(self._spool.read, stored.spool)
         except SpoolDamaged as damage:
-            _log.error("pack %d is packed anew: %s", stored.number, damage)
+            _log.error("pack %d is built again: %s", stored.number, damage)
         else:
             if self._blobs.limits.hold([len(member.data) for member in pack.members]):
                 return pack
-            _log.warning("pack %d is packed anew: the store does not take it", stored.number)
+            _log.warning(
+                "pack %d is built again: it exceeds the limits of the store", stored.number
+            )
         await self.abandon(pack)
         return None
 
@@ -227,7 +229,7 @@ class PackRunner:
         try:
             await self._database.transact(lambda batch: certify(batch, *known))
         except Void as void:
-            _log.warning("pack %d is void: %s", pack.number, void)
+            _log.warning("pack %d is abandoned: %s", pack.number, void)
             await self.abandon(pack)
             return None
         failpoint("archive.after_certified")
@@ -242,7 +244,7 @@ class PackRunner:
         except Refusal as refusal:
             if refusal.reason not in GONE:
                 raise
-            _log.warning("pack %d is packed anew: %s", pack.number, refusal.message)
+            _log.warning("pack %d is built again: %s", pack.number, refusal.message)
             return False
         return True
 

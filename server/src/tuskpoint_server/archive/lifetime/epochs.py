@@ -133,7 +133,7 @@ class Failing:
         left = "unknown"
         if blob.expire_us is not None:
             left = f"{max(0, blob.expire_us - now_us) // 1_000_000} s"
-        problem = f"blob {blob.blob_id} is not renewed, time left: {left}: {refusal.message}"
+        problem = f"blob {blob.blob_id} could not be renewed, time left: {left}: {refusal.message}"
         gone = refusal.reason in DAMAGE
         since_us = before.since_us if before else now_us
         self._of[tenant][blob.blob_id] = _Failure(

@@ -124,9 +124,9 @@ class Lifetime:
                 done = await self._round(patient=True)
                 pause_s = 0.0 if done.more else self._pause_s()
             except Refusal as refusal:
-                _log.warning("looking for blobs that expire waits: %s", refusal)
+                _log.warning("the check for expiring blobs is delayed: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect must not end the looking; it is repeated
-                _log.exception("a look for blobs that expire failed")
+                _log.exception("the check for expiring blobs failed")
             await pause(pause_s, self._wake)
 
     def _pause_s(self) -> float | None:
@@ -156,7 +156,7 @@ class Lifetime:
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
-                # What has lapsed is forgotten once that is certain, and so are failures of what
+                # What has expired is forgotten once that is certain, and so are failures of what
                 # is not due.
                 before_us = self._clock_us() - self._epochs.length_us
                 await self._database.transact(
@@ -182,7 +182,7 @@ class Lifetime:
             problem = (
                 f"the epoch of the blob store fell from {before} to {now}: the network was wiped, "
                 "or the endpoints belong to another one. If that was not intended, correct the "
-                "endpoints; whatever can be is stored again"
+                "endpoints; the server stores again what it still has"
             )
             _log.error("%s", problem)
             self._fallen = Trouble(problem, self._clock_us())
@@ -251,7 +251,7 @@ class Lifetime:
                 dense += [blob.without_ended() for blob in leaving if not blob.is_member]
                 for blob, refusal in await self._move(flusher, found, dense, done):
                     self._note_failure(tenant, blob, refusal, done)
-        if leaving:  # once others need them no more, they lapse with their blob
+        if leaving:  # once nothing else needs them, they expire with their blob
             ended = set().union(*(blob.of_ended for blob in leaving))
             await self._salvage.store_again(flusher, ended, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
@@ -270,7 +270,7 @@ class Lifetime:
         """Return whether nothing is on its way, and what is needed of blobs.
 
         Runs that cannot be read are replaced before. Blobs of which nothing is needed are
-        forgotten, so that they lapse. The caller holds the flusher's turn.
+        forgotten, so that they expire. The caller holds the flusher's turn.
         """
         tenant = flusher.tenant
         settled = True

@@ -187,8 +187,8 @@ class Salvage:
         runs = await self._database.query(partial(lifetimes.runs, tenant=tenant))
         await flusher.flush.record(Chores(found, dropped=runs, anew=True))
         _log.error(
-            "tenant %s: the newest catalog named runs that cannot be read; another one replaces "
-            "it, with %d records from the journal",
+            "tenant %s: the newest catalog names runs that cannot be read; it was replaced by one "
+            "with %d records from the journal",
             tenant,
             len(found),
         )
@@ -266,7 +266,7 @@ class Salvage:
         for bundle in lost:
             _log.error(
                 "LOST: the bundle of a hand-off of checkpoint '%s' in namespace '%s' of thread "
-                "'%s' of tenant %s was only in blob %s; hand it off again",
+                "'%s' of tenant %s was only in blob %s, which is lost; hand it off again",
                 bundle.key.checkpoint_id,
                 bundle.key.checkpoint_ns,
                 bundle.key.thread_id,
@@ -337,8 +337,8 @@ class Salvage:
                 done.lost += 1
                 self._instruments.losses.add(1)
                 _log.error(
-                    "LOST: checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s: the "
-                    "journal has given up values of it, and they cannot be read any more: %s",
+                    "LOST: checkpoint '%s' in namespace '%s' of thread '%s' of tenant %s: "
+                    "its values were evicted, and cannot be read from the blob store: %s",
                     one.place[1],
                     one.place[0],
                     user.thread_id,

@@ -44,7 +44,7 @@ class Trouble(Enum):
     TIMEOUT = "gave no answer in time"
     LOST = "broke the connection"
     TOO_LONG = "sent more than expected"
-    UNREADABLE = "sent something else than the answer"
+    UNREADABLE = "sent an unexpected answer"
     MISMATCH = "sent bytes with another hash"
 
 
@@ -153,7 +153,7 @@ RULES: tuple[Rule, ...] = (
          Where.ELSEWHERE, USUAL, trouble=Trouble.UNREACHED, blames=True),
     Rule("timeout", "it may be overloaded; a longer timeout or another endpoint may help",
          Where.ELSEWHERE, USUAL, trouble=Trouble.TIMEOUT, ambiguous=True, blames=True),
-    Rule("lost", "check it and what lies between",
+    Rule("lost", "check it and the network in between",
          Where.ELSEWHERE, USUAL, trouble=Trouble.LOST, ambiguous=True, blames=True),
     Rule("too_long", "check that it is a Walrus endpoint and that the blob is one of this store",
          trouble=Trouble.TOO_LONG),
@@ -167,9 +167,9 @@ RULES: tuple[Rule, ...] = (
          reasons=("BLOCKED", "NOT_ENCODED", "MARKED_INVALID")),
     Rule("not_stored", "look at the log of the publisher and at its wallet",
          Where.ELSEWHERE, FEW, PUTS, statuses=(200,), ambiguous=True),
-    Rule("token_expired", "compare the clocks of both machines, or give tokens a longer life",
+    Rule("token_expired", "compare the clocks of both machines, or give tokens a longer lifetime",
          Where.HERE, TOKEN, PUTS, reasons=("EXPIRED_SIGNATURE",)),
-    Rule("token_used", "something between may send requests twice",
+    Rule("token_used", "a proxy in between may send requests twice",
          Where.HERE, TOKEN, PUTS, reasons=("TOKEN_ALREADY_USED",), ambiguous=True),
     Rule("token_refused",
          "check that the JWT secret, algorithm and lifetime are those that the publisher expects",
@@ -177,11 +177,11 @@ RULES: tuple[Rule, ...] = (
     Rule("unauthorized", "check the JWT secret and algorithm, or the credentials in its URL",
          statuses=(401, 407)),
     Rule("not_visible_yet",
-         "it was stored a moment ago; the aggregator or a cache before it is behind",
+         "it was just stored; the aggregator or a cache in front of it does not have it yet",
          Where.ELSEWHERE, VISIBLE_SOON, READS, statuses=(404,), json=True, reasons=_NOT_FOUND,
          recent=True, stale=True),
     Rule("not_served_yet",
-         "it was stored a moment ago; check that the URL is that of an aggregator",
+         "it was just stored; check that the URL is that of an aggregator",
          Where.ELSEWHERE, VISIBLE_SOON, READS - {Operation.LIST_QUILT}, statuses=(404,),
          recent=True, stale=True),
     Rule("not_found", "check that the aggregator serves the network it was stored on",
@@ -197,16 +197,16 @@ RULES: tuple[Rule, ...] = (
          Where.ELSEWHERE, LONG, PUTS, statuses=(504,), json=True, ambiguous=True),
     Rule("unavailable", "too few storage nodes answered it; the network may be changing epochs",
          Where.ELSEWHERE, USUAL, statuses=(503, 504), json=True, ambiguous=True, blames=True),
-    Rule("gateway", "what stands before it does not reach it",
+    Rule("gateway", "a proxy in front of it does not reach it",
          Where.ELSEWHERE, USUAL, statuses=(408, 502, 503, 504, *range(520, 531)),
          ambiguous=True, blames=True),
     Rule("publisher_failed", "look at its log, and that its wallet holds enough WAL and SUI",
          Where.ELSEWHERE, FEW, PUTS, statuses=_SERVER_ERRORS, ambiguous=True, blames=True),
-    Rule("aggregator_failed", "look at its log; older versions answer so about expired blobs",
+    Rule("aggregator_failed", "look at its log; older versions answer this for expired blobs",
          Where.ELSEWHERE, FEW, READS, statuses=_SERVER_ERRORS, blames=True),
     Rule("too_large", "raise its size limit or store smaller packs", statuses=(403, 413)),
     Rule("bad_request",
-         "it refuses this request: check its version, its limits, and whether it wants tokens",
+         "it refuses this request: check its version, its limits, and whether it requires tokens",
          statuses=(400, 415, 416, 422)),
     Rule("wrong_place",
          "check that the URL is that of a publisher (for puts) or an aggregator (for reads)"),

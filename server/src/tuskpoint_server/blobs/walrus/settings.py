@@ -47,7 +47,7 @@ class WalrusSettings:
 
     def __post_init__(self) -> None:
         if not self.aggregators:
-            raise ValueError("at least one aggregator is needed: nothing is stored unread")
+            raise ValueError("at least one aggregator is needed, to read back what is stored")
         for kind, urls in (("publisher", self.publishers), ("aggregator", self.aggregators)):
             for number, url in enumerate(urls, 1):
                 if problem := _url_problem(url):
@@ -110,4 +110,4 @@ def secret_bytes(text: str) -> bytes:
     try:
         return bytes.fromhex(text.removeprefix("0x"))
     except ValueError:
-        raise ValueError("a JWT secret that begins with 0x must go on in hex") from None
+        raise ValueError("a JWT secret that begins with 0x must continue in hex digits") from None

@@ -37,7 +37,7 @@ _place = attrgetter("checkpoint_ns", "checkpoint_id")
 def check_bytes(key: CheckpointKey, size: int) -> None:
     """Refuse (`LIMIT_EXCEEDED`) a closure whose values take more bytes than a bundle holds."""
     if size > MAX_BUNDLE_BYTES:
-        raise _too_large(f"what is needed to go on from {key}: {size} bytes")
+        raise _too_large(f"what is needed to continue from {key}: {size} bytes")
 
 
 def _too_large(what: str) -> Refusal:
@@ -67,14 +67,14 @@ def encode_bundle(closure: Closure) -> bytes:
     try:
         return encode_segment(segment)
     except ValueError as error:
-        raise _too_large(f"what is needed to go on from {closure.key} ({error})") from error
+        raise _too_large(f"what is needed to continue from {closure.key} ({error})") from error
 
 
 def decode_bundle(data: bytes, name: str) -> Closure:
     """Return the closure in stored bytes."""
     segment = decode_segment(data, name)
     if segment.handoff is None:
-        raise malformed(name, "it is a segment that hands nothing off")
+        raise malformed(name, "it is a segment without a hand-off")
     if problem := segment_problem(segment):
         raise malformed(name, problem)
     size = _values_size(segment)
@@ -121,7 +121,7 @@ def _checked(
     base = decode_delta_base(checkpoint.delta_base, name)
     for channel in base:
         if channel.ancestor_id:
-            problem = f"channel {channel.name} is rebuilt from an ancestor that it lacks"
+            problem = f"channel {channel.name} is rebuilt from an ancestor that is missing"
             raise malformed(name, problem)
         seed = channel.seed
         fits &= seed is None or seed.size == len(values[seed.digest].data)

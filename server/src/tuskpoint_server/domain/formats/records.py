@@ -319,9 +319,9 @@ def read_line(stored: str, name: str) -> Line:
     except (ValueError, KeyError, TypeError, RecursionError):
         raise malformed(name, "it holds a line that is no record") from None
     if {*map(type, line.position), *map(type, line.identity)} != {str} or not line.thread_id:
-        raise malformed(name, "a record does not say what it is about")
+        raise malformed(name, "a record lacks its subject")
     if {*map(type, line.rank), type(line.incarnation)} != {int}:
-        raise malformed(name, "a record does not say where in the log it stands")
+        raise malformed(name, "a record lacks its position in the log")
     return line
 
 

@@ -178,7 +178,7 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
         if len(runs) > BRANCH_RUNS:
             raise fields.fail(f"it names more than {BRANCH_RUNS} runs")
         if any(child.height >= ref.height for child in runs):
-            raise fields.fail("it names a run that is as high as itself")
+            raise fields.fail("it names a run that is not lower than itself")
         _check_order(runs, ref, fields)
         return Run(runs=tuple(runs))
     pages: list[Page] = []
@@ -188,17 +188,17 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
         pages.append(Page(begin, size, sha256, first, last, entry.number("records")))
         begin += size
     if begin != len(data):
-        raise fields.fail("its pages do not make up all of it")
+        raise fields.fail("its pages do not add up to its size")
     _check_order(pages, ref, fields)
     return Run(pages=tuple(pages))
 
 
 def _check_order(within: Sequence[Page] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
     if not within or (within[0].first, within[-1].last) != (ref.first, ref.last):
-        raise fields.fail("it holds other positions than what names it says")
+        raise fields.fail("its positions are not those in the reference to it")
     ends = [place for one in within for place in (one.first, one.last)]
     if ends != sorted(ends) or sum(one.records for one in within) != ref.records:
-        raise fields.fail("what it holds is not in order, or of another number of records")
+        raise fields.fail("its records are not in order, or their number is wrong")
 
 
 def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
@@ -218,7 +218,7 @@ def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
     if len(lines) != page.records or positions != sorted(positions):
         raise malformed(name, "a page is not in order, or has another number of records")
     if (positions[0], positions[-1]) != (page.first, page.last):
-        raise malformed(name, "a page holds other positions than its index says")
+        raise malformed(name, "a page has other positions than its index says")
     return lines
 
 

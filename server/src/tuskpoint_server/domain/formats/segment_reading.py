@@ -183,17 +183,17 @@ def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
         joined[start : start + PREFIX_BYTES] for start in range(0, len(joined), PREFIX_BYTES)
     )
     if len(location.sha256) != DIGEST_BYTES or location.size > MAX_NUMBER:
-        raise malformed(name, "it names a member without a hash or of a size that is none")
+        raise malformed(name, "it names a member without a hash, or with an invalid size")
     ascending = all(one < other for one, other in pairwise(prefixes))
     if not prefixes or len(joined) % PREFIX_BYTES or not ascending:
-        raise malformed(name, "the digests of a member are none, cut off, or not ascending")
+        raise malformed(name, "the digests of a member are missing, truncated, or not ascending")
     return SegmentMember(location, prefixes)
 
 
 def _check(segment: Segment, name: str) -> None:
     """Check what concerns more than one row."""
     if not segment.thread_id or segment.first_seq > segment.last_seq:
-        raise malformed(name, "it lacks its thread, or its range is none")
+        raise malformed(name, "it lacks its thread, or its range ends before it begins")
     numbers = [segment.incarnation, segment.generation, segment.last_seq]
     numbers += [number for one in segment.checkpoints for number in (one.seq, one.created_us)]
     numbers += [write.seq for write in segment.writes]
@@ -206,7 +206,7 @@ def _check(segment: Segment, name: str) -> None:
     if any(not checkpoint_id for _, checkpoint_id in keys):
         raise malformed(name, "a checkpoint has no ID")
     if segment.handoff is not None and (segment.handoff not in keys or segment.members):
-        raise malformed(name, "it lacks what it hands off")
+        raise malformed(name, "it lacks the checkpoint that it hands off")
     if len(segment.members) > segments.MAX_MEMBERS:
         raise malformed(name, f"it names more than {segments.MAX_MEMBERS} members")
     encodings = {value.digest: value.encoding for value in segment.values}

@@ -55,7 +55,7 @@ def certify(
     if (row[0] if row is not None else b"") != plan.previous:
         raise Void("another catalog was certified first")
     if len(list(_NAMED.run_listed(connection, plan.named, of_tenant=tenant))) < len(plan.named):
-        raise Void("a segment that it names is not kept any more")
+        raise Void("a segment that it names was removed")
     move(batch, tenant, plan.threads)
     placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
     _PUT_MEMBER.run_many(connection, [one.row(tenant, place) for one, place in placed])
@@ -94,7 +94,7 @@ def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
     for one in moved:
         log = batch.find(tenant, one.thread_id)
         if log is None or log.row.certified_seq != one.after:
-            raise Void("the watermark of a thread has moved")
+            raise Void("the watermark of a thread has changed")
         row = log.row
         row.certified_seq = one.through
         row.dirty_since_us = first_above(batch.connection, row, one.through)

@@ -169,12 +169,12 @@ class Evictor:
             try:
                 gone = await self.evict()
             except Refusal as refusal:
-                _log.warning("eviction waits: %s", refusal)
+                _log.warning("eviction is delayed: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect must not end eviction for good
                 _log.exception("eviction failed")
             else:
                 if gone.size_bytes:
-                    _log.info("%d bytes left the journal for the blob store", gone.size_bytes)
+                    _log.info("%d bytes were evicted from the journal", gone.size_bytes)
             await asyncio.sleep(self._settings.interval_s)
 
     async def evict(self) -> Taken:

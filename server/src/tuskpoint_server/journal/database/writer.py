@@ -218,7 +218,8 @@ class Writer:
             if alone or sqlite.storage_problem(error) is not None:
                 raise
             _log.warning(
-                "a batch is committed change by change, because one failed", exc_info=error
+                "a change of a batch failed; the batch is run again change by change",
+                exc_info=error,
             )
             raise _Broken from error
         for callback in self._noted:
@@ -269,7 +270,7 @@ class Writer:
         try:
             restarted = sqlite.restart_log(self._connect())
         except Exception:  # noqa: BLE001 - the next commit says what is wrong
-            _log.warning("the journal's log cannot be begun anew", exc_info=True)
+            _log.warning("the write-ahead log of the journal cannot be reset", exc_info=True)
             self._disconnect()
             restarted = False
         self._log_limit = sqlite.LONG_LOG_BYTES if restarted else 2 * size

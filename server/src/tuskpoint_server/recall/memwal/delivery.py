@@ -88,7 +88,7 @@ class Delivery:
         try:
             return await work()
         except Refusal as refusal:
-            _log.warning("deliveries to MemWal wait: %s", refusal.message)
+            _log.warning("deliveries to MemWal are delayed: %s", refusal.message)
         except Exception:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
             _log.exception("a delivery to MemWal failed")
             self._health.failed(RelayerError(Trouble.UNAVAILABLE, DEFECT))
@@ -165,7 +165,7 @@ class Delivery:
         job_ids = await self._relayer.remember_batch(namespace, texts)
         named = len(set(job_ids))
         if not len(job_ids) == len(texts) == named:
-            problem = f"MemWal names {named} jobs for {len(texts)} memories"
+            problem = f"MemWal returned {named} jobs for {len(texts)} memories"
             raise RelayerError(Trouble.UNAVAILABLE, problem, unsure=True)
         return job_ids
 
@@ -176,8 +176,8 @@ class Delivery:
             self._sending.succeeded()
             if len(memories) == 1:
                 _log.error(
-                    "MemWal refuses the summary of the checkpoint with pointer %s, it will not be "
-                    "recalled from there: %s",
+                    "MemWal refuses the summary of the checkpoint with pointer %s and will not "
+                    "recall it: %s",
                     memories[0].pointer.hex(),
                     error,
                 )
@@ -245,7 +245,7 @@ class Delivery:
         await self._memories.note(settled)
         failed = [job.error for job in jobs.values() if job.state is JobState.FAILED]
         if failed:
-            reason = failed[0] or "it does not say why"
+            reason = failed[0] or "it gives no reason"
             _log.warning("MemWal failed to store %d memories: %s", len(failed), reason)
         lost = sum(one.state is MemoryState.WAITING for one in settled) - len(failed)
         if lost:

@@ -54,11 +54,11 @@ class MemWal:
         self._recalling = Health(
             clock_us,
             "MemWal works: memories are recalled",
-            "MemWal recalls nothing for now, searches go on without it",
-            "MemWal is not used, saves and searches go on without it",
+            "MemWal is suspended, searches use the server's own index",
+            "MemWal is not used, saves and searches continue without it",
         )
         self._delivering = Health(
-            clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal wait"
+            clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal are delayed"
         )
         self._loop = asyncio.get_running_loop()
         self._budget = Budget(settings, self._loop.time)
@@ -139,14 +139,14 @@ class MemWal:
     def _admit(self) -> None:
         problem = self._problem
         if problem is not None:
-            alone = "" if problem.trouble is Trouble.DENIED else "it is left alone for a while: "
+            alone = "" if problem.trouble is Trouble.DENIED else "it is suspended after a failure: "
             again_s = max(0.0, self._check_at - self._loop.time())
             raise RelayerError(problem.trouble, f"{alone}{problem}", retry_after_s=again_s)
         if self._waiting >= MOST_WAITING:
             raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
         wait_s = self._budget.take_recall(COST_RECALL)
         if wait_s:
-            limited = "the rate limit leaves no recall"
+            limited = "the rate limit allows no recall now"
             raise RelayerError(Trouble.LIMITED, limited, retry_after_s=wait_s)
 
     async def _call(

@@ -75,7 +75,7 @@ class Wire(httpx.AsyncClient):
         content = bytearray()
         try:
             if response.headers.get("content-encoding", "") not in ("", "identity"):
-                raise httpx.RemoteProtocolError("the answer is encoded, which nobody asked for")
+                raise httpx.RemoteProtocolError("the answer has an unexpected content encoding")
             async for chunk in response.aiter_raw():
                 content += chunk
                 if len(content) > MAX_ANSWER_BYTES:
@@ -253,14 +253,14 @@ _CHECK = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
 
 # Statuses of the relayer: services/server/src/{auth,rate_limit,routes/remember}.rs.
 _MEANINGS = {
-    400: (Trouble.REFUSED, "the relayer finds the request malformed"),
+    400: (Trouble.REFUSED, "the relayer rejects the request as malformed"),
     401: (Trouble.DENIED, f"the relayer does not accept the credentials: {_CHECK}"),
     # Recalls do not mind, so it is not the limit that they share with deliveries.
     402: (Trouble.UNAVAILABLE, "the storage of the account is used up"),
     403: (Trouble.DENIED, f"the relayer forbids it: {_CHECK}"),
     409: (Trouble.REFUSED, "the key of the request was used for another text"),
-    413: (Trouble.REFUSED, "the relayer finds the request too long"),
-    422: (Trouble.REFUSED, "the relayer finds the request malformed"),
+    413: (Trouble.REFUSED, "the relayer rejects the request as too long"),
+    422: (Trouble.REFUSED, "the relayer rejects the request as malformed"),
     429: (Trouble.LIMITED, "the rate limit of the account or key is exhausted"),
 }
 _UNREACHED = (
@@ -278,7 +278,8 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
 
     if isinstance(error, memwal.MemWalClockDriftError):
         return RelayerError(
-            Trouble.DENIED, "the relayer finds the clock of this machine wrong: set it (NTP)"
+            Trouble.DENIED,
+            "the relayer reports that the clock of this machine is wrong: set it (NTP)",
         )
     if isinstance(error, memwal.MemWalError):
         status = getattr(error, "status", None)
@@ -286,7 +287,7 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
             return _refused(error, status)
         # It is about versions or about what the SDK does before it asks.
         return RelayerError(Trouble.UNAVAILABLE, printable(str(error)))
-    problem = f"the answer is not what a relayer says ({type(error).__name__})"
+    problem = f"the answer is not that of a relayer ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
         try:
             host = error.request.url.host
@@ -304,7 +305,7 @@ def _refused(error: Exception, status: int) -> RelayerError:
     broken = status >= httpx.codes.INTERNAL_SERVER_ERROR
     trouble, says = _MEANINGS.get(status) or (
         Trouble.UNAVAILABLE,
-        "something is broken at the relayer" if broken else "that is not how a relayer answers",
+        "the relayer failed" if broken else "the answer is not that of a relayer",
     )
     try:
         fields = json.loads(str(getattr(error, "body", "")))

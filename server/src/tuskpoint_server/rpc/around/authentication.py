@@ -87,7 +87,7 @@ class Authentication:
                 ended[call.grant.name] += 1
                 call.end(_refused(call, "revoked", "it was revoked while the call ran"))
         for name, count in ended.items():
-            _log.info("credential '%s' is not in force any more: %d calls cut off", name, count)
+            _log.info("credential '%s' is no longer valid: %d calls were ended", name, count)
         self._end_expired()
 
     def _end_expired(self) -> None:

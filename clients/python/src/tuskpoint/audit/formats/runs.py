@@ -119,7 +119,7 @@ def read_run(
         if len(index) != len(data):
             raise Malformed("bytes follow the index of a branch")
         if len(runs) > _MOST_IN_BRANCH or any(run.height >= ref.height for run in runs):
-            raise Malformed("it names too many runs, or one that is as high as itself")
+            raise Malformed("it names too many runs, or one that is not lower than itself")
         _check_parts(runs, ref)
         if sum(run.plain_bytes for run in runs) != ref.plain_bytes:
             raise Malformed(f"the runs that it names do not make up {ref.plain_bytes} bytes")

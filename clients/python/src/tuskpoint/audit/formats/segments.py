@@ -175,9 +175,9 @@ def _member(message: segment_pb2.SegmentMember, holder: str) -> tuple[Location, 
     starts = range(0, len(joined), _PREFIX)
     prefixes = [joined[start : start + _PREFIX] for start in starts]
     if len(place.sha256) != _DIGEST or place.size_bytes > MAX_COUNT:
-        raise Malformed("it names a member without a hash or of a size that is none")
+        raise Malformed("it names a member without a hash, or with an invalid size")
     if not prefixes or len(joined) % _PREFIX or any(a >= b for a, b in pairwise(prefixes)):
-        raise Malformed("the digests of a member are none, cut off, or do not ascend")
+        raise Malformed("the digests of a member are missing, truncated, or do not ascend")
     location = Location(
         place.blob_id or holder, place.identifier, place.sha256.hex(), place.size_bytes
     )

@@ -81,7 +81,7 @@ class Fields:
         if version != FORMAT_VERSION:
             raise Malformed(f"format_version is {version} and only {FORMAT_VERSION} is known")
         if found != kind:
-            raise Malformed(f"it is of kind '{found[:40]}' where a {kind} belongs")
+            raise Malformed(f"it is of kind '{found[:40]}' where a {kind} was expected")
         return fields
 
     def has(self, key: str) -> bool:

@@ -101,7 +101,7 @@ def history(
     """Show what happened as a tree, newest first: by agent, by date, or from parent to child."""
     arranged = by or (By.AGENT if thread_id is None else By.PARENT)
     if arranged is By.PARENT and thread_id is None:
-        raise CommandError(Exit.USAGE, "--by parent is of one thread", "name the thread")
+        raise CommandError(Exit.USAGE, "--by parent needs a thread", "name the thread")
     client, most = cli.client, table_limit(limit, is_json=cli.out.is_json)
     # The service would list nothing for a missing thread; a look-up by ID says so.
     threads = list(client.threads()) if thread_id is None else [client.thread(thread_id)]
