@@ -48,7 +48,7 @@ type ServerLimits struct {
 	MaxCheckpointNsBytes uint32 `protobuf:"varint,10,opt,name=max_checkpoint_ns_bytes,json=maxCheckpointNsBytes,proto3" json:"max_checkpoint_ns_bytes,omitempty"`
 	// Longest checkpoint ID.
 	MaxCheckpointIdBytes uint32 `protobuf:"varint,11,opt,name=max_checkpoint_id_bytes,json=maxCheckpointIdBytes,proto3" json:"max_checkpoint_id_bytes,omitempty"`
-	// Time for which writes are kept that wait for their checkpoint.
+	// Time for which writes without a checkpoint are kept.
 	EarlyWriteTtl *durationpb.Duration `protobuf:"bytes,12,opt,name=early_write_ttl,json=earlyWriteTtl,proto3" json:"early_write_ttl,omitempty"`
 	// Time for which a `request_id` is remembered.
 	RequestIdTtl *durationpb.Duration `protobuf:"bytes,13,opt,name=request_id_ttl,json=requestIdTtl,proto3" json:"request_id_ttl,omitempty"`
@@ -60,7 +60,7 @@ type ServerLimits struct {
 	MaxWriteNamesBytes uint64 `protobuf:"varint,15,opt,name=max_write_names_bytes,json=maxWriteNamesBytes,proto3" json:"max_write_names_bytes,omitempty"`
 	// Time for which events of a thread are kept for `WatchThread`.
 	EventTtl *durationpb.Duration `protobuf:"bytes,16,opt,name=event_ttl,json=eventTtl,proto3" json:"event_ttl,omitempty"`
-	// Largest blob of a hand-off, unpacked.
+	// Largest bundle of a hand-off, uncompressed.
 	MaxBundleBytes uint64 `protobuf:"varint,17,opt,name=max_bundle_bytes,json=maxBundleBytes,proto3" json:"max_bundle_bytes,omitempty"`
 	// Longest searchable text of a checkpoint; of longer text the latest part is
 	// indexed.
@@ -296,7 +296,7 @@ type GetServerInfoResponse struct {
 	Version string `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// Limits in force.
 	Limits *ServerLimits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Fully qualified names of the methods that are built, such as
+	// Fully qualified names of the implemented methods, such as
 	// "tuskpoint.v1.CheckpointService/SaveCheckpoint".
 	Methods []string `protobuf:"bytes,3,rep,name=methods,proto3" json:"methods,omitempty"`
 	// Kind of journal, such as "sqlite".
@@ -478,7 +478,7 @@ type GetArchiveStatusResponse struct {
 	// Number of checkpoints certified.
 	CertifiedCheckpoints uint64 `protobuf:"varint,12,opt,name=certified_checkpoints,json=certifiedCheckpoints,proto3" json:"certified_checkpoints,omitempty"`
 	// Earliest time at which a blob that is still needed may expire unless it is
-	// renewed. Absent if nothing does, or if no end is known.
+	// renewed. Absent if none expires, or if no end is known.
 	EarliestExpireTime *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=earliest_expire_time,json=earliestExpireTime,proto3" json:"earliest_expire_time,omitempty"`
 	// Bytes of values and writes that are in the blob store only.
 	EvictedBytes uint64 `protobuf:"varint,14,opt,name=evicted_bytes,json=evictedBytes,proto3" json:"evicted_bytes,omitempty"`
@@ -489,16 +489,15 @@ type GetArchiveStatusResponse struct {
 	BilledBytes uint64 `protobuf:"varint,16,opt,name=billed_bytes,json=billedBytes,proto3" json:"billed_bytes,omitempty"`
 	// Price of those puts in FROST (1 WAL is 1,000,000,000 FROST), without gas.
 	Cost uint64 `protobuf:"varint,17,opt,name=cost,proto3" json:"cost,omitempty"`
-	// Number of blobs that are due for renewal and whose last renewal failed.
-	// Not 0 for long: someone has to see to the blob store before
-	// `earliest_expire_time`.
+	// Number of blobs that are due for renewal and whose last renewal failed. If
+	// it stays above 0, repair the blob store before `earliest_expire_time`.
 	FailingRenewals uint32 `protobuf:"varint,18,opt,name=failing_renewals,json=failingRenewals,proto3" json:"failing_renewals,omitempty"`
-	// How the search index stands. Absent if the server does not index.
+	// State of the search index. Absent if the server does not index.
 	Search *SearchStatus `protobuf:"bytes,19,opt,name=search,proto3" json:"search,omitempty"`
 	// Number of holes: checkpoints that cannot be stored as they are, and stored
-	// segments that were lost. Each is tried again; nothing else waits for it.
+	// segments that were lost. Each is retried; nothing else waits for it.
 	Holes uint64 `protobuf:"varint,20,opt,name=holes,proto3" json:"holes,omitempty"`
-	// The first 100 of them, the one that was found first in front.
+	// The first 100 of them, oldest first.
 	FirstHoles    []*Hole `protobuf:"bytes,21,rep,name=first_holes,json=firstHoles,proto3" json:"first_holes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -681,7 +680,8 @@ func (x *GetArchiveStatusResponse) GetFirstHoles() []*Hole {
 	return nil
 }
 
-// Something acknowledged that cannot be read from the blob store.
+// An acknowledged checkpoint or segment that cannot be read from the blob
+// store.
 type Hole struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
@@ -694,7 +694,7 @@ type Hole struct {
 	SegmentSha256 []byte `protobuf:"bytes,4,opt,name=segment_sha256,json=segmentSha256,proto3" json:"segment_sha256,omitempty"`
 	// Why, for people.
 	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Time at which it is tried again.
+	// Time of the next retry.
 	RetryTime     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=retry_time,json=retryTime,proto3" json:"retry_time,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -772,12 +772,12 @@ func (x *Hole) GetRetryTime() *timestamppb.Timestamp {
 	return nil
 }
 
-// How the search index of a tenant stands.
+// State of the search index of a tenant.
 type SearchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Checkpoints that are journaled and not indexed yet.
 	UnindexedCheckpoints uint64 `protobuf:"varint,1,opt,name=unindexed_checkpoints,json=unindexedCheckpoints,proto3" json:"unindexed_checkpoints,omitempty"`
-	// Time since when the oldest of them waits; absent if none does.
+	// Time since which the oldest of them has waited; absent if none waits.
 	OldestUnindexedTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=oldest_unindexed_time,json=oldestUnindexedTime,proto3" json:"oldest_unindexed_time,omitempty"`
 	// Checkpoints that are indexed.
 	IndexedCheckpoints uint64 `protobuf:"varint,3,opt,name=indexed_checkpoints,json=indexedCheckpoints,proto3" json:"indexed_checkpoints,omitempty"`
@@ -785,10 +785,9 @@ type SearchStatus struct {
 	Vectors uint64 `protobuf:"varint,4,opt,name=vectors,proto3" json:"vectors,omitempty"`
 	// The indexing's last error, for people; empty since its last success.
 	LastError string `protobuf:"bytes,5,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	// MemWal's side. Absent if the server has none.
+	// State of MemWal. Absent if the server does not use it.
 	Memwal *MemWalStatus `protobuf:"bytes,6,opt,name=memwal,proto3" json:"memwal,omitempty"`
-	// Indexed checkpoints that brought more text than is indexed; of what is
-	// long the latest part is.
+	// Indexed checkpoints of whose new text only the latest part is indexed.
 	TruncatedCheckpoints uint64 `protobuf:"varint,7,opt,name=truncated_checkpoints,json=truncatedCheckpoints,proto3" json:"truncated_checkpoints,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -873,7 +872,7 @@ func (x *SearchStatus) GetTruncatedCheckpoints() uint64 {
 	return 0
 }
 
-// How the delivery of summaries to MemWal stands.
+// State of the delivery of summaries to MemWal.
 type MemWalStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the last call succeeded, a recall included.
@@ -884,7 +883,7 @@ type MemWalStatus struct {
 	Underway uint64 `protobuf:"varint,3,opt,name=underway,proto3" json:"underway,omitempty"`
 	// Summaries that can be recalled.
 	Delivered uint64 `protobuf:"varint,4,opt,name=delivered,proto3" json:"delivered,omitempty"`
-	// Time since when the oldest summary waits; absent if none does.
+	// Time since which the oldest summary has waited; absent if none waits.
 	OldestWaitingTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=oldest_waiting_time,json=oldestWaitingTime,proto3" json:"oldest_waiting_time,omitempty"`
 	// The last error, for people; empty since the last success, and where
 	// nothing is left to deliver.

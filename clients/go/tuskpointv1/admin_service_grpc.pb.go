@@ -28,19 +28,19 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Tells what the server is and how its archive stands. Scopes: `read`, and
+// Describes the server and the state of its archive. Scopes: `read`, and
 // `admin` for `Flush`.
 type AdminServiceClient interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant. Only callers with
-	// scope `admin` see what all tenants take together; others get 0.
+	// Returns the state of the archive for the caller's tenant. Only callers
+	// with scope `admin` get the sizes of all tenants together; others get 0.
 	GetArchiveStatus(ctx context.Context, in *GetArchiveStatusRequest, opts ...grpc.CallOption) (*GetArchiveStatusResponse, error)
-	// Certifies everything journaled before the call, and returns then.
+	// Certifies everything that was journaled before the call, then returns.
 	//
 	// Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
 	// answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-	// lost and the flush is tried again in the background.
+	// lost, and the server retries the flush in the background.
 	Flush(ctx context.Context, in *FlushRequest, opts ...grpc.CallOption) (*FlushResponse, error)
 }
 
@@ -86,19 +86,19 @@ func (c *adminServiceClient) Flush(ctx context.Context, in *FlushRequest, opts .
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// Tells what the server is and how its archive stands. Scopes: `read`, and
+// Describes the server and the state of its archive. Scopes: `read`, and
 // `admin` for `Flush`.
 type AdminServiceServer interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
-	// Returns the state of the archive for the caller's tenant. Only callers with
-	// scope `admin` see what all tenants take together; others get 0.
+	// Returns the state of the archive for the caller's tenant. Only callers
+	// with scope `admin` get the sizes of all tenants together; others get 0.
 	GetArchiveStatus(context.Context, *GetArchiveStatusRequest) (*GetArchiveStatusResponse, error)
-	// Certifies everything journaled before the call, and returns then.
+	// Certifies everything that was journaled before the call, then returns.
 	//
 	// Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
 	// answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-	// lost and the flush is tried again in the background.
+	// lost, and the server retries the flush in the background.
 	Flush(context.Context, *FlushRequest) (*FlushResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }

@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// How safe a change is. Requests name what they want, responses what was
-// reached; the server never acknowledges less than was asked.
+// How safe a change is. A request names the durability to wait for, a response
+// the one that was reached, which is never lower.
 type Durability int32
 
 const (
@@ -94,8 +94,9 @@ const (
 	// `msgpack` (with LangGraph's extensions), `json`, `null`, `bytes` and
 	// `bytearray` are opened; nothing is imported or called.
 	//
-	// What JSON cannot say is an escape: an object with a key that begins with
-	// one "$". A key of an agent that begins with "$" gets another "$" in front.
+	// What JSON cannot express is an escape: an object with a key that begins
+	// with one "$". A key of an agent that begins with "$" gets another "$" in
+	// front.
 	//
 	//   - `{"$int": "18446744073709551615"}`: an integer beyond 2^53 - 1 or below
 	//     -(2^53 - 1).
@@ -497,11 +498,11 @@ func (x *CheckpointState) GetExtras() map[string]*Value {
 	return nil
 }
 
-// Where stored bytes lie, and the hash that they are trusted by.
+// Where bytes are stored, and their hash, which is trusted.
 //
-// A segment that is larger than one member of the blob store may be is stored in
-// parts: its location is that of a JSON list of them, which begins with "{"; a
-// segment does not.
+// A segment above the size of a member (8 MiB) is stored in parts: its
+// location is that of a JSON list of the parts. The list begins with "{",
+// which a segment does not.
 type BlobLocation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ID of the blob that holds the bytes; on Walrus, of the quilt if
@@ -646,13 +647,14 @@ type Checkpoint struct {
 	// Identity.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	// The checkpoint that this one follows, in the same namespace; empty at the
-	// root. It may name a checkpoint that does not exist (any more, or yet).
+	// root. That checkpoint need not exist.
 	ParentCheckpointId string `protobuf:"bytes,2,opt,name=parent_checkpoint_id,json=parentCheckpointId,proto3" json:"parent_checkpoint_id,omitempty"`
 	// The state. Required in a save; absent in `VIEW_ENTRY`.
 	State *CheckpointState `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	// Metadata: a JSON object in UTF-8, at most `ServerLimits.max_metadata_bytes`
-	// bytes; empty means `{}`. Stored and returned byte for byte. The server
-	// reads `source`, `step`, `parents`, `run_id` and whatever a filter names.
+	// Metadata: a JSON object in UTF-8, at most
+	// `ServerLimits.max_metadata_bytes` bytes; empty means `{}`. Stored and
+	// returned byte for byte. The server reads `source`, `step`, `parents`,
+	// `run_id` and the keys that a filter names.
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// A name for the checkpoint, at most 256 bytes of UTF-8, without NUL.
 	Label string `protobuf:"bytes,5,opt,name=label,proto3" json:"label,omitempty"`
@@ -668,7 +670,7 @@ type Checkpoint struct {
 	Seq uint64 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Output only. Durability of that change.
 	Durability Durability `protobuf:"varint,10,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// Output only. Where the segment lies that holds its state; absent until it is
+	// Output only. Location of the segment with its state; absent until it is
 	// stored.
 	Location *BlobLocation `protobuf:"bytes,11,opt,name=location,proto3" json:"location,omitempty"`
 	// Output only. Time at which the server first saved it.

@@ -32,8 +32,8 @@ type SaveCheckpointRequest struct {
 	Writes []*PendingWrite `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`
 	// Durability to wait for.
 	Durability Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
-	// If present: the greatest `checkpoint_id` that the namespace must have at
-	// this moment, empty for none. Guards against two agents that drive one
+	// If present: the greatest `checkpoint_id` that the namespace must have when
+	// the save commits, empty for none. Detects two agents that drive one
 	// thread.
 	ExpectedHead *string `protobuf:"bytes,4,opt,name=expected_head,json=expectedHead,proto3,oneof" json:"expected_head,omitempty"`
 	// Name of the agent that drives the thread, at most 256 bytes of UTF-8. Not
@@ -41,10 +41,10 @@ type SaveCheckpointRequest struct {
 	AgentId string `protobuf:"bytes,5,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Vector by which `SearchCheckpoints` finds the checkpoint, at most
 	// `ServerLimits.max_vector_dimension` finite components, not all 0. All
-	// vectors of a tenant have one dimension: that of the server's embedder, else
-	// of the first vector that it was sent. Empty: the one sent before stays, or
-	// the embedder makes one. It is part of the index, not of the checkpoint: it
-	// takes no `seq` and is in no blob.
+	// vectors of a tenant have one dimension: that of the server's embedder,
+	// else that of the first vector. Empty: the checkpoint keeps the vector that
+	// was sent before, or the embedder makes one. It is part of the index, not
+	// of the checkpoint: it takes no `seq` and is in no blob.
 	Vector []float32 `protobuf:"fixed32,6,rep,packed,name=vector,proto3" json:"vector,omitempty"`
 	// If present: whether search finds the checkpoints of this thread, as
 	// `SetSearchable` sets it, from this save on.
@@ -140,14 +140,13 @@ type SaveCheckpointResponse struct {
 	// Durability reached by the change; at least what was asked.
 	Durability Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	// Position of the change in the thread's sequence. If the save changed
-	// nothing: that of the last change of what was sent, the checkpoint and its
-	// writes.
+	// nothing: that of the last change of the checkpoint and of the sent writes.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Incarnation of the thread.
 	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Set when certified: blob ID of a catalog that leads to the checkpoint.
 	CatalogBlobId string `protobuf:"bytes,5,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
-	// Conditions that the caller should know of though the save succeeded.
+	// Conditions that the caller should know although the save succeeded.
 	Warnings      []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -228,8 +227,8 @@ func (x *SaveCheckpointResponse) GetWarnings() []*Warning {
 // One message from the client on an `Exchange` stream.
 type ExchangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the session. Only in the first message; without it no later stream
-	// takes the place of this one.
+	// Names the session. Only in the first message; without it the stream cannot
+	// be resumed.
 	Hello *Hello `protobuf:"bytes,1,opt,name=hello,proto3" json:"hello,omitempty"`
 	// Calls, in their order.
 	Frames        []*Frame `protobuf:"bytes,2,rep,name=frames,proto3" json:"frames,omitempty"`
@@ -288,8 +287,8 @@ type Hello struct {
 	// credential that opened it: with another token, these bytes name another
 	// session.
 	Session []byte `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
-	// Which stream of the session this is; greater than that of every earlier
-	// one.
+	// Number of the stream within the session; greater than that of every
+	// earlier stream.
 	Attempt       uint64 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -339,15 +338,15 @@ func (x *Hello) GetAttempt() uint64 {
 	return 0
 }
 
-// One call on an `Exchange` stream, or a piece of one.
+// One call on an `Exchange` stream, or a chunk of a save.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of the call, chosen by the client, not 0. It rises along the stream
-	// and begins anew on each; chunks carry the number of their save and follow
-	// it directly.
+	// Number of the call, chosen by the client, not 0. IDs rise within a stream
+	// and start again at each stream; chunks carry the ID of their save and
+	// follow it directly.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Time that the call may take, from its receipt. Absent, or longer than the
-	// server's cap on calls: the cap. Ignored in chunks.
+	// Timeout of the call, from its receipt. Absent, or longer than the server's
+	// cap on calls: the cap. Ignored in chunks.
 	Timeout *durationpb.Duration `protobuf:"bytes,2,opt,name=timeout,proto3" json:"timeout,omitempty"`
 	// Context of the caller's trace, in the form of the W3C header `traceparent`.
 	// Other text is ignored.
@@ -496,9 +495,9 @@ type ExchangeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Answers, as they became ready.
 	Answers []*Answer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
-	// The server shuts down: it begins with no frame after this message, answers
-	// those that it has begun, and ends the stream with `UNAVAILABLE` /
-	// `DRAINING`. Frames without an answer then were not begun, and may be sent to
+	// The server shuts down: after this message it starts no frame, answers
+	// those that it has started, and ends the stream with `UNAVAILABLE` /
+	// `DRAINING`. Frames without an answer were not started, and may be sent to
 	// another server. Waits for `CERTIFIED` end with the error `DRAINING`; their
 	// saves stay journaled.
 	Draining      bool `protobuf:"varint,2,opt,name=draining,proto3" json:"draining,omitempty"`
@@ -550,14 +549,14 @@ func (x *ExchangeResponse) GetDraining() bool {
 	return false
 }
 
-// The answer to one frame, or what it has reached so far.
+// The answer to one call, or an intermediate answer.
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the call.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Nothing more is answered to this call.
+	// There is no further answer to this call.
 	Last bool `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
-	// What the call has come to.
+	// The result of the call so far.
 	//
 	// Types that are valid to be assigned to Result:
 	//
@@ -672,7 +671,7 @@ type Answer_Written struct {
 }
 
 type Answer_Got struct {
-	// The checkpoint asked for.
+	// The requested checkpoint.
 	Got *GetCheckpointResponse `protobuf:"bytes,5,opt,name=got,proto3,oneof"`
 }
 
@@ -768,7 +767,7 @@ type SaveWritesResponse struct {
 	Early bool `protobuf:"varint,3,opt,name=early,proto3" json:"early,omitempty"`
 	// Set when certified: blob ID of a catalog that leads to the writes.
 	CatalogBlobId string `protobuf:"bytes,4,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
-	// Conditions that the caller should know of though the save succeeded.
+	// Conditions that the caller should know although the save succeeded.
 	Warnings      []*Warning `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1502,9 +1501,9 @@ type isGetDeltaHistoryResponse_Frame interface {
 }
 
 type GetDeltaHistoryResponse_History struct {
-	// History of the next channel, in the order of the request; a channel
-	// with very many writes comes in several such frames, of which only the
-	// first can carry a seed.
+	// History of the next channel, in the order of the request; a channel with
+	// very many writes is split over several such frames, of which only the
+	// first can have a seed.
 	History *DeltaChannelHistory `protobuf:"bytes,1,opt,name=history,proto3,oneof"`
 }
 

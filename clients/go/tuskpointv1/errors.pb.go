@@ -69,16 +69,15 @@ const (
 	// `FAILED_PRECONDITION`. Example: {"reason": "THREAD_DELETED", "metadata":
 	// {"thread_id": "t1", "incarnation": "1"}}
 	ErrorReason_ERROR_REASON_THREAD_DELETED ErrorReason = 10
-	// The target thread has checkpoints already. `ALREADY_EXISTS`. Example:
+	// The target thread already has checkpoints. `ALREADY_EXISTS`. Example:
 	// {"reason": "THREAD_EXISTS", "metadata": {"thread_id": "t2"}}
 	ErrorReason_ERROR_REASON_THREAD_EXISTS ErrorReason = 11
 	// Content referred to by digest or inheritance is not stored.
 	// `FAILED_PRECONDITION`, with one `PreconditionFailure` violation of type
 	// `VALUE` per channel; send these channels inline. A status travels in
-	// headers, so a very long list is cut: a save that is refused a second time
-	// is best sent with every channel inline. Example: {"reason":
-	// "VALUES_MISSING", "metadata": {"channels":
-	// "[\"messages\"]"}}
+	// headers, so a very long list is cut: if a save is refused a second time,
+	// send every channel inline. Example: {"reason": "VALUES_MISSING",
+	// "metadata": {"channels": "[\"messages\"]"}}
 	ErrorReason_ERROR_REASON_VALUES_MISSING ErrorReason = 12
 	// The namespace's head is not the expected one. `ABORTED`. Example:
 	// {"reason": "HEAD_MOVED", "metadata": {"expected": "1f0a...", "head":
@@ -107,22 +106,23 @@ const (
 	// The blob store cannot be used now. `UNAVAILABLE`, with `RetryInfo`. Example:
 	// {"reason": "BLOB_UNAVAILABLE", "metadata": {"backend": "directory"}}
 	ErrorReason_ERROR_REASON_BLOB_UNAVAILABLE ErrorReason = 19
-	// Stored bytes have the recorded hash and cannot be understood. `DATA_LOSS`.
-	// Example: {"reason": "BLOB_MALFORMED", "metadata": {"blob_id": "abc"}}
+	// Stored bytes have the recorded hash, but are not valid in their format.
+	// `DATA_LOSS`. Example: {"reason": "BLOB_MALFORMED", "metadata": {"blob_id":
+	// "abc"}}
 	ErrorReason_ERROR_REASON_BLOB_MALFORMED ErrorReason = 20
 	// The journal cannot be read or written (full disk, lost connection).
 	// `UNAVAILABLE`, with `RetryInfo`; what was not acknowledged is not stored.
 	// Example: {"reason": "JOURNAL_UNAVAILABLE", "metadata": {}}
 	ErrorReason_ERROR_REASON_JOURNAL_UNAVAILABLE ErrorReason = 21
-	// Too much is waiting for certification. `RESOURCE_EXHAUSTED`, with
+	// Too many bytes wait for certification. `RESOURCE_EXHAUSTED`, with
 	// `RetryInfo`. Example: {"reason": "BACKLOG_FULL", "metadata":
 	// {"backlog_bytes": "1073741824"}}
 	ErrorReason_ERROR_REASON_BACKLOG_FULL ErrorReason = 22
 	// The server is shutting down. `UNAVAILABLE`, with `RetryInfo`. Example:
 	// {"reason": "DRAINING", "metadata": {}}
 	ErrorReason_ERROR_REASON_DRAINING ErrorReason = 23
-	// The call is declared and not built. `UNIMPLEMENTED`. Example: {"reason":
-	// "NOT_IMPLEMENTED", "metadata": {"method":
+	// The server does not implement the call. `UNIMPLEMENTED`. Example:
+	// {"reason": "NOT_IMPLEMENTED", "metadata": {"method":
 	// "/tuskpoint.v1.SearchService/SearchCheckpoints"}}
 	ErrorReason_ERROR_REASON_NOT_IMPLEMENTED ErrorReason = 24
 	// A defect of the server. `INTERNAL`. The server's log has the same
@@ -142,9 +142,9 @@ const (
 	// {"thread_id": "t1", "oldest_cursor": "AQ..."}}
 	ErrorReason_ERROR_REASON_CURSOR_COMPACTED ErrorReason = 28
 	// No credential, or one that is malformed, not known, expired or revoked.
-	// `UNAUTHENTICATED`. A call that is running is ended so when its credential
-	// expires or is revoked; what was journaled stays. Every method may answer
-	// so. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
+	// `UNAUTHENTICATED`. A running call ends with this reason when its
+	// credential expires or is revoked; what was journaled stays. Every method
+	// may answer it. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
 	ErrorReason_ERROR_REASON_CREDENTIAL_INVALID ErrorReason = 29
 	// The credential does not allow the call. `PERMISSION_DENIED`. Nothing was
 	// looked up: the answer is the same whether what the request names exists
@@ -166,8 +166,8 @@ const (
 	// its deadline then. Example: {"reason": "CERTIFICATION_FAILED", "metadata":
 	// {"problem": "..."}}
 	ErrorReason_ERROR_REASON_CERTIFICATION_FAILED ErrorReason = 33
-	// The blob store refuses to store this as it is, and would again: too large
-	// for its limits, or blocked there. `FAILED_PRECONDITION`; what was journaled
+	// The blob store refuses the content permanently: it is above the limits of
+	// the store, or blocked there. `FAILED_PRECONDITION`; what was journaled
 	// stays, and is stored in another form. Example: {"reason": "BLOB_REJECTED",
 	// "metadata": {"backend": "walrus", "problem": "..."}}
 	ErrorReason_ERROR_REASON_BLOB_REJECTED ErrorReason = 34
@@ -182,9 +182,9 @@ const (
 	// Example: {"reason": "SEARCH_UNAVAILABLE", "metadata": {"problem": "this
 	// server does not index checkpoints: it runs with --no-search"}}
 	ErrorReason_ERROR_REASON_SEARCH_UNAVAILABLE ErrorReason = 36
-	// A later attempt of the session took the place of this `Exchange` stream:
-	// `ABORTED`. Frames without an answer belong on the later stream. Example:
-	// {"reason": "SESSION_RESUMED", "metadata": {"attempt": "3"}}
+	// A later attempt of the session replaced this `Exchange` stream: `ABORTED`.
+	// Frames without an answer belong on the later stream. Example: {"reason":
+	// "SESSION_RESUMED", "metadata": {"attempt": "3"}}
 	ErrorReason_ERROR_REASON_SESSION_RESUMED ErrorReason = 37
 )
 
@@ -305,7 +305,7 @@ type WarningKind int32
 const (
 	// Never sent.
 	WarningKind_WARNING_KIND_UNSPECIFIED WarningKind = 0
-	// The backlog of what is not yet certified passed its soft limit.
+	// The bytes that wait for certification exceed the soft limit.
 	WarningKind_WARNING_KIND_BACKLOG WarningKind = 1
 	// A search was made in another mode than the server is set up for.
 	WarningKind_WARNING_KIND_SEARCH_FELL_BACK WarningKind = 2
@@ -411,7 +411,7 @@ func (x *FieldViolation) GetDescription() string {
 	return ""
 }
 
-// An error inside a stream that goes on; the same content as a status.
+// An error inside a stream that continues; it has the content of a status.
 type CallError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Canonical gRPC status code.
@@ -503,7 +503,7 @@ func (x *CallError) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
-// A condition that the caller should know of though the call succeeded.
+// A condition that the caller should know although the call succeeded.
 type Warning struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the condition is.

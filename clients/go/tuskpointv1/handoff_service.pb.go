@@ -29,7 +29,7 @@ const (
 	AdoptStage_ADOPT_STAGE_UNSPECIFIED AdoptStage = 0
 	// Bytes are being fetched.
 	AdoptStage_ADOPT_STAGE_FETCHING AdoptStage = 1
-	// All bytes are here.
+	// All bytes have arrived.
 	AdoptStage_ADOPT_STAGE_FETCHED AdoptStage = 2
 	// They have the hash of the descriptor.
 	AdoptStage_ADOPT_STAGE_VERIFIED AdoptStage = 3
@@ -96,7 +96,7 @@ type HandoffDescriptor struct {
 	BlobId string `protobuf:"bytes,4,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
 	// SHA-256 of the blob's bytes, 64 lowercase hex digits.
 	BlobSha256 string `protobuf:"bytes,5,opt,name=blob_sha256,json=blobSha256,proto3" json:"blob_sha256,omitempty"`
-	// The agent it is meant for; may be empty.
+	// The agent that receives it; may be empty.
 	ToAgent string `protobuf:"bytes,6,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
 	// One sentence that says where the agent stands.
 	Summary       string `protobuf:"bytes,7,opt,name=summary,proto3" json:"summary,omitempty"`
@@ -188,7 +188,7 @@ type CreateHandoffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checkpoint; an empty `checkpoint_id` means the latest.
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
-	// The agent it is meant for, at most 256 bytes; may be empty.
+	// The agent that receives it, at most 256 bytes; may be empty.
 	ToAgent string `protobuf:"bytes,2,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
 	// As in `CopyThreadRequest`.
 	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -377,8 +377,8 @@ type Adoption struct {
 	NewThreadId string `protobuf:"bytes,2,opt,name=new_thread_id,json=newThreadId,proto3" json:"new_thread_id,omitempty"`
 	// Its first checkpoint.
 	CheckpointId string `protobuf:"bytes,3,opt,name=checkpoint_id,json=checkpointId,proto3" json:"checkpoint_id,omitempty"`
-	// Blob that holds the adopted checkpoint in the new thread; empty as long as
-	// it is not certified.
+	// Blob that holds the adopted checkpoint in the new thread; empty until it
+	// is certified.
 	BlobId string `protobuf:"bytes,4,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
 	// True: the hash was checked. There is no adoption without it.
 	Verified      bool `protobuf:"varint,5,opt,name=verified,proto3" json:"verified,omitempty"`

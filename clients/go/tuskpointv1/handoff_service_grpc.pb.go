@@ -31,15 +31,15 @@ const (
 // the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
 // `write` to adopt.
 type HandoffServiceClient interface {
-	// Stores everything needed to go on from a checkpoint as one blob of its own
-	// (a segment with `ThreadSegment.handoff`), reads it back, and returns its
-	// descriptor.
+	// Stores everything needed to continue from a checkpoint as one blob of its
+	// own (a segment with `ThreadSegment.handoff`), reads it back, and returns
+	// its descriptor.
 	//
-	// The same checkpoint, unchanged, gives the same blob. The blob is renewed as
-	// long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+	// The same checkpoint, unchanged, gives the same blob. The blob is renewed
+	// as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
 	// `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
-	// larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
+	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
 	CreateHandoff(ctx context.Context, in *CreateHandoffRequest, opts ...grpc.CallOption) (*CreateHandoffResponse, error)
 	// Fetches the blob of a descriptor from the blob store, checks its hash and
 	// makes it the first checkpoint of a new thread; streams its progress.
@@ -101,15 +101,15 @@ type HandoffService_AdoptHandoffClient = grpc.ServerStreamingClient[AdoptHandoff
 // the only thing trusted. Scopes: `handoff`, with `read` to hand off and with
 // `write` to adopt.
 type HandoffServiceServer interface {
-	// Stores everything needed to go on from a checkpoint as one blob of its own
-	// (a segment with `ThreadSegment.handoff`), reads it back, and returns its
-	// descriptor.
+	// Stores everything needed to continue from a checkpoint as one blob of its
+	// own (a segment with `ThreadSegment.handoff`), reads it back, and returns
+	// its descriptor.
 	//
-	// The same checkpoint, unchanged, gives the same blob. The blob is renewed as
-	// long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+	// The same checkpoint, unchanged, gives the same blob. The blob is renewed
+	// as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
 	// `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
-	// larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
+	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
 	CreateHandoff(context.Context, *CreateHandoffRequest) (*CreateHandoffResponse, error)
 	// Fetches the blob of a descriptor from the blob store, checks its hash and
 	// makes it the first checkpoint of a new thread; streams its progress.

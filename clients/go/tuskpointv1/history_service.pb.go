@@ -47,8 +47,8 @@ const (
 	EventKind_EVENT_KIND_HANDED_OFF EventKind = 8
 	// The thread was recovered from the blob store.
 	EventKind_EVENT_KIND_RECOVERED EventKind = 9
-	// Everything up to `seq` is certified. Takes no number of the sequence; the
-	// cursor keeps what was said.
+	// Everything up to `seq` is certified. Takes no number of the sequence; a
+	// resumed watch does not repeat it.
 	EventKind_EVENT_KIND_CERTIFIED EventKind = 10
 	// Nothing happened: everything up to the cursor was delivered. Takes no number
 	// of the sequence.
@@ -297,8 +297,8 @@ type WatchThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Deliver what came after this. Empty: from the beginning of the thread's
-	// current incarnation.
+	// Deliver the events after this cursor. Empty: from the beginning of the
+	// thread's current incarnation.
 	Cursor []byte `protobuf:"bytes,2,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Only these kinds; empty: all. Progress is always delivered.
 	Kinds []EventKind `protobuf:"varint,3,rep,packed,name=kinds,proto3,enum=tuskpoint.v1.EventKind" json:"kinds,omitempty"`
@@ -476,9 +476,9 @@ type ThreadEvent struct {
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// Incarnation of the thread.
 	Incarnation uint64 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The checkpoint concerned, if one is: its `ref` and, as it stands at the
-	// time of delivery, what the view asks for. A checkpoint that is gone by then
-	// has only its `ref`.
+	// The checkpoint concerned, if one is: its `ref` and, in its version at the
+	// time of delivery, the fields of the view. A checkpoint that was deleted
+	// before has only its `ref`.
 	Checkpoint *Checkpoint `protobuf:"bytes,5,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// With `EVENT_KIND_CHECKPOINTS_DELETED` and `EVENT_KIND_THREAD_DELETED`: how
 	// many checkpoints were deleted.

@@ -22,8 +22,8 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// One checkpoint as the manifest of its thread knows it: the fold of all stored
-// records about it.
+// One checkpoint in the manifest of its thread: the fold of all stored records
+// about it.
 type ManifestEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The namespace.

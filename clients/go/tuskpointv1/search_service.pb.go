@@ -329,7 +329,7 @@ func (*SearchCheckpointsRequest_Text) isSearchCheckpointsRequest_Query() {}
 
 func (*SearchCheckpointsRequest_Vector) isSearchCheckpointsRequest_Query() {}
 
-// One pointer.
+// One reference to a checkpoint.
 type SearchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checkpoint.
@@ -343,8 +343,8 @@ type SearchResult struct {
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// Distance from the query; smaller is nearer. Comparable within one answer.
 	Distance float64 `protobuf:"fixed64,5,opt,name=distance,proto3" json:"distance,omitempty"`
-	// Whether what is new in its state holds more text than `content`, which is
-	// all that is indexed of it: of what is long the latest part.
+	// Whether the new part of its state has more text than `content`, which is
+	// the indexed part: the latest one.
 	Truncated     bool `protobuf:"varint,6,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -438,7 +438,7 @@ type SearchCheckpointsResponse struct {
 	// More results may exist: MemWal returns at most 100 memories, of which
 	// those that the filters leave out count.
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// Conditions that the caller should know of: the search fell back to another
+	// Conditions that the caller should know: the search fell back to another
 	// mode, or MemWal has memories that it cannot return.
 	Warnings      []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -26,8 +26,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Finds checkpoints by what happened. Results are pointers; what they point to
-// is loaded exactly, by ID. Scope: `read`.
+// Finds checkpoints by what happened. Results are references, by which a
+// client loads the checkpoints. Scope: `read`.
 type SearchServiceClient interface {
 	// Searches checkpoints by words, by meaning, or by a vector, nearest first.
 	//
@@ -35,10 +35,10 @@ type SearchServiceClient interface {
 	// of channel `current_plan` if it has one that is not empty, else the JSON
 	// view of what is new in its state over that of its parent, up to
 	// `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
-	// indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
-	// in its thread is found by its whole state. Deleted checkpoints, and those
-	// of threads that were made not searchable, are not found from that moment
-	// on, whatever an index still holds.
+	// indexed, and `SearchResult.truncated` is set. A checkpoint without a
+	// parent in its thread is found by its whole state. Deleted checkpoints, and
+	// those of threads that were made not searchable, are not found from that
+	// moment on, even if an index still has them.
 	//
 	// The search waits a short time for what was journaled before the call;
 	// `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -48,12 +48,12 @@ type SearchServiceClient interface {
 	//
 	// Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
 	// of the wrong dimension, with a component that is not finite, or of length
-	// 0 with the cosine metric, an unknown filter operator, a limit out of range,
-	// a mode that does not go with the query; `INVALID_ARGUMENT` /
+	// 0 with the cosine metric, an unknown filter operator, a limit out of
+	// range, a mode that does not go with the query; `INVALID_ARGUMENT` /
 	// `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
 	// server does not index, or lacks what the requested mode needs;
-	// `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
-	// again, if that mode does not answer now.
+	// `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
+	// if that mode does not answer now.
 	SearchCheckpoints(ctx context.Context, in *SearchCheckpointsRequest, opts ...grpc.CallOption) (*SearchCheckpointsResponse, error)
 }
 
@@ -79,8 +79,8 @@ func (c *searchServiceClient) SearchCheckpoints(ctx context.Context, in *SearchC
 // All implementations must embed UnimplementedSearchServiceServer
 // for forward compatibility.
 //
-// Finds checkpoints by what happened. Results are pointers; what they point to
-// is loaded exactly, by ID. Scope: `read`.
+// Finds checkpoints by what happened. Results are references, by which a
+// client loads the checkpoints. Scope: `read`.
 type SearchServiceServer interface {
 	// Searches checkpoints by words, by meaning, or by a vector, nearest first.
 	//
@@ -88,10 +88,10 @@ type SearchServiceServer interface {
 	// of channel `current_plan` if it has one that is not empty, else the JSON
 	// view of what is new in its state over that of its parent, up to
 	// `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
-	// indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
-	// in its thread is found by its whole state. Deleted checkpoints, and those
-	// of threads that were made not searchable, are not found from that moment
-	// on, whatever an index still holds.
+	// indexed, and `SearchResult.truncated` is set. A checkpoint without a
+	// parent in its thread is found by its whole state. Deleted checkpoints, and
+	// those of threads that were made not searchable, are not found from that
+	// moment on, even if an index still has them.
 	//
 	// The search waits a short time for what was journaled before the call;
 	// `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -101,12 +101,12 @@ type SearchServiceServer interface {
 	//
 	// Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
 	// of the wrong dimension, with a component that is not finite, or of length
-	// 0 with the cosine metric, an unknown filter operator, a limit out of range,
-	// a mode that does not go with the query; `INVALID_ARGUMENT` /
+	// 0 with the cosine metric, an unknown filter operator, a limit out of
+	// range, a mode that does not go with the query; `INVALID_ARGUMENT` /
 	// `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
 	// server does not index, or lacks what the requested mode needs;
-	// `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
-	// again, if that mode does not answer now.
+	// `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
+	// if that mode does not answer now.
 	SearchCheckpoints(context.Context, *SearchCheckpointsRequest) (*SearchCheckpointsResponse, error)
 	mustEmbedUnimplementedSearchServiceServer()
 }

@@ -123,7 +123,7 @@ func (ValueEncoding) EnumDescriptor() ([]byte, []int) {
 	return file_tuskpoint_v1_segment_proto_rawDescGZIP(), []int{1}
 }
 
-// What stands in clear before a stored segment.
+// The unencrypted header of a stored segment.
 //
 // A stored segment is a skippable frame of zstd (RFC 8878, section 3.1.2, magic
 // number 0x184D2A50) that holds this message, and then the content: one zstd
@@ -132,7 +132,7 @@ func (ValueEncoding) EnumDescriptor() ([]byte, []int) {
 //
 // The order is fixed: compress, seal, hash. Where the content is sealed, each
 // segment has a key of its own, which is wrapped by the key of every thread
-// that uses the segment, and sealed bytes stand in the place of the zstd frame.
+// that uses the segment, and sealed bytes replace the zstd frame.
 type SegmentHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of this format: 2. A reader refuses versions it does not know.
@@ -188,10 +188,10 @@ func (x *SegmentHeader) GetSealing() Sealing {
 }
 
 // A piece of one thread's log: the rows that changed after `first_seq` - 1 and
-// up to `last_seq`, as they were when the segment was built, less removed ones.
-// A row may have a greater `seq` than `last_seq`: it changed again meanwhile.
-// Where several segments hold the same row, the greatest (`generation`, `seq`)
-// counts.
+// up to `last_seq`, as they were when the segment was built, less removed
+// ones. A row may have a greater `seq` than `last_seq`: it changed again
+// before the segment was built. Where several segments hold the same row, the
+// greatest (`generation`, `seq`) counts.
 type ThreadSegment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread whose log it is. Copies refer to the same bytes from other
@@ -215,8 +215,9 @@ type ThreadSegment struct {
 	// Other segments, at most 4, that hold values which are needed here and are
 	// not among `values`. Members of these are never needed.
 	Members []*SegmentMember `protobuf:"bytes,9,rep,name=members,proto3" json:"members,omitempty"`
-	// In the bundle of a hand-off: the checkpoint that is handed off. Every value
-	// that is needed to go on from it is among `values`, and `members` is empty.
+	// In the bundle of a hand-off: the checkpoint that is handed off. Every
+	// value that is needed to continue from it is among `values`, and `members`
+	// is empty.
 	Handoff       *SegmentHandoff `protobuf:"bytes,10,opt,name=handoff,proto3" json:"handoff,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -867,9 +868,10 @@ type DeltaChannel struct {
 	Seed *DeltaSeed `protobuf:"bytes,2,opt,name=seed,proto3" json:"seed,omitempty"`
 	// The writes after it, oldest first.
 	Writes []*DeltaWrite `protobuf:"bytes,3,rep,name=writes,proto3" json:"writes,omitempty"`
-	// Where rebuilding begins, if that is neither `seed` nor nothing: an ancestor
-	// in the same namespace, at which the path goes on above `writes`. It is the
-	// same for all channels of a base that have one. Else empty.
+	// Where rebuilding begins, if that is neither `seed` nor nothing: an
+	// ancestor in the same namespace, at which the path continues above
+	// `writes`. It is the same for all channels of a base that have one. Else
+	// empty.
 	AncestorCheckpointId string `protobuf:"bytes,4,opt,name=ancestor_checkpoint_id,json=ancestorCheckpointId,proto3" json:"ancestor_checkpoint_id,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache

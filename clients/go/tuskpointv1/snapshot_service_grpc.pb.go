@@ -34,12 +34,12 @@ const (
 // Captures several threads together as one checkpoint of an application.
 // Scopes: `read`, and `write` to create, restore and delete.
 type SnapshotServiceClient interface {
-	// Captures the heads of threads at one instant, with everything needed to go
-	// on from them. The snapshot keeps what it captured when the threads are
-	// pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-	// thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
-	// `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
-	// meanwhile.
+	// Captures the heads of threads at one instant, with everything needed to
+	// continue from them. The snapshot keeps what it captured even if the
+	// threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+	// also for a thread without a root checkpoint; `ALREADY_EXISTS` /
+	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
+	// snapshot has been deleted.
 	CreateSnapshot(ctx context.Context, in *CreateSnapshotRequest, opts ...grpc.CallOption) (*CreateSnapshotResponse, error)
 	// Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`.
 	GetSnapshot(ctx context.Context, in *GetSnapshotRequest, opts ...grpc.CallOption) (*GetSnapshotResponse, error)
@@ -53,8 +53,8 @@ type SnapshotServiceClient interface {
 	// `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
 	// to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
 	RestoreSnapshot(ctx context.Context, in *RestoreSnapshotRequest, opts ...grpc.CallOption) (*RestoreSnapshotResponse, error)
-	// Deletes a snapshot and lets go of what it captured. Threads restored from
-	// it stay. A snapshot that does not exist is no error.
+	// Deletes a snapshot and what only it keeps. Threads restored from it stay.
+	// A snapshot that does not exist is no error.
 	DeleteSnapshot(ctx context.Context, in *DeleteSnapshotRequest, opts ...grpc.CallOption) (*DeleteSnapshotResponse, error)
 }
 
@@ -133,12 +133,12 @@ func (c *snapshotServiceClient) DeleteSnapshot(ctx context.Context, in *DeleteSn
 // Captures several threads together as one checkpoint of an application.
 // Scopes: `read`, and `write` to create, restore and delete.
 type SnapshotServiceServer interface {
-	// Captures the heads of threads at one instant, with everything needed to go
-	// on from them. The snapshot keeps what it captured when the threads are
-	// pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-	// thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
-	// `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
-	// meanwhile.
+	// Captures the heads of threads at one instant, with everything needed to
+	// continue from them. The snapshot keeps what it captured even if the
+	// threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+	// also for a thread without a root checkpoint; `ALREADY_EXISTS` /
+	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
+	// snapshot has been deleted.
 	CreateSnapshot(context.Context, *CreateSnapshotRequest) (*CreateSnapshotResponse, error)
 	// Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`.
 	GetSnapshot(context.Context, *GetSnapshotRequest) (*GetSnapshotResponse, error)
@@ -152,8 +152,8 @@ type SnapshotServiceServer interface {
 	// `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
 	// to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
 	RestoreSnapshot(context.Context, *RestoreSnapshotRequest) (*RestoreSnapshotResponse, error)
-	// Deletes a snapshot and lets go of what it captured. Threads restored from
-	// it stay. A snapshot that does not exist is no error.
+	// Deletes a snapshot and what only it keeps. Threads restored from it stay.
+	// A snapshot that does not exist is no error.
 	DeleteSnapshot(context.Context, *DeleteSnapshotRequest) (*DeleteSnapshotResponse, error)
 	mustEmbedUnimplementedSnapshotServiceServer()
 }

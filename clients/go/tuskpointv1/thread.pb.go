@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What a thread waits for, judged by its latest root checkpoint.
+// State of a thread, from its latest root checkpoint.
 type ThreadState int32
 
 const (
@@ -146,7 +146,7 @@ type Thread struct {
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// The agent that drives it; empty if none was named.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// What it waits for.
+	// Its state.
 	State ThreadState `protobuf:"varint,5,opt,name=state,proto3,enum=tuskpoint.v1.ThreadState" json:"state,omitempty"`
 	// Number of checkpoints in all namespaces. Set by `GetThread` only.
 	CheckpointCount uint64 `protobuf:"varint,6,opt,name=checkpoint_count,json=checkpointCount,proto3" json:"checkpoint_count,omitempty"`
@@ -162,9 +162,9 @@ type Thread struct {
 	CreateTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
 	// Time of the last change.
 	UpdateTime *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=update_time,json=updateTime,proto3" json:"update_time,omitempty"`
-	// Earliest time at which a blob that the thread needs may expire unless it is
-	// renewed. Absent if nothing does, or if no end is known. Set by `GetThread`
-	// only.
+	// Earliest time at which a blob that the thread needs may expire unless it
+	// is renewed. Absent if none expires, or if no end is known. Set by
+	// `GetThread` only.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
 	// Time without a change after which the thread is deleted. Absent: it is
 	// kept.

@@ -196,11 +196,12 @@ type Verdict int32
 const (
 	// Never sent.
 	Verdict_VERDICT_UNSPECIFIED Verdict = 0
-	// The stored bytes have the recorded hash.
+	// The stored bytes have the recorded hash and the content that the journal
+	// and the manifest record.
 	Verdict_VERDICT_PASS Verdict = 1
-	// They do not, or are not there.
+	// They have not, or are missing.
 	Verdict_VERDICT_FAIL Verdict = 2
-	// The last change is not certified.
+	// The last change is not certified, or the checkpoint is a known hole.
 	Verdict_VERDICT_UNVERIFIED Verdict = 3
 	// The checkpoint was deleted.
 	Verdict_VERDICT_RETRACTED Verdict = 4
@@ -486,8 +487,8 @@ type DeleteThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
-	// deletion.
+	// Durability to wait for. `CERTIFIED`: the deletion is in a catalog in the
+	// blob store.
 	Durability    Durability `protobuf:"varint,2,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -601,8 +602,8 @@ type SetRetentionRequest struct {
 	// least 1 and at most 3,153,600,000 (100 years). Absent or zero: it is
 	// kept until someone deletes it.
 	Retention *durationpb.Duration `protobuf:"bytes,2,opt,name=retention,proto3" json:"retention,omitempty"`
-	// Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
-	// setting.
+	// Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
+	// blob store.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -712,8 +713,8 @@ type SetSearchableRequest struct {
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// Whether search finds its checkpoints.
 	Searchable bool `protobuf:"varint,2,opt,name=searchable,proto3" json:"searchable,omitempty"`
-	// Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
-	// setting.
+	// Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
+	// blob store.
 	Durability    Durability `protobuf:"varint,3,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1891,11 +1892,11 @@ type CheckpointVerdict struct {
 	Ref *CheckpointRef `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
 	// The verdict.
 	Verdict Verdict `protobuf:"varint,2,opt,name=verdict,proto3,enum=tuskpoint.v1.Verdict" json:"verdict,omitempty"`
-	// Where the bytes lie, and the recorded hash.
+	// Location of the bytes, and the recorded hash.
 	Location *BlobLocation `protobuf:"bytes,3,opt,name=location,proto3" json:"location,omitempty"`
 	// SHA-256 (32 bytes) of the bytes found; empty if none were.
 	ActualSha256 []byte `protobuf:"bytes,4,opt,name=actual_sha256,json=actualSha256,proto3" json:"actual_sha256,omitempty"`
-	// Why it failed, for people.
+	// Why the verdict is not `VERDICT_PASS`, for people; may be empty.
 	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2156,7 +2157,7 @@ type GetManifestRequest struct {
 	// As in `ListThreadsRequest`.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Store the whole manifest as a blob, which `tuskpoint-server recover` and
-	// `tuskpoint audit` take in the place of a catalog. Nothing renews the blob.
+	// `tuskpoint audit` accept instead of a catalog. Nothing renews the blob.
 	// Only with an empty `page_token`.
 	Store         bool `protobuf:"varint,4,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2236,7 +2237,7 @@ type GetManifestResponse struct {
 	Catalog *BlobLocation `protobuf:"bytes,5,opt,name=catalog,proto3" json:"catalog,omitempty"`
 	// Time at which that catalog was certified.
 	CertifyTime *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=certify_time,json=certifyTime,proto3" json:"certify_time,omitempty"`
-	// Where the manifest was stored, if that was asked for.
+	// Location of the stored manifest, if `store` was set.
 	Manifest *BlobLocation `protobuf:"bytes,7,opt,name=manifest,proto3" json:"manifest,omitempty"`
 	// Token of the next page; empty on the last.
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`

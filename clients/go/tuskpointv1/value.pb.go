@@ -406,7 +406,7 @@ type Channel struct {
 	// set for every channel that has a value.
 	Digest []byte `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Where the content comes from. In a save exactly one of these is set,
-	// unless `digest` stands alone.
+	// unless only `digest` is set.
 	//
 	// Types that are valid to be assigned to Content:
 	//
@@ -539,8 +539,8 @@ type Channel_Large struct {
 
 type Channel_Inherit struct {
 	// Only in a save: the parent checkpoint has this channel at the same
-	// version; its content is taken over. A server that cannot resolve it
-	// answers `FAILED_PRECONDITION` / `VALUES_MISSING` and names the channel.
+	// version; it keeps that content. A server that cannot resolve it answers
+	// `FAILED_PRECONDITION` / `VALUES_MISSING` and names the channel.
 	Inherit *Inherit `protobuf:"bytes,6,opt,name=inherit,proto3,oneof"`
 }
 

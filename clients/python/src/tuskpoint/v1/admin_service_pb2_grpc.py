@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    """Describes the server and the state of its archive. Scopes: `read`, and
     `admin` for `Flush`.
     """
 
@@ -54,7 +54,7 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    """Describes the server and the state of its archive. Scopes: `read`, and
     `admin` for `Flush`.
     """
 
@@ -66,19 +66,19 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetArchiveStatus(self, request, context):
-        """Returns the state of the archive for the caller's tenant. Only callers with
-        scope `admin` see what all tenants take together; others get 0.
+        """Returns the state of the archive for the caller's tenant. Only callers
+        with scope `admin` get the sizes of all tenants together; others get 0.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Flush(self, request, context):
-        """Certifies everything journaled before the call, and returns then.
+        """Certifies everything that was journaled before the call, then returns.
 
         Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
         answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-        lost and the flush is tried again in the background.
+        lost, and the server retries the flush in the background.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,7 +111,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    """Describes the server and the state of its archive. Scopes: `read`, and
     `admin` for `Flush`.
     """
 

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    """Describes the server and the state of its archive. Scopes: `read`, and
     `admin` for `Flush`.
     """
 
@@ -38,20 +38,20 @@ class AdminServiceStub:
     GetServerInfo: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]
     """Returns version, limits, capabilities and backends."""
     GetArchiveStatus: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]
-    """Returns the state of the archive for the caller's tenant. Only callers with
-    scope `admin` see what all tenants take together; others get 0.
+    """Returns the state of the archive for the caller's tenant. Only callers
+    with scope `admin` get the sizes of all tenants together; others get 0.
     """
     Flush: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]
-    """Certifies everything journaled before the call, and returns then.
+    """Certifies everything that was journaled before the call, then returns.
 
     Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
     answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-    lost and the flush is tried again in the background.
+    lost, and the server retries the flush in the background.
     """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    """Describes the server and the state of its archive. Scopes: `read`, and
     `admin` for `Flush`.
     """
 
@@ -59,19 +59,19 @@ class AdminServiceAsyncStub(AdminServiceStub):
     GetServerInfo: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetServerInfoRequest, _admin_service_pb2.GetServerInfoResponse]  # type: ignore[assignment]
     """Returns version, limits, capabilities and backends."""
     GetArchiveStatus: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.GetArchiveStatusRequest, _admin_service_pb2.GetArchiveStatusResponse]  # type: ignore[assignment]
-    """Returns the state of the archive for the caller's tenant. Only callers with
-    scope `admin` see what all tenants take together; others get 0.
+    """Returns the state of the archive for the caller's tenant. Only callers
+    with scope `admin` get the sizes of all tenants together; others get 0.
     """
     Flush: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.FlushRequest, _admin_service_pb2.FlushResponse]  # type: ignore[assignment]
-    """Certifies everything journaled before the call, and returns then.
+    """Certifies everything that was journaled before the call, then returns.
 
     Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
     answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-    lost and the flush is tried again in the background.
+    lost, and the server retries the flush in the background.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Tells what the server is and how its archive stands. Scopes: `read`, and
+    """Describes the server and the state of its archive. Scopes: `read`, and
     `admin` for `Flush`.
     """
 
@@ -89,8 +89,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.GetArchiveStatusRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.GetArchiveStatusResponse, _abc.Awaitable[_admin_service_pb2.GetArchiveStatusResponse]]:
-        """Returns the state of the archive for the caller's tenant. Only callers with
-        scope `admin` see what all tenants take together; others get 0.
+        """Returns the state of the archive for the caller's tenant. Only callers
+        with scope `admin` get the sizes of all tenants together; others get 0.
         """
 
     @_abc_1.abstractmethod
@@ -99,11 +99,11 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.FlushRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.FlushResponse, _abc.Awaitable[_admin_service_pb2.FlushResponse]]:
-        """Certifies everything journaled before the call, and returns then.
+        """Certifies everything that was journaled before the call, then returns.
 
         Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
         answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-        lost and the flush is tried again in the background.
+        lost, and the server retries the flush in the background.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

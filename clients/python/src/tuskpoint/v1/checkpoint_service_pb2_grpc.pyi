@@ -33,10 +33,10 @@ class CheckpointServiceStub:
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
-    `SCOPE_MISSING` where the server asks for credentials, before anything is
-    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
-    `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
-    read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+    `SCOPE_MISSING` where the server asks for credentials, before any lookup;
+    `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
+    `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     @_typing.overload
@@ -61,55 +61,55 @@ class CheckpointServiceStub:
     """Carries the saves, writes and loads of many callers in batches on one
     stream.
 
-    Each message carries any number of frames. A frame is a call: `save` means
-    what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
-    `GetCheckpoint` means, with the same scope and the same errors. A value too
-    large for its message follows its save in `chunk` frames.
+    Each message carries any number of frames. A frame is a call: `save` is
+    `SaveCheckpoint`, `writes` is `SaveWrites` and `get` is `GetCheckpoint`,
+    each with the same scope and the same errors. A value too large for its
+    message follows its save in `chunk` frames.
 
     Order: saves and writes take effect in the order of their frames; a save
-    with chunks has its place where its last chunk is. Two streams have no order
-    between them. Answers come as they are ready, in any order. A `get` sees
-    every save that was answered before the frame was sent; it may overtake a
-    save that is not answered yet. A save that asks for `CERTIFIED` is answered
-    when it is journaled and again, with `last`, when it is certified.
+    with chunks takes effect at its last chunk. There is no order between two
+    streams. The server sends answers as they are ready, in any order. A `get`
+    sees every save that was answered before the frame was sent; it may
+    overtake a save that is not answered yet. A save that asks for `CERTIFIED`
+    is answered when it is journaled and again, with `last`, when it is
+    certified.
 
-    Errors of a frame are answered in `Answer.error` and leave the stream and
-    the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
-    nothing was stored. After the commit began the save finishes; the deadline
+    The error of a frame is in `Answer.error`; the stream and the other frames
+    continue. `DEADLINE_EXCEEDED` before the commit means that nothing was
+    stored. Once the commit has begun, the save finishes; the deadline then
     ends only the wait for the answer.
 
-    Flow: the server reads no further while 256 frames, or frames of 32 MiB,
-    have no answer (a frame that was answered `JOURNALED` counts no more) or
-    while the client does not read the answers; HTTP/2 then holds the client
-    back. A client that keeps at most two messages without an answer, and puts
-    everything that waits into the next, gets large batches under load and no
-    delay without it. No message may exceed `ServerLimits.max_message_bytes`;
-    those of the server stay below 4 MiB.
+    Flow: the server stops reading while 256 frames, or frames of 32 MiB, have
+    no answer (a frame that was answered `JOURNALED` does not count), or while
+    the client does not read the answers; HTTP/2 flow control then stops the
+    client. A client that has at most two unanswered messages, and sends all
+    waiting frames in the next, gets large batches under load and no delay
+    otherwise. No message may exceed `ServerLimits.max_message_bytes`; those
+    of the server stay below 4 MiB.
 
-    Breaks: a save that has no answer when the stream breaks may or may not be
-    stored. The client opens another stream with the same `Hello.session` and a
-    greater `Hello.attempt`, and sends the frames without an answer again in
-    their order, before any other. A save with an ID is an upsert, so a frame
-    that had been stored is answered with what is stored. A save without an ID
-    is sent again only with the ID in its `JOURNALED` answer, or if it has no
-    answer and the stream ended with `DRAINING`. The server ends the older
-    stream, and finishes its commits, before it handles the first frame of the
-    newer one: late bytes of a dead connection overtake nothing. That holds
-    within one server.
+    Breaks: a save without an answer when the stream breaks may or may not be
+    stored. The client opens another stream with the same `Hello.session` and
+    a greater `Hello.attempt`, and first sends the frames without an answer
+    again, in their order. A save with an ID is an upsert, so a frame that is
+    already stored gets the same answer. A save without an ID is sent again
+    only with the ID in its `JOURNALED` answer, or if it has no answer and the
+    stream ended with `DRAINING`. The server ends the older stream, and
+    finishes its commits, before it handles the first frame of the newer one,
+    so late bytes of a dead connection cannot overwrite newer saves. This
+    holds within one server.
 
-    Errors that end the stream, nothing of the unfinished save being stored:
-    `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
-    frame without a call, an ID that does not rise, a chunk that no save waits
-    for or that is too large, another frame where a chunk has to follow, or a
-    `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
-    `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
-    `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
-    `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
-    a save;
+    Errors that end the stream; an unfinished save is not stored:
+    `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed,
+    a frame without a call, an ID that does not rise, an unexpected or too
+    large chunk, another frame where a chunk is required, or a `hello` that is
+    not in the first message; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a
+    message that is too large; `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER` for a
+    chunk that does not continue the one before it; `INVALID_ARGUMENT` /
+    `STREAM_TRUNCATED` if the client ends the stream within a save;
     `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
-    the stream has expired or was revoked, after committed saves were answered;
-    `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
-    a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+    the stream has expired or was revoked, after committed saves were
+    answered; `ABORTED` / `SESSION_RESUMED` if another stream of the session
+    is open, with a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
     `ExchangeResponse.draining` says.
     """
     SaveWrites: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SaveWritesRequest, _checkpoint_service_pb2.SaveWritesResponse]
@@ -137,17 +137,19 @@ class CheckpointServiceStub:
     ListCheckpoints: _grpc.UnaryStreamMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]
     """Streams checkpoints, greatest `checkpoint_id` first, each followed by the
     chunks of its large values. No database transaction is held while the
-    reader is slow: a checkpoint saved or deleted meanwhile may or may not be
-    seen. A thread that does not exist yields an empty stream.
+    reader is slow: a checkpoint that is saved or deleted during the call may
+    or may not be included. A thread that does not exist yields an empty
+    stream.
 
     Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
     for a filter that is not a JSON object.
     """
     GetDeltaHistory: _grpc.UnaryStreamMultiCallable[_checkpoint_service_pb2.GetDeltaHistoryRequest, _checkpoint_service_pb2.GetDeltaHistoryResponse]
-    """Streams, for each channel asked for, what rebuilds it: the nearest stored
-    value among the ancestors of a checkpoint and the writes since, oldest
-    first. The checkpoint's own writes are excluded, those of the ancestor
-    that stores the value are included. An unknown checkpoint has no history.
+    """Streams, for each requested channel, what it is rebuilt from: the nearest
+    stored value among the ancestors of a checkpoint and the writes since,
+    oldest first. The checkpoint's own writes are excluded, those of the
+    ancestor that stores the value are included. An unknown checkpoint has no
+    history.
     """
     SetLabel: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SetLabelRequest, _checkpoint_service_pb2.SetLabelResponse]
     """Sets or clears the label of a checkpoint.
@@ -163,10 +165,10 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
-    `SCOPE_MISSING` where the server asks for credentials, before anything is
-    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
-    `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
-    read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+    `SCOPE_MISSING` where the server asks for credentials, before any lookup;
+    `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
+    `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -188,55 +190,55 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     """Carries the saves, writes and loads of many callers in batches on one
     stream.
 
-    Each message carries any number of frames. A frame is a call: `save` means
-    what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
-    `GetCheckpoint` means, with the same scope and the same errors. A value too
-    large for its message follows its save in `chunk` frames.
+    Each message carries any number of frames. A frame is a call: `save` is
+    `SaveCheckpoint`, `writes` is `SaveWrites` and `get` is `GetCheckpoint`,
+    each with the same scope and the same errors. A value too large for its
+    message follows its save in `chunk` frames.
 
     Order: saves and writes take effect in the order of their frames; a save
-    with chunks has its place where its last chunk is. Two streams have no order
-    between them. Answers come as they are ready, in any order. A `get` sees
-    every save that was answered before the frame was sent; it may overtake a
-    save that is not answered yet. A save that asks for `CERTIFIED` is answered
-    when it is journaled and again, with `last`, when it is certified.
+    with chunks takes effect at its last chunk. There is no order between two
+    streams. The server sends answers as they are ready, in any order. A `get`
+    sees every save that was answered before the frame was sent; it may
+    overtake a save that is not answered yet. A save that asks for `CERTIFIED`
+    is answered when it is journaled and again, with `last`, when it is
+    certified.
 
-    Errors of a frame are answered in `Answer.error` and leave the stream and
-    the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
-    nothing was stored. After the commit began the save finishes; the deadline
+    The error of a frame is in `Answer.error`; the stream and the other frames
+    continue. `DEADLINE_EXCEEDED` before the commit means that nothing was
+    stored. Once the commit has begun, the save finishes; the deadline then
     ends only the wait for the answer.
 
-    Flow: the server reads no further while 256 frames, or frames of 32 MiB,
-    have no answer (a frame that was answered `JOURNALED` counts no more) or
-    while the client does not read the answers; HTTP/2 then holds the client
-    back. A client that keeps at most two messages without an answer, and puts
-    everything that waits into the next, gets large batches under load and no
-    delay without it. No message may exceed `ServerLimits.max_message_bytes`;
-    those of the server stay below 4 MiB.
+    Flow: the server stops reading while 256 frames, or frames of 32 MiB, have
+    no answer (a frame that was answered `JOURNALED` does not count), or while
+    the client does not read the answers; HTTP/2 flow control then stops the
+    client. A client that has at most two unanswered messages, and sends all
+    waiting frames in the next, gets large batches under load and no delay
+    otherwise. No message may exceed `ServerLimits.max_message_bytes`; those
+    of the server stay below 4 MiB.
 
-    Breaks: a save that has no answer when the stream breaks may or may not be
-    stored. The client opens another stream with the same `Hello.session` and a
-    greater `Hello.attempt`, and sends the frames without an answer again in
-    their order, before any other. A save with an ID is an upsert, so a frame
-    that had been stored is answered with what is stored. A save without an ID
-    is sent again only with the ID in its `JOURNALED` answer, or if it has no
-    answer and the stream ended with `DRAINING`. The server ends the older
-    stream, and finishes its commits, before it handles the first frame of the
-    newer one: late bytes of a dead connection overtake nothing. That holds
-    within one server.
+    Breaks: a save without an answer when the stream breaks may or may not be
+    stored. The client opens another stream with the same `Hello.session` and
+    a greater `Hello.attempt`, and first sends the frames without an answer
+    again, in their order. A save with an ID is an upsert, so a frame that is
+    already stored gets the same answer. A save without an ID is sent again
+    only with the ID in its `JOURNALED` answer, or if it has no answer and the
+    stream ended with `DRAINING`. The server ends the older stream, and
+    finishes its commits, before it handles the first frame of the newer one,
+    so late bytes of a dead connection cannot overwrite newer saves. This
+    holds within one server.
 
-    Errors that end the stream, nothing of the unfinished save being stored:
-    `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
-    frame without a call, an ID that does not rise, a chunk that no save waits
-    for or that is too large, another frame where a chunk has to follow, or a
-    `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
-    `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
-    `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
-    `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
-    a save;
+    Errors that end the stream; an unfinished save is not stored:
+    `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed,
+    a frame without a call, an ID that does not rise, an unexpected or too
+    large chunk, another frame where a chunk is required, or a `hello` that is
+    not in the first message; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a
+    message that is too large; `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER` for a
+    chunk that does not continue the one before it; `INVALID_ARGUMENT` /
+    `STREAM_TRUNCATED` if the client ends the stream within a save;
     `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
-    the stream has expired or was revoked, after committed saves were answered;
-    `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
-    a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+    the stream has expired or was revoked, after committed saves were
+    answered; `ABORTED` / `SESSION_RESUMED` if another stream of the session
+    is open, with a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
     `ExchangeResponse.draining` says.
     """
     SaveWrites: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SaveWritesRequest, _checkpoint_service_pb2.SaveWritesResponse]  # type: ignore[assignment]
@@ -264,17 +266,19 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     ListCheckpoints: _aio.UnaryStreamMultiCallable[_checkpoint_service_pb2.ListCheckpointsRequest, _checkpoint_service_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
     """Streams checkpoints, greatest `checkpoint_id` first, each followed by the
     chunks of its large values. No database transaction is held while the
-    reader is slow: a checkpoint saved or deleted meanwhile may or may not be
-    seen. A thread that does not exist yields an empty stream.
+    reader is slow: a checkpoint that is saved or deleted during the call may
+    or may not be included. A thread that does not exist yields an empty
+    stream.
 
     Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
     for a filter that is not a JSON object.
     """
     GetDeltaHistory: _aio.UnaryStreamMultiCallable[_checkpoint_service_pb2.GetDeltaHistoryRequest, _checkpoint_service_pb2.GetDeltaHistoryResponse]  # type: ignore[assignment]
-    """Streams, for each channel asked for, what rebuilds it: the nearest stored
-    value among the ancestors of a checkpoint and the writes since, oldest
-    first. The checkpoint's own writes are excluded, those of the ancestor
-    that stores the value are included. An unknown checkpoint has no history.
+    """Streams, for each requested channel, what it is rebuilt from: the nearest
+    stored value among the ancestors of a checkpoint and the writes since,
+    oldest first. The checkpoint's own writes are excluded, those of the
+    ancestor that stores the value are included. An unknown checkpoint has no
+    history.
     """
     SetLabel: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SetLabelRequest, _checkpoint_service_pb2.SetLabelResponse]  # type: ignore[assignment]
     """Sets or clears the label of a checkpoint.
@@ -289,10 +293,10 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
     Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
     `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
-    `SCOPE_MISSING` where the server asks for credentials, before anything is
-    looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
-    `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
-    read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+    `SCOPE_MISSING` where the server asks for credentials, before any lookup;
+    `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
+    `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     @_abc_1.abstractmethod
@@ -324,55 +328,55 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         """Carries the saves, writes and loads of many callers in batches on one
         stream.
 
-        Each message carries any number of frames. A frame is a call: `save` means
-        what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
-        `GetCheckpoint` means, with the same scope and the same errors. A value too
-        large for its message follows its save in `chunk` frames.
+        Each message carries any number of frames. A frame is a call: `save` is
+        `SaveCheckpoint`, `writes` is `SaveWrites` and `get` is `GetCheckpoint`,
+        each with the same scope and the same errors. A value too large for its
+        message follows its save in `chunk` frames.
 
         Order: saves and writes take effect in the order of their frames; a save
-        with chunks has its place where its last chunk is. Two streams have no order
-        between them. Answers come as they are ready, in any order. A `get` sees
-        every save that was answered before the frame was sent; it may overtake a
-        save that is not answered yet. A save that asks for `CERTIFIED` is answered
-        when it is journaled and again, with `last`, when it is certified.
+        with chunks takes effect at its last chunk. There is no order between two
+        streams. The server sends answers as they are ready, in any order. A `get`
+        sees every save that was answered before the frame was sent; it may
+        overtake a save that is not answered yet. A save that asks for `CERTIFIED`
+        is answered when it is journaled and again, with `last`, when it is
+        certified.
 
-        Errors of a frame are answered in `Answer.error` and leave the stream and
-        the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
-        nothing was stored. After the commit began the save finishes; the deadline
+        The error of a frame is in `Answer.error`; the stream and the other frames
+        continue. `DEADLINE_EXCEEDED` before the commit means that nothing was
+        stored. Once the commit has begun, the save finishes; the deadline then
         ends only the wait for the answer.
 
-        Flow: the server reads no further while 256 frames, or frames of 32 MiB,
-        have no answer (a frame that was answered `JOURNALED` counts no more) or
-        while the client does not read the answers; HTTP/2 then holds the client
-        back. A client that keeps at most two messages without an answer, and puts
-        everything that waits into the next, gets large batches under load and no
-        delay without it. No message may exceed `ServerLimits.max_message_bytes`;
-        those of the server stay below 4 MiB.
+        Flow: the server stops reading while 256 frames, or frames of 32 MiB, have
+        no answer (a frame that was answered `JOURNALED` does not count), or while
+        the client does not read the answers; HTTP/2 flow control then stops the
+        client. A client that has at most two unanswered messages, and sends all
+        waiting frames in the next, gets large batches under load and no delay
+        otherwise. No message may exceed `ServerLimits.max_message_bytes`; those
+        of the server stay below 4 MiB.
 
-        Breaks: a save that has no answer when the stream breaks may or may not be
-        stored. The client opens another stream with the same `Hello.session` and a
-        greater `Hello.attempt`, and sends the frames without an answer again in
-        their order, before any other. A save with an ID is an upsert, so a frame
-        that had been stored is answered with what is stored. A save without an ID
-        is sent again only with the ID in its `JOURNALED` answer, or if it has no
-        answer and the stream ended with `DRAINING`. The server ends the older
-        stream, and finishes its commits, before it handles the first frame of the
-        newer one: late bytes of a dead connection overtake nothing. That holds
-        within one server.
+        Breaks: a save without an answer when the stream breaks may or may not be
+        stored. The client opens another stream with the same `Hello.session` and
+        a greater `Hello.attempt`, and first sends the frames without an answer
+        again, in their order. A save with an ID is an upsert, so a frame that is
+        already stored gets the same answer. A save without an ID is sent again
+        only with the ID in its `JOURNALED` answer, or if it has no answer and the
+        stream ended with `DRAINING`. The server ends the older stream, and
+        finishes its commits, before it handles the first frame of the newer one,
+        so late bytes of a dead connection cannot overwrite newer saves. This
+        holds within one server.
 
-        Errors that end the stream, nothing of the unfinished save being stored:
-        `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
-        frame without a call, an ID that does not rise, a chunk that no save waits
-        for or that is too large, another frame where a chunk has to follow, or a
-        `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
-        `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
-        `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
-        `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
-        a save;
+        Errors that end the stream; an unfinished save is not stored:
+        `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed,
+        a frame without a call, an ID that does not rise, an unexpected or too
+        large chunk, another frame where a chunk is required, or a `hello` that is
+        not in the first message; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a
+        message that is too large; `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER` for a
+        chunk that does not continue the one before it; `INVALID_ARGUMENT` /
+        `STREAM_TRUNCATED` if the client ends the stream within a save;
         `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
-        the stream has expired or was revoked, after committed saves were answered;
-        `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
-        a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+        the stream has expired or was revoked, after committed saves were
+        answered; `ABORTED` / `SESSION_RESUMED` if another stream of the session
+        is open, with a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
         `ExchangeResponse.draining` says.
         """
 
@@ -424,8 +428,9 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_checkpoint_service_pb2.ListCheckpointsResponse], _abc.AsyncIterator[_checkpoint_service_pb2.ListCheckpointsResponse]]:
         """Streams checkpoints, greatest `checkpoint_id` first, each followed by the
         chunks of its large values. No database transaction is held while the
-        reader is slow: a checkpoint saved or deleted meanwhile may or may not be
-        seen. A thread that does not exist yields an empty stream.
+        reader is slow: a checkpoint that is saved or deleted during the call may
+        or may not be included. A thread that does not exist yields an empty
+        stream.
 
         Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
         for a filter that is not a JSON object.
@@ -437,10 +442,11 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _checkpoint_service_pb2.GetDeltaHistoryRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_checkpoint_service_pb2.GetDeltaHistoryResponse], _abc.AsyncIterator[_checkpoint_service_pb2.GetDeltaHistoryResponse]]:
-        """Streams, for each channel asked for, what rebuilds it: the nearest stored
-        value among the ancestors of a checkpoint and the writes since, oldest
-        first. The checkpoint's own writes are excluded, those of the ancestor
-        that stores the value are included. An unknown checkpoint has no history.
+        """Streams, for each requested channel, what it is rebuilt from: the nearest
+        stored value among the ancestors of a checkpoint and the writes since,
+        oldest first. The checkpoint's own writes are excluded, those of the
+        ancestor that stores the value are included. An unknown checkpoint has no
+        history.
         """
 
     @_abc_1.abstractmethod

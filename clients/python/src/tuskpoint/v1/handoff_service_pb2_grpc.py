@@ -56,15 +56,15 @@ class HandoffServiceServicer(object):
     """
 
     def CreateHandoff(self, request, context):
-        """Stores everything needed to go on from a checkpoint as one blob of its own
-        (a segment with `ThreadSegment.handoff`), reads it back, and returns its
-        descriptor.
+        """Stores everything needed to continue from a checkpoint as one blob of its
+        own (a segment with `ThreadSegment.handoff`), reads it back, and returns
+        its descriptor.
 
-        The same checkpoint, unchanged, gives the same blob. The blob is renewed as
-        long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+        The same checkpoint, unchanged, gives the same blob. The blob is renewed
+        as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
         `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-        `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
-        larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
+        exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

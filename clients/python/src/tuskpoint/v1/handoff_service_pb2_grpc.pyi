@@ -37,15 +37,15 @@ class HandoffServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> HandoffServiceAsyncStub: ...
     CreateHandoff: _grpc.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]
-    """Stores everything needed to go on from a checkpoint as one blob of its own
-    (a segment with `ThreadSegment.handoff`), reads it back, and returns its
-    descriptor.
+    """Stores everything needed to continue from a checkpoint as one blob of its
+    own (a segment with `ThreadSegment.handoff`), reads it back, and returns
+    its descriptor.
 
-    The same checkpoint, unchanged, gives the same blob. The blob is renewed as
-    long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+    The same checkpoint, unchanged, gives the same blob. The blob is renewed
+    as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
     `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-    `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
-    larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
+    exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     AdoptHandoff: _grpc.UnaryStreamMultiCallable[_handoff_service_pb2.AdoptHandoffRequest, _handoff_service_pb2.AdoptHandoffResponse]
     """Fetches the blob of a descriptor from the blob store, checks its hash and
@@ -71,15 +71,15 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateHandoff: _aio.UnaryUnaryMultiCallable[_handoff_service_pb2.CreateHandoffRequest, _handoff_service_pb2.CreateHandoffResponse]  # type: ignore[assignment]
-    """Stores everything needed to go on from a checkpoint as one blob of its own
-    (a segment with `ThreadSegment.handoff`), reads it back, and returns its
-    descriptor.
+    """Stores everything needed to continue from a checkpoint as one blob of its
+    own (a segment with `ThreadSegment.handoff`), reads it back, and returns
+    its descriptor.
 
-    The same checkpoint, unchanged, gives the same blob. The blob is renewed as
-    long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+    The same checkpoint, unchanged, gives the same blob. The blob is renewed
+    as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
     `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-    `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
-    larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
+    exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     AdoptHandoff: _aio.UnaryStreamMultiCallable[_handoff_service_pb2.AdoptHandoffRequest, _handoff_service_pb2.AdoptHandoffResponse]  # type: ignore[assignment]
     """Fetches the blob of a descriptor from the blob store, checks its hash and
@@ -108,15 +108,15 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _handoff_service_pb2.CreateHandoffRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_handoff_service_pb2.CreateHandoffResponse, _abc.Awaitable[_handoff_service_pb2.CreateHandoffResponse]]:
-        """Stores everything needed to go on from a checkpoint as one blob of its own
-        (a segment with `ThreadSegment.handoff`), reads it back, and returns its
-        descriptor.
+        """Stores everything needed to continue from a checkpoint as one blob of its
+        own (a segment with `ThreadSegment.handoff`), reads it back, and returns
+        its descriptor.
 
-        The same checkpoint, unchanged, gives the same blob. The blob is renewed as
-        long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+        The same checkpoint, unchanged, gives the same blob. The blob is renewed
+        as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
         `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-        `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
-        larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
+        exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
 
     @_abc_1.abstractmethod

@@ -57,9 +57,9 @@ class HistoryServiceServicer(object):
 
         The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
         transaction is held while the reader is slow, and the server keeps no more
-        than a page in memory: a checkpoint saved or deleted meanwhile may or may
-        not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
-        `LoadCheckpoint`.
+        than a page in memory: a checkpoint that is saved or deleted during the
+        call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+        and those of `LoadCheckpoint`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -71,15 +71,15 @@ class HistoryServiceServicer(object):
 
         Every number of the sequence is one event: without `kinds`, the `seq` of a
         change is that of the change before plus 1, and no change is skipped,
-        repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take no
-        number. A resumed watch goes on with the event after its cursor.
-        The deletion of the thread does not end the stream: if the thread begins
-        anew, its next incarnation follows. Events are kept for
-        `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
-        is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-        cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
-        oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
-        (resume with the last cursor).
+        repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
+        no number. A resumed watch continues with the event after its cursor. The
+        deletion of the thread does not end the stream: if the thread starts
+        again, the events of its next incarnation follow. Events are kept for
+        `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
+        there is no such thread and no cursor; `INVALID_ARGUMENT` /
+        `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
+        `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
+        the server shuts down (resume with the last cursor).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -39,9 +39,9 @@ class HistoryServiceStub:
 
     The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
     transaction is held while the reader is slow, and the server keeps no more
-    than a page in memory: a checkpoint saved or deleted meanwhile may or may
-    not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
-    `LoadCheckpoint`.
+    than a page in memory: a checkpoint that is saved or deleted during the
+    call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+    and those of `LoadCheckpoint`.
     """
     WatchThread: _grpc.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]
     """Streams the changes of a thread in the order of its sequence: first those
@@ -49,15 +49,15 @@ class HistoryServiceStub:
 
     Every number of the sequence is one event: without `kinds`, the `seq` of a
     change is that of the change before plus 1, and no change is skipped,
-    repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take no
-    number. A resumed watch goes on with the event after its cursor.
-    The deletion of the thread does not end the stream: if the thread begins
-    anew, its next incarnation follows. Events are kept for
-    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
-    is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-    cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
-    oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
-    (resume with the last cursor).
+    repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
+    no number. A resumed watch continues with the event after its cursor. The
+    deletion of the thread does not end the stream: if the thread starts
+    again, the events of its next incarnation follow. Events are kept for
+    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
+    there is no such thread and no cursor; `INVALID_ARGUMENT` /
+    `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
+    `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
+    the server shuts down (resume with the last cursor).
     """
 
 @_typing.type_check_only
@@ -71,9 +71,9 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
 
     The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
     transaction is held while the reader is slow, and the server keeps no more
-    than a page in memory: a checkpoint saved or deleted meanwhile may or may
-    not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
-    `LoadCheckpoint`.
+    than a page in memory: a checkpoint that is saved or deleted during the
+    call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+    and those of `LoadCheckpoint`.
     """
     WatchThread: _aio.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]  # type: ignore[assignment]
     """Streams the changes of a thread in the order of its sequence: first those
@@ -81,15 +81,15 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
 
     Every number of the sequence is one event: without `kinds`, the `seq` of a
     change is that of the change before plus 1, and no change is skipped,
-    repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take no
-    number. A resumed watch goes on with the event after its cursor.
-    The deletion of the thread does not end the stream: if the thread begins
-    anew, its next incarnation follows. Events are kept for
-    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
-    is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-    cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
-    oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
-    (resume with the last cursor).
+    repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
+    no number. A resumed watch continues with the event after its cursor. The
+    deletion of the thread does not end the stream: if the thread starts
+    again, the events of its next incarnation follow. Events are kept for
+    `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
+    there is no such thread and no cursor; `INVALID_ARGUMENT` /
+    `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
+    `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
+    the server shuts down (resume with the last cursor).
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -106,9 +106,9 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
 
         The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
         transaction is held while the reader is slow, and the server keeps no more
-        than a page in memory: a checkpoint saved or deleted meanwhile may or may
-        not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
-        `LoadCheckpoint`.
+        than a page in memory: a checkpoint that is saved or deleted during the
+        call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+        and those of `LoadCheckpoint`.
         """
 
     @_abc_1.abstractmethod
@@ -122,15 +122,15 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Every number of the sequence is one event: without `kinds`, the `seq` of a
         change is that of the change before plus 1, and no change is skipped,
-        repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take no
-        number. A resumed watch goes on with the event after its cursor.
-        The deletion of the thread does not end the stream: if the thread begins
-        anew, its next incarnation follows. Events are kept for
-        `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
-        is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-        cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
-        oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
-        (resume with the last cursor).
+        repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
+        no number. A resumed watch continues with the event after its cursor. The
+        deletion of the thread does not end the stream: if the thread starts
+        again, the events of its next incarnation follow. Events are kept for
+        `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
+        there is no such thread and no cursor; `INVALID_ARGUMENT` /
+        `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
+        `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
+        the server shuts down (resume with the last cursor).
         """
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

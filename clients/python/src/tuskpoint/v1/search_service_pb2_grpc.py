@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class SearchServiceStub(object):
-    """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID. Scope: `read`.
+    """Finds checkpoints by what happened. Results are references, by which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     def __init__(self, channel):
@@ -44,8 +44,8 @@ class SearchServiceStub(object):
 
 
 class SearchServiceServicer(object):
-    """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID. Scope: `read`.
+    """Finds checkpoints by what happened. Results are references, by which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     def SearchCheckpoints(self, request, context):
@@ -55,10 +55,10 @@ class SearchServiceServicer(object):
         of channel `current_plan` if it has one that is not empty, else the JSON
         view of what is new in its state over that of its parent, up to
         `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
-        indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
-        in its thread is found by its whole state. Deleted checkpoints, and those
-        of threads that were made not searchable, are not found from that moment
-        on, whatever an index still holds.
+        indexed, and `SearchResult.truncated` is set. A checkpoint without a
+        parent in its thread is found by its whole state. Deleted checkpoints, and
+        those of threads that were made not searchable, are not found from that
+        moment on, even if an index still has them.
 
         The search waits a short time for what was journaled before the call;
         `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -68,12 +68,12 @@ class SearchServiceServicer(object):
 
         Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
         of the wrong dimension, with a component that is not finite, or of length
-        0 with the cosine metric, an unknown filter operator, a limit out of range,
-        a mode that does not go with the query; `INVALID_ARGUMENT` /
+        0 with the cosine metric, an unknown filter operator, a limit out of
+        range, a mode that does not go with the query; `INVALID_ARGUMENT` /
         `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
         server does not index, or lacks what the requested mode needs;
-        `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
-        again, if that mode does not answer now.
+        `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
+        if that mode does not answer now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,8 +96,8 @@ def add_SearchServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class SearchService(object):
-    """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID. Scope: `read`.
+    """Finds checkpoints by what happened. Results are references, by which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     @staticmethod

@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class SearchServiceStub:
-    """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID. Scope: `read`.
+    """Finds checkpoints by what happened. Results are references, by which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     @_typing.overload
@@ -42,10 +42,10 @@ class SearchServiceStub:
     of channel `current_plan` if it has one that is not empty, else the JSON
     view of what is new in its state over that of its parent, up to
     `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
-    indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
-    in its thread is found by its whole state. Deleted checkpoints, and those
-    of threads that were made not searchable, are not found from that moment
-    on, whatever an index still holds.
+    indexed, and `SearchResult.truncated` is set. A checkpoint without a
+    parent in its thread is found by its whole state. Deleted checkpoints, and
+    those of threads that were made not searchable, are not found from that
+    moment on, even if an index still has them.
 
     The search waits a short time for what was journaled before the call;
     `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -55,18 +55,18 @@ class SearchServiceStub:
 
     Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
     of the wrong dimension, with a component that is not finite, or of length
-    0 with the cosine metric, an unknown filter operator, a limit out of range,
-    a mode that does not go with the query; `INVALID_ARGUMENT` /
+    0 with the cosine metric, an unknown filter operator, a limit out of
+    range, a mode that does not go with the query; `INVALID_ARGUMENT` /
     `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
     server does not index, or lacks what the requested mode needs;
-    `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
-    again, if that mode does not answer now.
+    `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
+    if that mode does not answer now.
     """
 
 @_typing.type_check_only
 class SearchServiceAsyncStub(SearchServiceStub):
-    """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID. Scope: `read`.
+    """Finds checkpoints by what happened. Results are references, by which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -77,10 +77,10 @@ class SearchServiceAsyncStub(SearchServiceStub):
     of channel `current_plan` if it has one that is not empty, else the JSON
     view of what is new in its state over that of its parent, up to
     `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
-    indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
-    in its thread is found by its whole state. Deleted checkpoints, and those
-    of threads that were made not searchable, are not found from that moment
-    on, whatever an index still holds.
+    indexed, and `SearchResult.truncated` is set. A checkpoint without a
+    parent in its thread is found by its whole state. Deleted checkpoints, and
+    those of threads that were made not searchable, are not found from that
+    moment on, even if an index still has them.
 
     The search waits a short time for what was journaled before the call;
     `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -90,17 +90,17 @@ class SearchServiceAsyncStub(SearchServiceStub):
 
     Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
     of the wrong dimension, with a component that is not finite, or of length
-    0 with the cosine metric, an unknown filter operator, a limit out of range,
-    a mode that does not go with the query; `INVALID_ARGUMENT` /
+    0 with the cosine metric, an unknown filter operator, a limit out of
+    range, a mode that does not go with the query; `INVALID_ARGUMENT` /
     `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
     server does not index, or lacks what the requested mode needs;
-    `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
-    again, if that mode does not answer now.
+    `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
+    if that mode does not answer now.
     """
 
 class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Finds checkpoints by what happened. Results are pointers; what they point to
-    is loaded exactly, by ID. Scope: `read`.
+    """Finds checkpoints by what happened. Results are references, by which a
+    client loads the checkpoints. Scope: `read`.
     """
 
     @_abc_1.abstractmethod
@@ -115,10 +115,10 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         of channel `current_plan` if it has one that is not empty, else the JSON
         view of what is new in its state over that of its parent, up to
         `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
-        indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
-        in its thread is found by its whole state. Deleted checkpoints, and those
-        of threads that were made not searchable, are not found from that moment
-        on, whatever an index still holds.
+        indexed, and `SearchResult.truncated` is set. A checkpoint without a
+        parent in its thread is found by its whole state. Deleted checkpoints, and
+        those of threads that were made not searchable, are not found from that
+        moment on, even if an index still has them.
 
         The search waits a short time for what was journaled before the call;
         `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -128,12 +128,12 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
         of the wrong dimension, with a component that is not finite, or of length
-        0 with the cosine metric, an unknown filter operator, a limit out of range,
-        a mode that does not go with the query; `INVALID_ARGUMENT` /
+        0 with the cosine metric, an unknown filter operator, a limit out of
+        range, a mode that does not go with the query; `INVALID_ARGUMENT` /
         `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
         server does not index, or lacks what the requested mode needs;
-        `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
-        again, if that mode does not answer now.
+        `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
+        if that mode does not answer now.
         """
 
 def add_SearchServiceServicer_to_server(servicer: SearchServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

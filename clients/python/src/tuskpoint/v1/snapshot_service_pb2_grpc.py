@@ -74,12 +74,12 @@ class SnapshotServiceServicer(object):
     """
 
     def CreateSnapshot(self, request, context):
-        """Captures the heads of threads at one instant, with everything needed to go
-        on from them. The snapshot keeps what it captured when the threads are
-        pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
-        `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
-        meanwhile.
+        """Captures the heads of threads at one instant, with everything needed to
+        continue from them. The snapshot keeps what it captured even if the
+        threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+        also for a thread without a root checkpoint; `ALREADY_EXISTS` /
+        `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
+        snapshot has been deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,8 +118,8 @@ class SnapshotServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSnapshot(self, request, context):
-        """Deletes a snapshot and lets go of what it captured. Threads restored from
-        it stay. A snapshot that does not exist is no error.
+        """Deletes a snapshot and what only it keeps. Threads restored from it stay.
+        A snapshot that does not exist is no error.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -36,12 +36,12 @@ class SnapshotServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> SnapshotServiceAsyncStub: ...
     CreateSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.CreateSnapshotRequest, _snapshot_service_pb2.CreateSnapshotResponse]
-    """Captures the heads of threads at one instant, with everything needed to go
-    on from them. The snapshot keeps what it captured when the threads are
-    pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
-    `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
-    meanwhile.
+    """Captures the heads of threads at one instant, with everything needed to
+    continue from them. The snapshot keeps what it captured even if the
+    threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+    also for a thread without a root checkpoint; `ALREADY_EXISTS` /
+    `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
+    snapshot has been deleted.
     """
     GetSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]
     """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
@@ -59,8 +59,8 @@ class SnapshotServiceStub:
     to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]
-    """Deletes a snapshot and lets go of what it captured. Threads restored from
-    it stay. A snapshot that does not exist is no error.
+    """Deletes a snapshot and what only it keeps. Threads restored from it stay.
+    A snapshot that does not exist is no error.
     """
 
 @_typing.type_check_only
@@ -71,12 +71,12 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.CreateSnapshotRequest, _snapshot_service_pb2.CreateSnapshotResponse]  # type: ignore[assignment]
-    """Captures the heads of threads at one instant, with everything needed to go
-    on from them. The snapshot keeps what it captured when the threads are
-    pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-    thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
-    `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
-    meanwhile.
+    """Captures the heads of threads at one instant, with everything needed to
+    continue from them. The snapshot keeps what it captured even if the
+    threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+    also for a thread without a root checkpoint; `ALREADY_EXISTS` /
+    `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
+    snapshot has been deleted.
     """
     GetSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.GetSnapshotRequest, _snapshot_service_pb2.GetSnapshotResponse]  # type: ignore[assignment]
     """Returns one snapshot. Errors: `NOT_FOUND` / `SNAPSHOT_NOT_FOUND`."""
@@ -94,8 +94,8 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
     to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
-    """Deletes a snapshot and lets go of what it captured. Threads restored from
-    it stay. A snapshot that does not exist is no error.
+    """Deletes a snapshot and what only it keeps. Threads restored from it stay.
+    A snapshot that does not exist is no error.
     """
 
 class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -109,12 +109,12 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.CreateSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.CreateSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.CreateSnapshotResponse]]:
-        """Captures the heads of threads at one instant, with everything needed to go
-        on from them. The snapshot keeps what it captured when the threads are
-        pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-        thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
-        `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
-        meanwhile.
+        """Captures the heads of threads at one instant, with everything needed to
+        continue from them. The snapshot keeps what it captured even if the
+        threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+        also for a thread without a root checkpoint; `ALREADY_EXISTS` /
+        `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
+        snapshot has been deleted.
         """
 
     @_abc_1.abstractmethod
@@ -162,8 +162,8 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _snapshot_service_pb2.DeleteSnapshotRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_snapshot_service_pb2.DeleteSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.DeleteSnapshotResponse]]:
-        """Deletes a snapshot and lets go of what it captured. Threads restored from
-        it stay. A snapshot that does not exist is no error.
+        """Deletes a snapshot and what only it keeps. Threads restored from it stay.
+        A snapshot that does not exist is no error.
         """
 
 def add_SnapshotServiceServicer_to_server(servicer: SnapshotServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

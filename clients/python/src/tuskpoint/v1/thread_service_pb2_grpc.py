@@ -161,20 +161,20 @@ class ThreadServiceServicer(object):
     def SetSearchable(self, request, context):
         """Sets whether search finds the checkpoints of a thread. By default it does.
 
-        A thread that is not searchable is not found from then on, nothing of it
-        is given to an index or to MemWal, and what the server's own index holds
-        of it is removed within minutes. Memories that MemWal has already stay
-        there, out of sight. `SaveCheckpointRequest.searchable` does the same with
-        a save, the first one too.
+        From then on, no search finds a thread that is not searchable, and the
+        server neither indexes it nor sends it to MemWal. The server removes its
+        text from its own index within minutes. Existing memories stay in MemWal,
+        but no search returns them. `SaveCheckpointRequest.searchable` does the
+        same with a save, also with the first.
 
-        Forks and copies are what their origin is. What a snapshot restores as a
-        new thread is not searchable if its origin was not when it was captured, or
-        is not now. A hand-off does not carry the setting: what is adopted is
-        searchable, unless the checkpoint that was handed off is in this journal
-        too, in a thread that is not. From then on each thread has its own.
+        Forks and copies inherit the setting. A thread that a snapshot restores is
+        not searchable if its origin was not when it was captured, or is not now.
+        A hand-off does not carry the setting: an adopted thread is searchable,
+        unless this journal has the handed-off checkpoint too, in a thread that is
+        not searchable. Afterwards each thread has its own setting.
 
-        The setting ends with the incarnation, and recovery brings it back. To
-        change it counts as a change of the thread; to set what is set does not.
+        The setting ends with the incarnation, and recovery brings it back. A
+        different value counts as a change of the thread, the same value does not.
         Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -183,7 +183,7 @@ class ThreadServiceServicer(object):
 
     def CopyThread(self, request, context):
         """Copies all checkpoints, with their IDs, parents and writes, into a thread
-        that has none. The source is not touched.
+        that has none. The source is not changed.
 
         Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
         `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
@@ -196,8 +196,9 @@ class ThreadServiceServicer(object):
     def PruneThreads(self, request, context):
         """Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
         keeps its latest checkpoint and writes, and what its delta channels are
-        rebuilt from; the namespace of a finished subgraph call goes with the root
-        checkpoint that it belongs to. Threads that do not exist are passed over.
+        rebuilt from; the namespace of a finished subgraph call is deleted with
+        the root checkpoint that it belongs to. Threads that do not exist are
+        ignored.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -216,8 +217,8 @@ class ThreadServiceServicer(object):
         """Makes a new thread that begins with a checkpoint of another.
 
         The fork keeps the checkpoint's ID, parent, pending writes and label, the
-        checkpoints of subgraphs that are tied to it, and what its delta channels
-        are rebuilt from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
+        checkpoints of its subgraphs, and what its delta channels are rebuilt
+        from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
         `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
         `REQUEST_ID_REUSED`.
         """
@@ -254,14 +255,14 @@ class ThreadServiceServicer(object):
         """Compares the state of two checkpoints, of one thread or two, in their JSON
         view.
 
-        Objects are compared by key; of lists, what lies between the equal items at
-        both ends, by position. A path counts in `to` if something was added, else in
-        `from`. Escapes of the JSON view are compared whole, except objects of Python
-        of the same type; so are values whose view takes more than 1 MiB. The same
-        state in another encoding is no change. A delta channel without a stored value
-        is compared by what it is rebuilt from. Errors: `NOT_FOUND` /
-        `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if values have to be read
-        from the blob store.
+        Objects are compared by key; lists by position, between the equal items at
+        both ends. The path of an added item is its path in `to`, any other path
+        is that in `from`. Escapes of the JSON view are compared whole, except
+        objects of Python of the same type; so are values whose view takes more
+        than 1 MiB. The same state in another encoding is no change. A delta
+        channel without a stored value is compared by what it is rebuilt from.
+        Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
+        values have to be read from the blob store.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -102,7 +102,7 @@ export type ServerLimits = Message<"tuskpoint.v1.ServerLimits"> & {
   maxCheckpointIdBytes: number;
 
   /**
-   * Time for which writes are kept that wait for their checkpoint.
+   * Time for which writes without a checkpoint are kept.
    *
    * @generated from field: google.protobuf.Duration early_write_ttl = 12;
    */
@@ -139,7 +139,7 @@ export type ServerLimits = Message<"tuskpoint.v1.ServerLimits"> & {
   eventTtl?: Duration;
 
   /**
-   * Largest blob of a hand-off, unpacked.
+   * Largest bundle of a hand-off, uncompressed.
    *
    * @generated from field: uint64 max_bundle_bytes = 17;
    */
@@ -218,7 +218,7 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
   limits?: ServerLimits;
 
   /**
-   * Fully qualified names of the methods that are built, such as
+   * Fully qualified names of the implemented methods, such as
    * "tuskpoint.v1.CheckpointService/SaveCheckpoint".
    *
    * @generated from field: repeated string methods = 3;
@@ -387,7 +387,7 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
 
   /**
    * Earliest time at which a blob that is still needed may expire unless it is
-   * renewed. Absent if nothing does, or if no end is known.
+   * renewed. Absent if none expires, or if no end is known.
    *
    * @generated from field: google.protobuf.Timestamp earliest_expire_time = 13;
    */
@@ -423,16 +423,15 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
   cost: bigint;
 
   /**
-   * Number of blobs that are due for renewal and whose last renewal failed.
-   * Not 0 for long: someone has to see to the blob store before
-   * `earliest_expire_time`.
+   * Number of blobs that are due for renewal and whose last renewal failed. If
+   * it stays above 0, repair the blob store before `earliest_expire_time`.
    *
    * @generated from field: uint32 failing_renewals = 18;
    */
   failingRenewals: number;
 
   /**
-   * How the search index stands. Absent if the server does not index.
+   * State of the search index. Absent if the server does not index.
    *
    * @generated from field: tuskpoint.v1.SearchStatus search = 19;
    */
@@ -440,14 +439,14 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
 
   /**
    * Number of holes: checkpoints that cannot be stored as they are, and stored
-   * segments that were lost. Each is tried again; nothing else waits for it.
+   * segments that were lost. Each is retried; nothing else waits for it.
    *
    * @generated from field: uint64 holes = 20;
    */
   holes: bigint;
 
   /**
-   * The first 100 of them, the one that was found first in front.
+   * The first 100 of them, oldest first.
    *
    * @generated from field: repeated tuskpoint.v1.Hole first_holes = 21;
    */
@@ -462,7 +461,8 @@ export const GetArchiveStatusResponseSchema: GenMessage<GetArchiveStatusResponse
   messageDesc(file_tuskpoint_v1_admin_service, 4);
 
 /**
- * Something acknowledged that cannot be read from the blob store.
+ * An acknowledged checkpoint or segment that cannot be read from the blob
+ * store.
  *
  * @generated from message tuskpoint.v1.Hole
  */
@@ -503,7 +503,7 @@ export type Hole = Message<"tuskpoint.v1.Hole"> & {
   reason: string;
 
   /**
-   * Time at which it is tried again.
+   * Time of the next retry.
    *
    * @generated from field: google.protobuf.Timestamp retry_time = 6;
    */
@@ -518,7 +518,7 @@ export const HoleSchema: GenMessage<Hole> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_admin_service, 5);
 
 /**
- * How the search index of a tenant stands.
+ * State of the search index of a tenant.
  *
  * @generated from message tuskpoint.v1.SearchStatus
  */
@@ -531,7 +531,7 @@ export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
   unindexedCheckpoints: bigint;
 
   /**
-   * Time since when the oldest of them waits; absent if none does.
+   * Time since which the oldest of them has waited; absent if none waits.
    *
    * @generated from field: google.protobuf.Timestamp oldest_unindexed_time = 2;
    */
@@ -559,15 +559,14 @@ export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
   lastError: string;
 
   /**
-   * MemWal's side. Absent if the server has none.
+   * State of MemWal. Absent if the server does not use it.
    *
    * @generated from field: tuskpoint.v1.MemWalStatus memwal = 6;
    */
   memwal?: MemWalStatus;
 
   /**
-   * Indexed checkpoints that brought more text than is indexed; of what is
-   * long the latest part is.
+   * Indexed checkpoints of whose new text only the latest part is indexed.
    *
    * @generated from field: uint64 truncated_checkpoints = 7;
    */
@@ -582,7 +581,7 @@ export const SearchStatusSchema: GenMessage<SearchStatus> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_admin_service, 6);
 
 /**
- * How the delivery of summaries to MemWal stands.
+ * State of the delivery of summaries to MemWal.
  *
  * @generated from message tuskpoint.v1.MemWalStatus
  */
@@ -616,7 +615,7 @@ export type MemWalStatus = Message<"tuskpoint.v1.MemWalStatus"> & {
   delivered: bigint;
 
   /**
-   * Time since when the oldest summary waits; absent if none does.
+   * Time since which the oldest summary has waited; absent if none waits.
    *
    * @generated from field: google.protobuf.Timestamp oldest_waiting_time = 5;
    */
@@ -696,7 +695,7 @@ export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_admin_service, 9);
 
 /**
- * Tells what the server is and how its archive stands. Scopes: `read`, and
+ * Describes the server and the state of its archive. Scopes: `read`, and
  * `admin` for `Flush`.
  *
  * @generated from service tuskpoint.v1.AdminService
@@ -713,8 +712,8 @@ export const AdminService: GenService<{
     output: typeof GetServerInfoResponseSchema;
   },
   /**
-   * Returns the state of the archive for the caller's tenant. Only callers with
-   * scope `admin` see what all tenants take together; others get 0.
+   * Returns the state of the archive for the caller's tenant. Only callers
+   * with scope `admin` get the sizes of all tenants together; others get 0.
    *
    * @generated from rpc tuskpoint.v1.AdminService.GetArchiveStatus
    */
@@ -724,11 +723,11 @@ export const AdminService: GenService<{
     output: typeof GetArchiveStatusResponseSchema;
   },
   /**
-   * Certifies everything journaled before the call, and returns then.
+   * Certifies everything that was journaled before the call, then returns.
    *
    * Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
    * answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
-   * lost and the flush is tried again in the background.
+   * lost, and the server retries the flush in the background.
    *
    * @generated from rpc tuskpoint.v1.AdminService.Flush
    */

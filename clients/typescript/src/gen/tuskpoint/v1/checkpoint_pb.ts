@@ -170,11 +170,11 @@ export const CheckpointStateSchema: GenMessage<CheckpointState> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 3);
 
 /**
- * Where stored bytes lie, and the hash that they are trusted by.
+ * Where bytes are stored, and their hash, which is trusted.
  *
- * A segment that is larger than one member of the blob store may be is stored in
- * parts: its location is that of a JSON list of them, which begins with "{"; a
- * segment does not.
+ * A segment above the size of a member (8 MiB) is stored in parts: its
+ * location is that of a JSON list of the parts. The list begins with "{",
+ * which a segment does not.
  *
  * @generated from message tuskpoint.v1.BlobLocation
  */
@@ -267,7 +267,7 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
 
   /**
    * The checkpoint that this one follows, in the same namespace; empty at the
-   * root. It may name a checkpoint that does not exist (any more, or yet).
+   * root. That checkpoint need not exist.
    *
    * @generated from field: string parent_checkpoint_id = 2;
    */
@@ -281,9 +281,10 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
   state?: CheckpointState;
 
   /**
-   * Metadata: a JSON object in UTF-8, at most `ServerLimits.max_metadata_bytes`
-   * bytes; empty means `{}`. Stored and returned byte for byte. The server
-   * reads `source`, `step`, `parents`, `run_id` and whatever a filter names.
+   * Metadata: a JSON object in UTF-8, at most
+   * `ServerLimits.max_metadata_bytes` bytes; empty means `{}`. Stored and
+   * returned byte for byte. The server reads `source`, `step`, `parents`,
+   * `run_id` and the keys that a filter names.
    *
    * @generated from field: bytes metadata_json = 4;
    */
@@ -334,7 +335,7 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
   durability: Durability;
 
   /**
-   * Output only. Where the segment lies that holds its state; absent until it is
+   * Output only. Location of the segment with its state; absent until it is
    * stored.
    *
    * @generated from field: tuskpoint.v1.BlobLocation location = 11;
@@ -357,8 +358,8 @@ export const CheckpointSchema: GenMessage<Checkpoint> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint, 6);
 
 /**
- * How safe a change is. Requests name what they want, responses what was
- * reached; the server never acknowledges less than was asked.
+ * How safe a change is. A request names the durability to wait for, a response
+ * the one that was reached, which is never lower.
  *
  * @generated from enum tuskpoint.v1.Durability
  */
@@ -427,8 +428,9 @@ export enum View {
    * `msgpack` (with LangGraph's extensions), `json`, `null`, `bytes` and
    * `bytearray` are opened; nothing is imported or called.
    *
-   * What JSON cannot say is an escape: an object with a key that begins with
-   * one "$". A key of an agent that begins with "$" gets another "$" in front.
+   * What JSON cannot express is an escape: an object with a key that begins
+   * with one "$". A key of an agent that begins with "$" gets another "$" in
+   * front.
    *
    * * `{"$int": "18446744073709551615"}`: an integer beyond 2^53 - 1 or below
    *   -(2^53 - 1).

@@ -49,8 +49,8 @@ export type SaveCheckpointRequest = Message<"tuskpoint.v1.SaveCheckpointRequest"
   durability: Durability;
 
   /**
-   * If present: the greatest `checkpoint_id` that the namespace must have at
-   * this moment, empty for none. Guards against two agents that drive one
+   * If present: the greatest `checkpoint_id` that the namespace must have when
+   * the save commits, empty for none. Detects two agents that drive one
    * thread.
    *
    * @generated from field: optional string expected_head = 4;
@@ -68,10 +68,10 @@ export type SaveCheckpointRequest = Message<"tuskpoint.v1.SaveCheckpointRequest"
   /**
    * Vector by which `SearchCheckpoints` finds the checkpoint, at most
    * `ServerLimits.max_vector_dimension` finite components, not all 0. All
-   * vectors of a tenant have one dimension: that of the server's embedder, else
-   * of the first vector that it was sent. Empty: the one sent before stays, or
-   * the embedder makes one. It is part of the index, not of the checkpoint: it
-   * takes no `seq` and is in no blob.
+   * vectors of a tenant have one dimension: that of the server's embedder,
+   * else that of the first vector. Empty: the checkpoint keeps the vector that
+   * was sent before, or the embedder makes one. It is part of the index, not
+   * of the checkpoint: it takes no `seq` and is in no blob.
    *
    * @generated from field: repeated float vector = 6;
    */
@@ -115,8 +115,7 @@ export type SaveCheckpointResponse = Message<"tuskpoint.v1.SaveCheckpointRespons
 
   /**
    * Position of the change in the thread's sequence. If the save changed
-   * nothing: that of the last change of what was sent, the checkpoint and its
-   * writes.
+   * nothing: that of the last change of the checkpoint and of the sent writes.
    *
    * @generated from field: uint64 seq = 3;
    */
@@ -137,7 +136,7 @@ export type SaveCheckpointResponse = Message<"tuskpoint.v1.SaveCheckpointRespons
   catalogBlobId: string;
 
   /**
-   * Conditions that the caller should know of though the save succeeded.
+   * Conditions that the caller should know although the save succeeded.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 6;
    */
@@ -158,8 +157,8 @@ export const SaveCheckpointResponseSchema: GenMessage<SaveCheckpointResponse> = 
  */
 export type ExchangeRequest = Message<"tuskpoint.v1.ExchangeRequest"> & {
   /**
-   * Names the session. Only in the first message; without it no later stream
-   * takes the place of this one.
+   * Names the session. Only in the first message; without it the stream cannot
+   * be resumed.
    *
    * @generated from field: tuskpoint.v1.Hello hello = 1;
    */
@@ -196,8 +195,8 @@ export type Hello = Message<"tuskpoint.v1.Hello"> & {
   session: Uint8Array;
 
   /**
-   * Which stream of the session this is; greater than that of every earlier
-   * one.
+   * Number of the stream within the session; greater than that of every
+   * earlier stream.
    *
    * @generated from field: uint64 attempt = 2;
    */
@@ -212,23 +211,23 @@ export const HelloSchema: GenMessage<Hello> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_checkpoint_service, 3);
 
 /**
- * One call on an `Exchange` stream, or a piece of one.
+ * One call on an `Exchange` stream, or a chunk of a save.
  *
  * @generated from message tuskpoint.v1.Frame
  */
 export type Frame = Message<"tuskpoint.v1.Frame"> & {
   /**
-   * Number of the call, chosen by the client, not 0. It rises along the stream
-   * and begins anew on each; chunks carry the number of their save and follow
-   * it directly.
+   * Number of the call, chosen by the client, not 0. IDs rise within a stream
+   * and start again at each stream; chunks carry the ID of their save and
+   * follow it directly.
    *
    * @generated from field: uint64 id = 1;
    */
   id: bigint;
 
   /**
-   * Time that the call may take, from its receipt. Absent, or longer than the
-   * server's cap on calls: the cap. Ignored in chunks.
+   * Timeout of the call, from its receipt. Absent, or longer than the server's
+   * cap on calls: the cap. Ignored in chunks.
    *
    * @generated from field: google.protobuf.Duration timeout = 2;
    */
@@ -303,9 +302,9 @@ export type ExchangeResponse = Message<"tuskpoint.v1.ExchangeResponse"> & {
   answers: Answer[];
 
   /**
-   * The server shuts down: it begins with no frame after this message, answers
-   * those that it has begun, and ends the stream with `UNAVAILABLE` /
-   * `DRAINING`. Frames without an answer then were not begun, and may be sent to
+   * The server shuts down: after this message it starts no frame, answers
+   * those that it has started, and ends the stream with `UNAVAILABLE` /
+   * `DRAINING`. Frames without an answer were not started, and may be sent to
    * another server. Waits for `CERTIFIED` end with the error `DRAINING`; their
    * saves stay journaled.
    *
@@ -322,7 +321,7 @@ export const ExchangeResponseSchema: GenMessage<ExchangeResponse> = /*@__PURE__*
   messageDesc(file_tuskpoint_v1_checkpoint_service, 5);
 
 /**
- * The answer to one frame, or what it has reached so far.
+ * The answer to one call, or an intermediate answer.
  *
  * @generated from message tuskpoint.v1.Answer
  */
@@ -335,14 +334,14 @@ export type Answer = Message<"tuskpoint.v1.Answer"> & {
   id: bigint;
 
   /**
-   * Nothing more is answered to this call.
+   * There is no further answer to this call.
    *
    * @generated from field: bool last = 2;
    */
   last: boolean;
 
   /**
-   * What the call has come to.
+   * The result of the call so far.
    *
    * @generated from oneof tuskpoint.v1.Answer.result
    */
@@ -364,7 +363,7 @@ export type Answer = Message<"tuskpoint.v1.Answer"> & {
     case: "written";
   } | {
     /**
-     * The checkpoint asked for.
+     * The requested checkpoint.
      *
      * @generated from field: tuskpoint.v1.GetCheckpointResponse got = 5;
      */
@@ -462,7 +461,7 @@ export type SaveWritesResponse = Message<"tuskpoint.v1.SaveWritesResponse"> & {
   catalogBlobId: string;
 
   /**
-   * Conditions that the caller should know of though the save succeeded.
+   * Conditions that the caller should know although the save succeeded.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 5;
    */
@@ -798,9 +797,9 @@ export type GetDeltaHistoryResponse = Message<"tuskpoint.v1.GetDeltaHistoryRespo
    */
   frame: {
     /**
-     * History of the next channel, in the order of the request; a channel
-     * with very many writes comes in several such frames, of which only the
-     * first can carry a seed.
+     * History of the next channel, in the order of the request; a channel with
+     * very many writes is split over several such frames, of which only the
+     * first can have a seed.
      *
      * @generated from field: tuskpoint.v1.DeltaChannelHistory history = 1;
      */
@@ -902,10 +901,10 @@ export const SetLabelResponseSchema: GenMessage<SetLabelResponse> = /*@__PURE__*
  * Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
  * `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
  * limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
- * `SCOPE_MISSING` where the server asks for credentials, before anything is
- * looked up; `UNAVAILABLE` / `DRAINING` while the server shuts down;
- * `UNAVAILABLE` / `JOURNAL_UNAVAILABLE` if the journal cannot be written or
- * read; `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
+ * `SCOPE_MISSING` where the server asks for credentials, before any lookup;
+ * `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
+ * `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
+ * `INTERNAL_ERROR` with an incident ID for a defect.
  *
  * @generated from service tuskpoint.v1.CheckpointService
  */
@@ -935,55 +934,55 @@ export const CheckpointService: GenService<{
    * Carries the saves, writes and loads of many callers in batches on one
    * stream.
    *
-   * Each message carries any number of frames. A frame is a call: `save` means
-   * what `SaveCheckpoint` means, `writes` what `SaveWrites` means and `get` what
-   * `GetCheckpoint` means, with the same scope and the same errors. A value too
-   * large for its message follows its save in `chunk` frames.
+   * Each message carries any number of frames. A frame is a call: `save` is
+   * `SaveCheckpoint`, `writes` is `SaveWrites` and `get` is `GetCheckpoint`,
+   * each with the same scope and the same errors. A value too large for its
+   * message follows its save in `chunk` frames.
    *
    * Order: saves and writes take effect in the order of their frames; a save
-   * with chunks has its place where its last chunk is. Two streams have no order
-   * between them. Answers come as they are ready, in any order. A `get` sees
-   * every save that was answered before the frame was sent; it may overtake a
-   * save that is not answered yet. A save that asks for `CERTIFIED` is answered
-   * when it is journaled and again, with `last`, when it is certified.
+   * with chunks takes effect at its last chunk. There is no order between two
+   * streams. The server sends answers as they are ready, in any order. A `get`
+   * sees every save that was answered before the frame was sent; it may
+   * overtake a save that is not answered yet. A save that asks for `CERTIFIED`
+   * is answered when it is journaled and again, with `last`, when it is
+   * certified.
    *
-   * Errors of a frame are answered in `Answer.error` and leave the stream and
-   * the other frames alone. `DEADLINE_EXCEEDED` before the commit means that
-   * nothing was stored. After the commit began the save finishes; the deadline
+   * The error of a frame is in `Answer.error`; the stream and the other frames
+   * continue. `DEADLINE_EXCEEDED` before the commit means that nothing was
+   * stored. Once the commit has begun, the save finishes; the deadline then
    * ends only the wait for the answer.
    *
-   * Flow: the server reads no further while 256 frames, or frames of 32 MiB,
-   * have no answer (a frame that was answered `JOURNALED` counts no more) or
-   * while the client does not read the answers; HTTP/2 then holds the client
-   * back. A client that keeps at most two messages without an answer, and puts
-   * everything that waits into the next, gets large batches under load and no
-   * delay without it. No message may exceed `ServerLimits.max_message_bytes`;
-   * those of the server stay below 4 MiB.
+   * Flow: the server stops reading while 256 frames, or frames of 32 MiB, have
+   * no answer (a frame that was answered `JOURNALED` does not count), or while
+   * the client does not read the answers; HTTP/2 flow control then stops the
+   * client. A client that has at most two unanswered messages, and sends all
+   * waiting frames in the next, gets large batches under load and no delay
+   * otherwise. No message may exceed `ServerLimits.max_message_bytes`; those
+   * of the server stay below 4 MiB.
    *
-   * Breaks: a save that has no answer when the stream breaks may or may not be
-   * stored. The client opens another stream with the same `Hello.session` and a
-   * greater `Hello.attempt`, and sends the frames without an answer again in
-   * their order, before any other. A save with an ID is an upsert, so a frame
-   * that had been stored is answered with what is stored. A save without an ID
-   * is sent again only with the ID in its `JOURNALED` answer, or if it has no
-   * answer and the stream ended with `DRAINING`. The server ends the older
-   * stream, and finishes its commits, before it handles the first frame of the
-   * newer one: late bytes of a dead connection overtake nothing. That holds
-   * within one server.
+   * Breaks: a save without an answer when the stream breaks may or may not be
+   * stored. The client opens another stream with the same `Hello.session` and
+   * a greater `Hello.attempt`, and first sends the frames without an answer
+   * again, in their order. A save with an ID is an upsert, so a frame that is
+   * already stored gets the same answer. A save without an ID is sent again
+   * only with the ID in its `JOURNALED` answer, or if it has no answer and the
+   * stream ended with `DRAINING`. The server ends the older stream, and
+   * finishes its commits, before it handles the first frame of the newer one,
+   * so late bytes of a dead connection cannot overwrite newer saves. This
+   * holds within one server.
    *
-   * Errors that end the stream, nothing of the unfinished save being stored:
-   * `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed, a
-   * frame without a call, an ID that does not rise, a chunk that no save waits
-   * for or that is too large, another frame where a chunk has to follow, or a
-   * `hello` that is not in the first message; `RESOURCE_EXHAUSTED` /
-   * `LIMIT_EXCEEDED` for a message that is too large; `INVALID_ARGUMENT` /
-   * `CHUNK_OUT_OF_ORDER` for a chunk that does not continue the one before it;
-   * `INVALID_ARGUMENT` / `STREAM_TRUNCATED` if the client ends the stream within
-   * a save;
+   * Errors that end the stream; an unfinished save is not stored:
+   * `INVALID_ARGUMENT` / `INVALID_FIELD` for a message that cannot be parsed,
+   * a frame without a call, an ID that does not rise, an unexpected or too
+   * large chunk, another frame where a chunk is required, or a `hello` that is
+   * not in the first message; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` for a
+   * message that is too large; `INVALID_ARGUMENT` / `CHUNK_OUT_OF_ORDER` for a
+   * chunk that does not continue the one before it; `INVALID_ARGUMENT` /
+   * `STREAM_TRUNCATED` if the client ends the stream within a save;
    * `UNAUTHENTICATED` / `CREDENTIAL_INVALID` once the credential that opened
-   * the stream has expired or was revoked, after committed saves were answered;
-   * `ABORTED` / `SESSION_RESUMED` if another stream of the session is open, with
-   * a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
+   * the stream has expired or was revoked, after committed saves were
+   * answered; `ABORTED` / `SESSION_RESUMED` if another stream of the session
+   * is open, with a greater or equal attempt; `UNAVAILABLE` / `DRAINING` as
    * `ExchangeResponse.draining` says.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.Exchange
@@ -1039,8 +1038,9 @@ export const CheckpointService: GenService<{
   /**
    * Streams checkpoints, greatest `checkpoint_id` first, each followed by the
    * chunks of its large values. No database transaction is held while the
-   * reader is slow: a checkpoint saved or deleted meanwhile may or may not be
-   * seen. A thread that does not exist yields an empty stream.
+   * reader is slow: a checkpoint that is saved or deleted during the call may
+   * or may not be included. A thread that does not exist yields an empty
+   * stream.
    *
    * Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
    * for a filter that is not a JSON object.
@@ -1053,10 +1053,11 @@ export const CheckpointService: GenService<{
     output: typeof ListCheckpointsResponseSchema;
   },
   /**
-   * Streams, for each channel asked for, what rebuilds it: the nearest stored
-   * value among the ancestors of a checkpoint and the writes since, oldest
-   * first. The checkpoint's own writes are excluded, those of the ancestor
-   * that stores the value are included. An unknown checkpoint has no history.
+   * Streams, for each requested channel, what it is rebuilt from: the nearest
+   * stored value among the ancestors of a checkpoint and the writes since,
+   * oldest first. The checkpoint's own writes are excluded, those of the
+   * ancestor that stores the value are included. An unknown checkpoint has no
+   * history.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.GetDeltaHistory
    */

@@ -43,7 +43,7 @@ export const FieldViolationSchema: GenMessage<FieldViolation> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_errors, 0);
 
 /**
- * An error inside a stream that goes on; the same content as a status.
+ * An error inside a stream that continues; it has the content of a status.
  *
  * @generated from message tuskpoint.v1.CallError
  */
@@ -100,7 +100,7 @@ export const CallErrorSchema: GenMessage<CallError> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_errors, 1);
 
 /**
- * A condition that the caller should know of though the call succeeded.
+ * A condition that the caller should know although the call succeeded.
  *
  * @generated from message tuskpoint.v1.Warning
  */
@@ -232,7 +232,7 @@ export enum ErrorReason {
   THREAD_DELETED = 10,
 
   /**
-   * The target thread has checkpoints already. `ALREADY_EXISTS`. Example:
+   * The target thread already has checkpoints. `ALREADY_EXISTS`. Example:
    * {"reason": "THREAD_EXISTS", "metadata": {"thread_id": "t2"}}
    *
    * @generated from enum value: ERROR_REASON_THREAD_EXISTS = 11;
@@ -243,10 +243,9 @@ export enum ErrorReason {
    * Content referred to by digest or inheritance is not stored.
    * `FAILED_PRECONDITION`, with one `PreconditionFailure` violation of type
    * `VALUE` per channel; send these channels inline. A status travels in
-   * headers, so a very long list is cut: a save that is refused a second time
-   * is best sent with every channel inline. Example: {"reason":
-   * "VALUES_MISSING", "metadata": {"channels":
-   * "[\"messages\"]"}}
+   * headers, so a very long list is cut: if a save is refused a second time,
+   * send every channel inline. Example: {"reason": "VALUES_MISSING",
+   * "metadata": {"channels": "[\"messages\"]"}}
    *
    * @generated from enum value: ERROR_REASON_VALUES_MISSING = 12;
    */
@@ -315,8 +314,9 @@ export enum ErrorReason {
   BLOB_UNAVAILABLE = 19,
 
   /**
-   * Stored bytes have the recorded hash and cannot be understood. `DATA_LOSS`.
-   * Example: {"reason": "BLOB_MALFORMED", "metadata": {"blob_id": "abc"}}
+   * Stored bytes have the recorded hash, but are not valid in their format.
+   * `DATA_LOSS`. Example: {"reason": "BLOB_MALFORMED", "metadata": {"blob_id":
+   * "abc"}}
    *
    * @generated from enum value: ERROR_REASON_BLOB_MALFORMED = 20;
    */
@@ -332,7 +332,7 @@ export enum ErrorReason {
   JOURNAL_UNAVAILABLE = 21,
 
   /**
-   * Too much is waiting for certification. `RESOURCE_EXHAUSTED`, with
+   * Too many bytes wait for certification. `RESOURCE_EXHAUSTED`, with
    * `RetryInfo`. Example: {"reason": "BACKLOG_FULL", "metadata":
    * {"backlog_bytes": "1073741824"}}
    *
@@ -349,8 +349,8 @@ export enum ErrorReason {
   DRAINING = 23,
 
   /**
-   * The call is declared and not built. `UNIMPLEMENTED`. Example: {"reason":
-   * "NOT_IMPLEMENTED", "metadata": {"method":
+   * The server does not implement the call. `UNIMPLEMENTED`. Example:
+   * {"reason": "NOT_IMPLEMENTED", "metadata": {"method":
    * "/tuskpoint.v1.SearchService/SearchCheckpoints"}}
    *
    * @generated from enum value: ERROR_REASON_NOT_IMPLEMENTED = 24;
@@ -395,9 +395,9 @@ export enum ErrorReason {
 
   /**
    * No credential, or one that is malformed, not known, expired or revoked.
-   * `UNAUTHENTICATED`. A call that is running is ended so when its credential
-   * expires or is revoked; what was journaled stays. Every method may answer
-   * so. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
+   * `UNAUTHENTICATED`. A running call ends with this reason when its
+   * credential expires or is revoked; what was journaled stays. Every method
+   * may answer it. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
    *
    * @generated from enum value: ERROR_REASON_CREDENTIAL_INVALID = 29;
    */
@@ -444,8 +444,8 @@ export enum ErrorReason {
   CERTIFICATION_FAILED = 33,
 
   /**
-   * The blob store refuses to store this as it is, and would again: too large
-   * for its limits, or blocked there. `FAILED_PRECONDITION`; what was journaled
+   * The blob store refuses the content permanently: it is above the limits of
+   * the store, or blocked there. `FAILED_PRECONDITION`; what was journaled
    * stays, and is stored in another form. Example: {"reason": "BLOB_REJECTED",
    * "metadata": {"backend": "walrus", "problem": "..."}}
    *
@@ -475,9 +475,9 @@ export enum ErrorReason {
   SEARCH_UNAVAILABLE = 36,
 
   /**
-   * A later attempt of the session took the place of this `Exchange` stream:
-   * `ABORTED`. Frames without an answer belong on the later stream. Example:
-   * {"reason": "SESSION_RESUMED", "metadata": {"attempt": "3"}}
+   * A later attempt of the session replaced this `Exchange` stream: `ABORTED`.
+   * Frames without an answer belong on the later stream. Example: {"reason":
+   * "SESSION_RESUMED", "metadata": {"attempt": "3"}}
    *
    * @generated from enum value: ERROR_REASON_SESSION_RESUMED = 37;
    */
@@ -504,7 +504,7 @@ export enum WarningKind {
   UNSPECIFIED = 0,
 
   /**
-   * The backlog of what is not yet certified passed its soft limit.
+   * The bytes that wait for certification exceed the soft limit.
    *
    * @generated from enum value: WARNING_KIND_BACKLOG = 1;
    */

@@ -57,7 +57,7 @@ export type HandoffDescriptor = Message<"tuskpoint.v1.HandoffDescriptor"> & {
   blobSha256: string;
 
   /**
-   * The agent it is meant for; may be empty.
+   * The agent that receives it; may be empty.
    *
    * @generated from field: string to_agent = 6;
    */
@@ -92,7 +92,7 @@ export type CreateHandoffRequest = Message<"tuskpoint.v1.CreateHandoffRequest"> 
   ref?: CheckpointRef;
 
   /**
-   * The agent it is meant for, at most 256 bytes; may be empty.
+   * The agent that receives it, at most 256 bytes; may be empty.
    *
    * @generated from field: string to_agent = 2;
    */
@@ -206,8 +206,8 @@ export type Adoption = Message<"tuskpoint.v1.Adoption"> & {
   checkpointId: string;
 
   /**
-   * Blob that holds the adopted checkpoint in the new thread; empty as long as
-   * it is not certified.
+   * Blob that holds the adopted checkpoint in the new thread; empty until it
+   * is certified.
    *
    * @generated from field: string blob_id = 4;
    */
@@ -291,7 +291,7 @@ export enum AdoptStage {
   FETCHING = 1,
 
   /**
-   * All bytes are here.
+   * All bytes have arrived.
    *
    * @generated from enum value: ADOPT_STAGE_FETCHED = 2;
    */
@@ -327,15 +327,15 @@ export const AdoptStageSchema: GenEnum<AdoptStage> = /*@__PURE__*/
  */
 export const HandoffService: GenService<{
   /**
-   * Stores everything needed to go on from a checkpoint as one blob of its own
-   * (a segment with `ThreadSegment.handoff`), reads it back, and returns its
-   * descriptor.
+   * Stores everything needed to continue from a checkpoint as one blob of its
+   * own (a segment with `ThreadSegment.handoff`), reads it back, and returns
+   * its descriptor.
    *
-   * The same checkpoint, unchanged, gives the same blob. The blob is renewed as
-   * long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
+   * The same checkpoint, unchanged, gives the same blob. The blob is renewed
+   * as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
-   * `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle is
-   * larger than a server takes; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+   * `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
+   * exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
    *
    * @generated from rpc tuskpoint.v1.HandoffService.CreateHandoff
    */

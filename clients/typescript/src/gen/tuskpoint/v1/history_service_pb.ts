@@ -125,8 +125,8 @@ export type WatchThreadRequest = Message<"tuskpoint.v1.WatchThreadRequest"> & {
   threadId: string;
 
   /**
-   * Deliver what came after this. Empty: from the beginning of the thread's
-   * current incarnation.
+   * Deliver the events after this cursor. Empty: from the beginning of the
+   * thread's current incarnation.
    *
    * @generated from field: bytes cursor = 2;
    */
@@ -236,9 +236,9 @@ export type ThreadEvent = Message<"tuskpoint.v1.ThreadEvent"> & {
   incarnation: bigint;
 
   /**
-   * The checkpoint concerned, if one is: its `ref` and, as it stands at the
-   * time of delivery, what the view asks for. A checkpoint that is gone by then
-   * has only its `ref`.
+   * The checkpoint concerned, if one is: its `ref` and, in its version at the
+   * time of delivery, the fields of the view. A checkpoint that was deleted
+   * before has only its `ref`.
    *
    * @generated from field: tuskpoint.v1.Checkpoint checkpoint = 5;
    */
@@ -345,8 +345,8 @@ export enum EventKind {
   RECOVERED = 9,
 
   /**
-   * Everything up to `seq` is certified. Takes no number of the sequence; the
-   * cursor keeps what was said.
+   * Everything up to `seq` is certified. Takes no number of the sequence; a
+   * resumed watch does not repeat it.
    *
    * @generated from enum value: EVENT_KIND_CERTIFIED = 10;
    */
@@ -379,9 +379,9 @@ export const HistoryService: GenService<{
    *
    * The order is that of (`checkpoint_id`, `checkpoint_ns`). No database
    * transaction is held while the reader is slow, and the server keeps no more
-   * than a page in memory: a checkpoint saved or deleted meanwhile may or may
-   * not be seen. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, and those of
-   * `LoadCheckpoint`.
+   * than a page in memory: a checkpoint that is saved or deleted during the
+   * call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+   * and those of `LoadCheckpoint`.
    *
    * @generated from rpc tuskpoint.v1.HistoryService.ReplayThread
    */
@@ -396,15 +396,15 @@ export const HistoryService: GenService<{
    *
    * Every number of the sequence is one event: without `kinds`, the `seq` of a
    * change is that of the change before plus 1, and no change is skipped,
-   * repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take no
-   * number. A resumed watch goes on with the event after its cursor.
-   * The deletion of the thread does not end the stream: if the thread begins
-   * anew, its next incarnation follows. Events are kept for
-   * `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if there
-   * is no such thread and no cursor; `INVALID_ARGUMENT` / `INVALID_FIELD` for a
-   * cursor of another thread; `OUT_OF_RANGE` / `CURSOR_COMPACTED` with the
-   * oldest cursor; `UNAVAILABLE` / `DRAINING` when the server shuts down
-   * (resume with the last cursor).
+   * repeated or split. `EVENT_KIND_CERTIFIED` and `EVENT_KIND_PROGRESS` take
+   * no number. A resumed watch continues with the event after its cursor. The
+   * deletion of the thread does not end the stream: if the thread starts
+   * again, the events of its next incarnation follow. Events are kept for
+   * `ServerLimits.event_ttl`. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND` if
+   * there is no such thread and no cursor; `INVALID_ARGUMENT` /
+   * `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
+   * `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
+   * the server shuts down (resume with the last cursor).
    *
    * @generated from rpc tuskpoint.v1.HistoryService.WatchThread
    */

@@ -17,8 +17,8 @@ export const file_tuskpoint_v1_manifest: GenFile = /*@__PURE__*/
   fileDesc("Cht0dXNrcG9pbnQvdjEvbWFuaWZlc3QucHJvdG8SDHR1c2twb2ludC52MSLQAgoNTWFuaWZlc3RFbnRyeRIVCg1jaGVja3BvaW50X25zGAEgASgJEhUKDWNoZWNrcG9pbnRfaWQYAiABKAkSHAoUcGFyZW50X2NoZWNrcG9pbnRfaWQYAyABKAkSCwoDc2VxGAQgASgEEisKB3NlZ21lbnQYBSABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhQKDHN0YXRlX3NoYTI1NhgGIAEoDBIqCgZ3cml0ZXMYByADKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEg8KB3N1bW1hcnkYCCABKAkSDQoFbGFiZWwYCSABKAkSJgoHbGluZWFnZRgKIAEoCzIVLnR1c2twb2ludC52MS5MaW5lYWdlEi8KC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcGIGcHJvdG8z", [file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint]);
 
 /**
- * One checkpoint as the manifest of its thread knows it: the fold of all stored
- * records about it.
+ * One checkpoint in the manifest of its thread: the fold of all stored records
+ * about it.
  *
  * @generated from message tuskpoint.v1.ManifestEntry
  */

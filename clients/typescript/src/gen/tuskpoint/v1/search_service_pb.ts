@@ -128,7 +128,7 @@ export const SearchCheckpointsRequestSchema: GenMessage<SearchCheckpointsRequest
   messageDesc(file_tuskpoint_v1_search_service, 1);
 
 /**
- * One pointer.
+ * One reference to a checkpoint.
  *
  * @generated from message tuskpoint.v1.SearchResult
  */
@@ -170,8 +170,8 @@ export type SearchResult = Message<"tuskpoint.v1.SearchResult"> & {
   distance: number;
 
   /**
-   * Whether what is new in its state holds more text than `content`, which is
-   * all that is indexed of it: of what is long the latest part.
+   * Whether the new part of its state has more text than `content`, which is
+   * the indexed part: the latest one.
    *
    * @generated from field: bool truncated = 6;
    */
@@ -230,7 +230,7 @@ export type SearchCheckpointsResponse = Message<"tuskpoint.v1.SearchCheckpointsR
   truncated: boolean;
 
   /**
-   * Conditions that the caller should know of: the search fell back to another
+   * Conditions that the caller should know: the search fell back to another
    * mode, or MemWal has memories that it cannot return.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 6;
@@ -321,8 +321,8 @@ export const SearchMetricSchema: GenEnum<SearchMetric> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_search_service, 1);
 
 /**
- * Finds checkpoints by what happened. Results are pointers; what they point to
- * is loaded exactly, by ID. Scope: `read`.
+ * Finds checkpoints by what happened. Results are references, by which a
+ * client loads the checkpoints. Scope: `read`.
  *
  * @generated from service tuskpoint.v1.SearchService
  */
@@ -334,10 +334,10 @@ export const SearchService: GenService<{
    * of channel `current_plan` if it has one that is not empty, else the JSON
    * view of what is new in its state over that of its parent, up to
    * `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
-   * indexed, and `SearchResult.truncated` is set. A checkpoint without a parent
-   * in its thread is found by its whole state. Deleted checkpoints, and those
-   * of threads that were made not searchable, are not found from that moment
-   * on, whatever an index still holds.
+   * indexed, and `SearchResult.truncated` is set. A checkpoint without a
+   * parent in its thread is found by its whole state. Deleted checkpoints, and
+   * those of threads that were made not searchable, are not found from that
+   * moment on, even if an index still has them.
    *
    * The search waits a short time for what was journaled before the call;
    * `unindexed_checkpoints` counts what is still not indexed then. A checkpoint
@@ -347,12 +347,12 @@ export const SearchService: GenService<{
    *
    * Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
    * of the wrong dimension, with a component that is not finite, or of length
-   * 0 with the cosine metric, an unknown filter operator, a limit out of range,
-   * a mode that does not go with the query; `INVALID_ARGUMENT` /
+   * 0 with the cosine metric, an unknown filter operator, a limit out of
+   * range, a mode that does not go with the query; `INVALID_ARGUMENT` /
    * `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
    * server does not index, or lacks what the requested mode needs;
-   * `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to try
-   * again, if that mode does not answer now.
+   * `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,
+   * if that mode does not answer now.
    *
    * @generated from rpc tuskpoint.v1.SearchService.SearchCheckpoints
    */

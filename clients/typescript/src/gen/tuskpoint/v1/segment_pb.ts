@@ -17,7 +17,7 @@ export const file_tuskpoint_v1_segment: GenFile = /*@__PURE__*/
   fileDesc("Chp0dXNrcG9pbnQvdjEvc2VnbWVudC5wcm90bxIMdHVza3BvaW50LnYxIk8KDVNlZ21lbnRIZWFkZXISFgoOZm9ybWF0X3ZlcnNpb24YASABKA0SJgoHc2VhbGluZxgCIAEoDjIVLnR1c2twb2ludC52MS5TZWFsaW5nItsCCg1UaHJlYWRTZWdtZW50EhEKCXRocmVhZF9pZBgBIAEoCRITCgtpbmNhcm5hdGlvbhgCIAEoBBISCgpnZW5lcmF0aW9uGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBI0CgtjaGVja3BvaW50cxgGIAMoCzIfLnR1c2twb2ludC52MS5TZWdtZW50Q2hlY2twb2ludBIqCgZ3cml0ZXMYByADKAsyGi50dXNrcG9pbnQudjEuU2VnbWVudFdyaXRlEioKBnZhbHVlcxgIIAMoCzIaLnR1c2twb2ludC52MS5TZWdtZW50VmFsdWUSLAoHbWVtYmVycxgJIAMoCzIbLnR1c2twb2ludC52MS5TZWdtZW50TWVtYmVyEi0KB2hhbmRvZmYYCiABKAsyHC50dXNrcG9pbnQudjEuU2VnbWVudEhhbmRvZmYinwIKEVNlZ21lbnRDaGVja3BvaW50EhUKDWNoZWNrcG9pbnRfbnMYASABKAkSFQoNY2hlY2twb2ludF9pZBgCIAEoCRILCgNzZXEYAyABKAQSHAoUcGFyZW50X2NoZWNrcG9pbnRfaWQYBCABKAkSDQoFc3RhdGUYBSABKAwSFQoNbWV0YWRhdGFfanNvbhgGIAEoDBIrCgpkZWx0YV9iYXNlGAcgASgLMhcudHVza3BvaW50LnYxLkRlbHRhQmFzZRINCgVsYWJlbBgIIAEoCRIPCgdzdW1tYXJ5GAkgASgJEiYKB2xpbmVhZ2UYCiABKAsyFS50dXNrcG9pbnQudjEuTGluZWFnZRIWCg5jcmVhdGVfdGltZV91cxgLIAEoBCL6AQoMU2VnbWVudFdyaXRlEhUKDWNoZWNrcG9pbnRfbnMYASABKAkSFQoNY2hlY2twb2ludF9pZBgCIAEoCRILCgNzZXEYAyABKAQSDwoHdGFza19pZBgEIAEoCRILCgNpZHgYBSABKBESEQoJdGFza19wYXRoGAYgASgJEg8KB2NoYW5uZWwYByABKAkSDAoEdHlwZRgIIAEoCRIOCgZkaWdlc3QYCSABKAwSEgoKc2l6ZV9ieXRlcxgKIAEoBBItCghlbmNvZGluZxgLIAEoDjIbLnR1c2twb2ludC52MS5WYWx1ZUVuY29kaW5nEgwKBGRhdGEYDCABKAwijwEKDFNlZ21lbnRWYWx1ZRIOCgZkaWdlc3QYASABKAwSDAoEdHlwZRgCIAEoCRISCgpzaXplX2J5dGVzGAMgASgEEi0KCGVuY29kaW5nGAQgASgOMhsudHVza3BvaW50LnYxLlZhbHVlRW5jb2RpbmcSDAoEZGF0YRgFIAEoDBIQCghrZXlmcmFtZRgGIAEoDCJOCg1TZWdtZW50TWVtYmVyEiwKCGxvY2F0aW9uGAEgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbhIPCgdkaWdlc3RzGAIgASgMIj4KDlNlZ21lbnRIYW5kb2ZmEhUKDWNoZWNrcG9pbnRfbnMYASABKAkSFQoNY2hlY2twb2ludF9pZBgCIAEoCSI5CglEZWx0YUJhc2USLAoIY2hhbm5lbHMYASADKAsyGi50dXNrcG9pbnQudjEuRGVsdGFDaGFubmVsIo0BCgxEZWx0YUNoYW5uZWwSDAoEbmFtZRgBIAEoCRIlCgRzZWVkGAIgASgLMhcudHVza3BvaW50LnYxLkRlbHRhU2VlZBIoCgZ3cml0ZXMYAyADKAsyGC50dXNrcG9pbnQudjEuRGVsdGFXcml0ZRIeChZhbmNlc3Rvcl9jaGVja3BvaW50X2lkGAQgASgJIlcKCURlbHRhU2VlZBImCgd2ZXJzaW9uGAEgASgLMhUudHVza3BvaW50LnYxLlZlcnNpb24SDgoGZGlnZXN0GAIgASgMEhIKCnNpemVfYnl0ZXMYAyABKAQibwoKRGVsdGFXcml0ZRIRCgl0YXNrX3BhdGgYASABKAkSDwoHdGFza19pZBgCIAEoCRILCgNpZHgYAyABKBESDgoGZGlnZXN0GAQgASgMEgwKBHR5cGUYBSABKAkSEgoKc2l6ZV9ieXRlcxgGIAEoBCo0CgdTZWFsaW5nEhcKE1NFQUxJTkdfVU5TUEVDSUZJRUQQABIQCgxTRUFMSU5HX05PTkUQASpiCg1WYWx1ZUVuY29kaW5nEh4KGlZBTFVFX0VOQ09ESU5HX1VOU1BFQ0lGSUVEEAASFwoTVkFMVUVfRU5DT0RJTkdfWlNURBABEhgKFFZBTFVFX0VOQ09ESU5HX1BBVENIEAJiBnByb3RvMw", [file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_value]);
 
 /**
- * What stands in clear before a stored segment.
+ * The unencrypted header of a stored segment.
  *
  * A stored segment is a skippable frame of zstd (RFC 8878, section 3.1.2, magic
  * number 0x184D2A50) that holds this message, and then the content: one zstd
@@ -26,7 +26,7 @@ export const file_tuskpoint_v1_segment: GenFile = /*@__PURE__*/
  *
  * The order is fixed: compress, seal, hash. Where the content is sealed, each
  * segment has a key of its own, which is wrapped by the key of every thread
- * that uses the segment, and sealed bytes stand in the place of the zstd frame.
+ * that uses the segment, and sealed bytes replace the zstd frame.
  *
  * @generated from message tuskpoint.v1.SegmentHeader
  */
@@ -55,10 +55,10 @@ export const SegmentHeaderSchema: GenMessage<SegmentHeader> = /*@__PURE__*/
 
 /**
  * A piece of one thread's log: the rows that changed after `first_seq` - 1 and
- * up to `last_seq`, as they were when the segment was built, less removed ones.
- * A row may have a greater `seq` than `last_seq`: it changed again meanwhile.
- * Where several segments hold the same row, the greatest (`generation`, `seq`)
- * counts.
+ * up to `last_seq`, as they were when the segment was built, less removed
+ * ones. A row may have a greater `seq` than `last_seq`: it changed again
+ * before the segment was built. Where several segments hold the same row, the
+ * greatest (`generation`, `seq`) counts.
  *
  * @generated from message tuskpoint.v1.ThreadSegment
  */
@@ -130,8 +130,9 @@ export type ThreadSegment = Message<"tuskpoint.v1.ThreadSegment"> & {
   members: SegmentMember[];
 
   /**
-   * In the bundle of a hand-off: the checkpoint that is handed off. Every value
-   * that is needed to go on from it is among `values`, and `members` is empty.
+   * In the bundle of a hand-off: the checkpoint that is handed off. Every
+   * value that is needed to continue from it is among `values`, and `members`
+   * is empty.
    *
    * @generated from field: tuskpoint.v1.SegmentHandoff handoff = 10;
    */
@@ -503,9 +504,10 @@ export type DeltaChannel = Message<"tuskpoint.v1.DeltaChannel"> & {
   writes: DeltaWrite[];
 
   /**
-   * Where rebuilding begins, if that is neither `seed` nor nothing: an ancestor
-   * in the same namespace, at which the path goes on above `writes`. It is the
-   * same for all channels of a base that have one. Else empty.
+   * Where rebuilding begins, if that is neither `seed` nor nothing: an
+   * ancestor in the same namespace, at which the path continues above
+   * `writes`. It is the same for all channels of a base that have one. Else
+   * empty.
    *
    * @generated from field: string ancestor_checkpoint_id = 4;
    */

@@ -514,12 +514,12 @@ export const RestoreModeSchema: GenEnum<RestoreMode> = /*@__PURE__*/
  */
 export const SnapshotService: GenService<{
   /**
-   * Captures the heads of threads at one instant, with everything needed to go
-   * on from them. The snapshot keeps what it captured when the threads are
-   * pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, also for a
-   * thread without a root checkpoint; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`;
-   * `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the snapshot was deleted
-   * meanwhile.
+   * Captures the heads of threads at one instant, with everything needed to
+   * continue from them. The snapshot keeps what it captured even if the
+   * threads are pruned or deleted. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
+   * also for a thread without a root checkpoint; `ALREADY_EXISTS` /
+   * `REQUEST_ID_REUSED`; `NOT_FOUND` / `SNAPSHOT_NOT_FOUND` to a retry if the
+   * snapshot has been deleted.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.CreateSnapshot
    */
@@ -573,8 +573,8 @@ export const SnapshotService: GenService<{
     output: typeof RestoreSnapshotResponseSchema;
   },
   /**
-   * Deletes a snapshot and lets go of what it captured. Threads restored from
-   * it stay. A snapshot that does not exist is no error.
+   * Deletes a snapshot and what only it keeps. Threads restored from it stay.
+   * A snapshot that does not exist is no error.
    *
    * @generated from rpc tuskpoint.v1.SnapshotService.DeleteSnapshot
    */

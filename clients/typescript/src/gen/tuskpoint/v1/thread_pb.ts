@@ -77,7 +77,7 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
   agentId: string;
 
   /**
-   * What it waits for.
+   * Its state.
    *
    * @generated from field: tuskpoint.v1.ThreadState state = 5;
    */
@@ -128,9 +128,9 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
   updateTime?: Timestamp;
 
   /**
-   * Earliest time at which a blob that the thread needs may expire unless it is
-   * renewed. Absent if nothing does, or if no end is known. Set by `GetThread`
-   * only.
+   * Earliest time at which a blob that the thread needs may expire unless it
+   * is renewed. Absent if none expires, or if no end is known. Set by
+   * `GetThread` only.
    *
    * @generated from field: google.protobuf.Timestamp expire_time = 12;
    */
@@ -160,7 +160,7 @@ export const ThreadSchema: GenMessage<Thread> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_thread, 1);
 
 /**
- * What a thread waits for, judged by its latest root checkpoint.
+ * State of a thread, from its latest root checkpoint.
  *
  * @generated from enum tuskpoint.v1.ThreadState
  */

@@ -154,8 +154,8 @@ export type DeleteThreadRequest = Message<"tuskpoint.v1.DeleteThreadRequest"> & 
   threadId: string;
 
   /**
-   * Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
-   * deletion.
+   * Durability to wait for. `CERTIFIED`: the deletion is in a catalog in the
+   * blob store.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 2;
    */
@@ -220,8 +220,8 @@ export type SetRetentionRequest = Message<"tuskpoint.v1.SetRetentionRequest"> & 
   retention?: Duration;
 
   /**
-   * Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
-   * setting.
+   * Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
+   * blob store.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -277,8 +277,8 @@ export type SetSearchableRequest = Message<"tuskpoint.v1.SetSearchableRequest"> 
   searchable: boolean;
 
   /**
-   * Durability to wait for. `CERTIFIED`: the blob store's catalog knows of the
-   * setting.
+   * Durability to wait for. `CERTIFIED`: the setting is in a catalog in the
+   * blob store.
    *
    * @generated from field: tuskpoint.v1.Durability durability = 3;
    */
@@ -915,7 +915,7 @@ export type CheckpointVerdict = Message<"tuskpoint.v1.CheckpointVerdict"> & {
   verdict: Verdict;
 
   /**
-   * Where the bytes lie, and the recorded hash.
+   * Location of the bytes, and the recorded hash.
    *
    * @generated from field: tuskpoint.v1.BlobLocation location = 3;
    */
@@ -929,7 +929,7 @@ export type CheckpointVerdict = Message<"tuskpoint.v1.CheckpointVerdict"> & {
   actualSha256: Uint8Array;
 
   /**
-   * Why it failed, for people.
+   * Why the verdict is not `VERDICT_PASS`, for people; may be empty.
    *
    * @generated from field: string detail = 5;
    */
@@ -1067,7 +1067,7 @@ export type GetManifestRequest = Message<"tuskpoint.v1.GetManifestRequest"> & {
 
   /**
    * Store the whole manifest as a blob, which `tuskpoint-server recover` and
-   * `tuskpoint audit` take in the place of a catalog. Nothing renews the blob.
+   * `tuskpoint audit` accept instead of a catalog. Nothing renews the blob.
    * Only with an empty `page_token`.
    *
    * @generated from field: bool store = 4;
@@ -1131,7 +1131,7 @@ export type GetManifestResponse = Message<"tuskpoint.v1.GetManifestResponse"> & 
   certifyTime?: Timestamp;
 
   /**
-   * Where the manifest was stored, if that was asked for.
+   * Location of the stored manifest, if `store` was set.
    *
    * @generated from field: tuskpoint.v1.BlobLocation manifest = 7;
    */
@@ -1282,21 +1282,22 @@ export enum Verdict {
   UNSPECIFIED = 0,
 
   /**
-   * The stored bytes have the recorded hash.
+   * The stored bytes have the recorded hash and the content that the journal
+   * and the manifest record.
    *
    * @generated from enum value: VERDICT_PASS = 1;
    */
   PASS = 1,
 
   /**
-   * They do not, or are not there.
+   * They have not, or are missing.
    *
    * @generated from enum value: VERDICT_FAIL = 2;
    */
   FAIL = 2,
 
   /**
-   * The last change is not certified.
+   * The last change is not certified, or the checkpoint is a known hole.
    *
    * @generated from enum value: VERDICT_UNVERIFIED = 3;
    */
@@ -1380,20 +1381,20 @@ export const ThreadService: GenService<{
   /**
    * Sets whether search finds the checkpoints of a thread. By default it does.
    *
-   * A thread that is not searchable is not found from then on, nothing of it
-   * is given to an index or to MemWal, and what the server's own index holds
-   * of it is removed within minutes. Memories that MemWal has already stay
-   * there, out of sight. `SaveCheckpointRequest.searchable` does the same with
-   * a save, the first one too.
+   * From then on, no search finds a thread that is not searchable, and the
+   * server neither indexes it nor sends it to MemWal. The server removes its
+   * text from its own index within minutes. Existing memories stay in MemWal,
+   * but no search returns them. `SaveCheckpointRequest.searchable` does the
+   * same with a save, also with the first.
    *
-   * Forks and copies are what their origin is. What a snapshot restores as a
-   * new thread is not searchable if its origin was not when it was captured, or
-   * is not now. A hand-off does not carry the setting: what is adopted is
-   * searchable, unless the checkpoint that was handed off is in this journal
-   * too, in a thread that is not. From then on each thread has its own.
+   * Forks and copies inherit the setting. A thread that a snapshot restores is
+   * not searchable if its origin was not when it was captured, or is not now.
+   * A hand-off does not carry the setting: an adopted thread is searchable,
+   * unless this journal has the handed-off checkpoint too, in a thread that is
+   * not searchable. Afterwards each thread has its own setting.
    *
-   * The setting ends with the incarnation, and recovery brings it back. To
-   * change it counts as a change of the thread; to set what is set does not.
+   * The setting ends with the incarnation, and recovery brings it back. A
+   * different value counts as a change of the thread, the same value does not.
    * Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a deleted thread too.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.SetSearchable
@@ -1405,7 +1406,7 @@ export const ThreadService: GenService<{
   },
   /**
    * Copies all checkpoints, with their IDs, parents and writes, into a thread
-   * that has none. The source is not touched.
+   * that has none. The source is not changed.
    *
    * Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`; `ALREADY_EXISTS` /
    * `THREAD_EXISTS` if the target has checkpoints; `ALREADY_EXISTS` /
@@ -1421,8 +1422,9 @@ export const ThreadService: GenService<{
   /**
    * Deletes old checkpoints of threads. With `KEEP_LATEST`, each namespace
    * keeps its latest checkpoint and writes, and what its delta channels are
-   * rebuilt from; the namespace of a finished subgraph call goes with the root
-   * checkpoint that it belongs to. Threads that do not exist are passed over.
+   * rebuilt from; the namespace of a finished subgraph call is deleted with
+   * the root checkpoint that it belongs to. Threads that do not exist are
+   * ignored.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.PruneThreads
    */
@@ -1447,8 +1449,8 @@ export const ThreadService: GenService<{
    * Makes a new thread that begins with a checkpoint of another.
    *
    * The fork keeps the checkpoint's ID, parent, pending writes and label, the
-   * checkpoints of subgraphs that are tied to it, and what its delta channels
-   * are rebuilt from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
+   * checkpoints of its subgraphs, and what its delta channels are rebuilt
+   * from. It refers to the same stored bytes. Errors: `NOT_FOUND` /
    * `CHECKPOINT_NOT_FOUND`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
    * `REQUEST_ID_REUSED`.
    *
@@ -1494,14 +1496,14 @@ export const ThreadService: GenService<{
    * Compares the state of two checkpoints, of one thread or two, in their JSON
    * view.
    *
-   * Objects are compared by key; of lists, what lies between the equal items at
-   * both ends, by position. A path counts in `to` if something was added, else in
-   * `from`. Escapes of the JSON view are compared whole, except objects of Python
-   * of the same type; so are values whose view takes more than 1 MiB. The same
-   * state in another encoding is no change. A delta channel without a stored value
-   * is compared by what it is rebuilt from. Errors: `NOT_FOUND` /
-   * `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if values have to be read
-   * from the blob store.
+   * Objects are compared by key; lists by position, between the equal items at
+   * both ends. The path of an added item is its path in `to`, any other path
+   * is that in `from`. Escapes of the JSON view are compared whole, except
+   * objects of Python of the same type; so are values whose view takes more
+   * than 1 MiB. The same state in another encoding is no change. A delta
+   * channel without a stored value is compared by what it is rebuilt from.
+   * Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`; those of `LoadCheckpoint` if
+   * values have to be read from the blob store.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.DiffCheckpoints
    */

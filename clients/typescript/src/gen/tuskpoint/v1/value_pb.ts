@@ -230,7 +230,7 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
 
   /**
    * Where the content comes from. In a save exactly one of these is set,
-   * unless `digest` stands alone.
+   * unless only `digest` is set.
    *
    * @generated from oneof tuskpoint.v1.Channel.content
    */
@@ -253,8 +253,8 @@ export type Channel = Message<"tuskpoint.v1.Channel"> & {
   } | {
     /**
      * Only in a save: the parent checkpoint has this channel at the same
-     * version; its content is taken over. A server that cannot resolve it
-     * answers `FAILED_PRECONDITION` / `VALUES_MISSING` and names the channel.
+     * version; it keeps that content. A server that cannot resolve it answers
+     * `FAILED_PRECONDITION` / `VALUES_MISSING` and names the channel.
      *
      * @generated from field: tuskpoint.v1.Inherit inherit = 6;
      */
