@@ -21,7 +21,7 @@ pytestmark = pytest.mark.crash
 
 
 def test_sigterm_under_load_finishes_what_it_took_and_takes_no_more(tmp_path: Path) -> None:
-    options = ["--roles", ROLES, "--gives-up", "--stops-when-refused"]
+    options = ["--roles", ROLES, "--stops-when-refused"]
     with contextlib.ExitStack() as processes:
         server = processes.enter_context(ServerProcess(tmp_path))
         server.start()
