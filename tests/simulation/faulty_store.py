@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tests.simulation.life import Life
 from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits, verified
-from tuskpoint_server.blobs.directory import StoredFile
+from tuskpoint_server.blobs.packed import StoredFile
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, StoredBlob
 from tuskpoint_server.domain.values import blob_digest

@@ -18,7 +18,8 @@ from .archive.archive import Archive, StoreChangedError
 from .archive.flush.one_flush import ArchiveSettings
 from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
-from .blobs.directory import DirectoryStore, UnknownLayoutError
+from .blobs.directory import DirectoryStore
+from .blobs.packed import UnknownLayoutError
 from .config import Config
 from .domain.errors import Refusal
 from .journal.database.database import Database

@@ -30,7 +30,7 @@ from .archive.recover.recovery import (
 )
 from .blobs.api import BlobStore
 from .blobs.cache import origin
-from .blobs.directory import DirectoryStore, StoredFile
+from .blobs.packed import PackStore, StoredFile
 from .config import Config, from_flags, settings_parser
 from .domain.credentials import DEFAULT_TENANT
 from .domain.errors import Reason, Refusal
@@ -281,7 +281,7 @@ async def _collect(
             process.EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir"
         )
     async with _stopped(config, "nothing more is collected") as store:
-        if not isinstance(store, DirectoryStore):
+        if not isinstance(store, PackStore):
             raise process.ConfigError(
                 f"nothing is collected in the {store.backend} store: unneeded blobs expire there"
             )

@@ -18,9 +18,10 @@ import pytest
 
 from tests.kit.member_file import MemberFile, blob_path, pack_of, read_pack, stored_files
 from tests.kit.stores import member
+from tuskpoint_server.blobs import packed
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.directory import DirectoryStore, UnknownLayoutError
-from tuskpoint_server.blobs.directory import store as store_module
+from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.blobs.packed import UnknownLayoutError
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
 
@@ -271,12 +272,12 @@ async def test_only_what_is_wanted_is_read_in_the_order_of_the_file(
 
     monkeypatch.setattr(Path, "open", opening)
     monkeypatch.setattr(os, "pread", reading_at)
-    monkeypatch.setattr(store_module, "read_index", pytest.fail)  # only rows that are looked at
+    monkeypatch.setattr(packed, "read_index", pytest.fail)  # only rows that are looked at
     wanted = [locations[number] for number in (40, 3, 17, 3, 29)]
     assert await blobs.get_many(wanted) == [b"%03d" % n * 100 for n in (40, 3, 17, 3, 29)]
     assert opened == [blob_path(root, locations[0].blob_id)]
     assert spans == sorted(spans)
-    assert sum(size for _, size in spans) == 4 * 300
+    assert sum(size for _, size in spans) == 16 + 50 * 64 + 4 * 300  # head, index, members
 
 
 async def test_unreadable_blob_is_not_a_missing_one(blobs: DirectoryStore, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""The pack file of a blob directory: what is written is found, and nothing else is believed."""
+"""The pack file of a blob store: what is written is found, and nothing else is believed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from tests.kit.member_file import pack_of, read_pack
 from tuskpoint.audit.formats.packs import read_pack_index
 from tuskpoint.audit.formats.stored import Malformed
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.blobs.directory.packs import (
+from tuskpoint_server.blobs.packs import (
     NotAPackError,
     find,
     pack_pieces,
     read_index,
+    reader,
 )
 
 contents = st.dictionaries(
@@ -38,7 +39,7 @@ def index_of(whole: bytes) -> list[tuple[bytes, int, int, str]]:
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(whole)
         with FileIO(file.name) as opened:
-            return read_index(opened, len(whole))
+            return read_index(reader(opened), len(whole))
 
 
 def audited(whole: bytes) -> list[tuple[bytes, int, int, str]] | None:

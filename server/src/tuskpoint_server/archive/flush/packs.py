@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ...blobs.api import BlobStore, Member, Receipt, StoreLimits
-from ...blobs.directory.packs import NotAPackError, pack_pieces, read_index
+from ...blobs.packs import NotAPackError, pack_pieces, read_index, reader
 from ...domain.credentials import DEFAULT_TENANT
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
@@ -69,8 +69,9 @@ class Spool:
         members = []
         try:
             with (self._path / name).open("rb", buffering=0) as file:
-                for sha256, _, size, kind in read_index(file, os.fstat(file.fileno()).st_size):
-                    data = file.read(size)
+                read = reader(file)
+                for sha256, at, size, kind in read_index(read, os.fstat(file.fileno()).st_size):
+                    data = read(at, size)
                     if blob_digest(data) != sha256:
                         raise NotAPackError(f"it does not hold member {sha256.hex()}")
                     members.append(Member(sha256, data, kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...blobs.directory import DirectoryStore, StoredFile
+from ...blobs.packed import PackStore, StoredFile
 from ...domain.errors import Refusal
 from ...domain.formats.catalogs import decode_catalog
 from ...domain.formats.stored_json import Kind
@@ -28,7 +28,7 @@ class Unneeded:
     dead: Mapping[str, tuple[bytes, ...]]  # by tenant recorded members that go with them
 
 
-async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool) -> Unneeded:
+async def unneeded(database: Database, store: PackStore, *, of_others: bool) -> Unneeded:
     """Return the blobs that nothing in the journal of a stopped server needs.
 
     With `of_others` also those that this journal did not store. Refuses as a blob store does, and
@@ -65,7 +65,7 @@ async def unneeded(database: Database, store: DirectoryStore, *, of_others: bool
     return Unneeded(tuple(removable), others, members)
 
 
-async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> list[StoredFile]:
+async def remove(database: Database, store: PackStore, found: Unneeded) -> list[StoredFile]:
     """Remove blobs; return those that were there. Where it refuses, some may be removed."""
 
     def forget(batch: Batch) -> None:
@@ -79,7 +79,7 @@ async def remove(database: Database, store: DirectoryStore, found: Unneeded) -> 
 
 
 async def _is_own(
-    database: Database, store: DirectoryStore, blob_id: str, segment: BlobLocation | None
+    database: Database, store: PackStore, blob_id: str, segment: BlobLocation | None
 ) -> bool:
     """Return whether this journal stored a blob: its own catalog is in it, or a segment of its own.
 

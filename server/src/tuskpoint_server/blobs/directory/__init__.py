@@ -5,6 +5,6 @@ that holds the members of a put, or one member as it is. Several servers may sha
 directory. Nothing in it is ever changed, and nothing is removed unless asked for.
 """
 
-from .store import DirectoryStore, StoredFile, UnknownLayoutError
+from .store import DirectoryStore
 
-__all__ = ["DirectoryStore", "StoredFile", "UnknownLayoutError"]
+__all__ = ["DirectoryStore"]

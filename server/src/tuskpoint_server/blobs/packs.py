@@ -1,16 +1,21 @@
 """Pack files: the members of one put behind an index of them, a row for each.
 
-docs/storage.md has the format, byte by byte.
+Blob directories and object stores hold them, and so does the spool. docs/storage.md has the format,
+byte by byte.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import FileIO
 
-from ..api import Member
+from .api import Member
+
+Read = Callable[[int, int], bytes]
+"""Returns so many bytes from an offset on, fewer if the file ends before."""
 
 MAGIC = b"TUSKPACK"
 _VERSION = 1
@@ -44,10 +49,23 @@ def pack_pieces(members: Sequence[Member]) -> list[bytes]:
     return [b"".join(index), *(member.data for member in ordered)]
 
 
-def read_rows(file: FileIO, size: int) -> bytes:
+def reader(file: FileIO) -> Read:
+    """Return what reads an open file."""
+
+    def read(offset: int, size: int) -> bytes:
+        chunks: list[bytes] = []
+        end = offset + size
+        while offset < end and (chunk := os.pread(file.fileno(), end - offset, offset)):
+            chunks.append(chunk)
+            offset += len(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    return read
+
+
+def read_rows(read: Read, size: int) -> bytes:
     """Return the rows of the index of a pack file of a size."""
-    file.seek(0)
-    head = file.read(_HEAD.size)
+    head = read(0, _HEAD.size)
     if not head.startswith(MAGIC):
         raise NotAPackError("it is not a pack")
     if len(head) < _HEAD.size:
@@ -57,7 +75,12 @@ def read_rows(file: FileIO, size: int) -> bytes:
         raise NotAPackError(f"it is a pack of version {version}, not {_VERSION}")
     if not 1 <= count <= _MOST_MEMBERS or _HEAD.size + count * _ROW.size > size:
         raise NotAPackError(f"{size} bytes cannot be a pack of {count} members")
-    return file.read(count * _ROW.size)
+    return read(_HEAD.size, count * _ROW.size)
+
+
+def pack_bytes(sizes: Sequence[int]) -> int:
+    """Return the size of the pack file of members of these sizes."""
+    return _HEAD.size + sum(sizes) + len(sizes) * _ROW.size
 
 
 def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
@@ -72,12 +95,12 @@ def find(rows: bytes, sha256: bytes) -> tuple[int, int] | None:
     return offset, size
 
 
-def read_index(file: FileIO, size: int) -> list[tuple[bytes, int, int, str]]:
+def read_index(read: Read, size: int) -> list[tuple[bytes, int, int, str]]:
     """Return hash, offset, size and kind of each member of a pack file of a size.
 
     The index has to account for each of its bytes.
     """
-    rows = read_rows(file, size)
+    rows = read_rows(read, size)
     end = _HEAD.size + len(rows)
     index: list[tuple[bytes, int, int, str]] = []
     for sha256, offset, length, kind in _ROW.iter_unpack(rows):

@@ -1,0 +1,338 @@
+"""What blob stores have in common that keep each put as one pack: a directory, a bucket.
+
+A put is one blob: a pack whose members are named by their SHA-256 in hex, or one member as it is.
+The ID of a blob is the base64url of its SHA-256, and its name `XX/ID` begins with the first two
+characters of that. What is read is checked here; where it lies is the business of the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import chain
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
+
+from ..domain.errors import Reason, Refusal, malformed
+from ..domain.limits import LIMITS, MIB
+from ..domain.model import BlobLocation
+from .api import (
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoreLimits,
+    blob_name,
+    digest_of,
+    hash_mismatch,
+    member_hash,
+    unique_members,
+    verified,
+)
+from .packs import MAGIC, NotAPackError, find, pack_bytes, pack_pieces, read_index, read_rows
+
+_A = TypeVar("_A")
+_T = TypeVar("_T")
+
+LAYOUT = b"tuskpoint blobs, layout 1\n"
+"""Content of the file `layout`, which is there before the first blob."""
+SHARD_CHARACTERS = 2
+_LONGEST_BYTES = 2 * LIMITS.max_bundle
+"""Bound on what is read into memory; anyone who shares the store may have put it there."""
+
+
+class UnknownLayoutError(Exception):
+    """A place that is laid out in another way; the text is one line."""
+
+
+class StoredFile(NamedTuple):
+    """A blob as the store lists it: its ID, its bytes, and the seconds since it was last put."""
+
+    blob_id: str
+    size: int
+    age_s: float
+
+
+class Blob(Protocol):
+    """A blob that is being read."""
+
+    @property
+    def blob_id(self) -> str:
+        """Its ID."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    def expect(self, spans: Sequence[tuple[int, int]]) -> None:
+        """Be told what will be read: offsets and sizes in ascending order."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return so many bytes from an offset on, fewer if it ends before."""
+
+
+class PackStore(ABC):
+    """A `BlobStore` whose blobs are packs; its work is done in threads.
+
+    Nothing in it is ever changed, and nothing is removed unless asked for.
+    """
+
+    backend: str
+    limits = StoreLimits()
+    epoch_s = None  # nothing expires
+    threads: ClassVar[int] = 8
+    troubles: ClassVar[tuple[type[Exception], ...]] = (OSError,)
+    """What the place raises when it cannot be used."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=f"blobs-{self.backend}")
+
+    def predict(self, sha256: bytes, size: int) -> BlobLocation:
+        """Return the location in "this pack": the ID of a pack depends on all of its members."""
+        return BlobLocation(sha256, size, "", sha256.hex())
+
+    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        """Store members as one pack, or each as a blob of its own."""
+        unique = unique_members(members)
+        groups = [[member] for member in unique] if apart or len(unique) < 2 else [unique]
+        stored = await self._each(self._write, groups)
+        located = {location.sha256: location for some in stored for location in some}
+        return Receipt(tuple(located[member.sha256] for member in members))
+
+    async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
+        """Return the bytes at a location, after checking their SHA-256."""
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        report = progress and (lambda count: soon(progress, count))
+        [[data]] = await self._each(partial(self._read, report=report), [[location]])
+        return data
+
+    async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
+        """Return the bytes at many locations, in order; each blob is opened once."""
+        blobs: dict[str, list[BlobLocation]] = {}
+        for location in dict.fromkeys(locations):
+            blobs.setdefault(location.blob_id, []).append(location)
+        wanted = list(blobs.values())
+        read = await self._each(self._read, wanted)
+        found = dict(zip(chain(*wanted), chain(*read), strict=True))
+        return [found[location] for location in locations]
+
+    async def list_blob(self, blob_id: str) -> Sequence[Listed]:
+        """Return the members of a pack, after checking its SHA-256; of another blob, itself."""
+        [listed] = await self._each(self._list, [blob_id])
+        return listed
+
+    async def renew(self, blob_id: str) -> Receipt:
+        """Check that a blob is there and whole; it stays for good."""
+        locations = tuple(listed.location for listed in await self.list_blob(blob_id))
+        for location in locations:
+            await self.get(location)
+        return Receipt(locations)
+
+    async def blobs(self) -> AsyncIterator[StoredFile]:
+        """Return every blob of the store, from every writer."""
+        pages = self._pages()
+        while True:
+            [page] = await self._each(lambda pages: next(pages, None), [pages])
+            if page is None:
+                return
+            for file in page:
+                yield file
+
+    async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
+        """Remove a blob for good with all of its members; return whether it was there and old.
+
+        Nothing is removed but by this call. What was put lately may be another server's, which
+        has not recorded it yet.
+        """
+        [removed] = await self._each(lambda name: self._remove(name, min_age_s), [blob_id])
+        return removed
+
+    async def close(self) -> None:
+        """Wait for running work and end the threads."""
+        await asyncio.to_thread(self._pool.shutdown)
+
+    # --- what a store does by itself, in threads --------------------------------------------
+
+    @abstractmethod
+    def _place(self, blob_id: str, pieces: Sequence[bytes]) -> None:
+        """Make bytes durable as a blob; one that is there and damaged is replaced."""
+
+    @abstractmethod
+    def _open(self, blob_id: str, likely: int) -> AbstractContextManager[Blob]:
+        """Open a blob, of which about so many bytes will be read; or `FileNotFoundError`."""
+
+    @abstractmethod
+    def _pages(self) -> Iterator[list[StoredFile]]:
+        """Return every blob, some at a time; what is not named like one is left out."""
+
+    @abstractmethod
+    def _remove(self, blob_id: str, min_age_s: float) -> bool:
+        """Remove a blob unless it was put lately; return whether it was there and old."""
+
+    def _problem(self, error: Exception) -> str:
+        """Return in one line what is wrong with the place."""
+        return getattr(error, "strerror", None) or type(error).__name__
+
+    # --- what all have in common, in threads ------------------------------------------------
+
+    async def _each(self, work: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
+        """Run work on items in the threads, of which each takes a share; wait for all.
+
+        Handing over thousands of single items would cost the event loop more than the files
+        cost the disk. What fails ends its share.
+        """
+        loop = asyncio.get_running_loop()
+        size = -(-len(items) // self.threads) or 1
+        calls = [
+            loop.run_in_executor(
+                self._pool, lambda share: [work(item) for item in share], items[at : at + size]
+            )
+            for at in range(0, len(items), size)
+        ]
+        await asyncio.gather(*calls, return_exceptions=True)
+        try:
+            return [result for call in calls for result in call.result()]
+        except self.troubles as error:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> Refusal:
+        problem = self._problem(error)
+        return Refusal(Reason.BLOB_UNAVAILABLE, backend=self.backend, problem=problem)
+
+    def _write(self, members: Sequence[Member]) -> list[BlobLocation]:
+        """Store members as one blob and return where they lie.
+
+        One that is there already is stored again: that heals a damaged one, and its age begins
+        again.
+        """
+        first = members[0]
+        pieces, digest, packed = [first.data], first.sha256, False
+        # What would be taken for a pack when it is listed becomes the member of one.
+        if len(members) > 1 or first.data.startswith(MAGIC):
+            pieces, packed = pack_pieces(members), True
+            hasher = hashlib.sha256()
+            for piece in pieces:
+                hasher.update(piece)
+            digest = hasher.digest()
+        blob_id = blob_name(digest)
+        self._place(blob_id, pieces)
+        return [
+            BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex() if packed else "")
+            for one in members
+        ]
+
+    def _read(
+        self, locations: Sequence[BlobLocation], report: Callable[[int], object] | None = None
+    ) -> list[bytes]:
+        """Return the bytes at locations in one blob, in order, each after checking its hash.
+
+        They are read in the order of the blob. `report` is called in this thread with the number
+        of bytes that were read of the one that is being read.
+        """
+        blob_id = locations[0].blob_id
+        if not blob_id:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
+        likely = pack_bytes([one.size for one in locations])
+        with self._opened(blob_id, likely) as blob:
+            packed = any(one.identifier for one in locations)
+            rows = read_rows(blob.read, blob.size) if packed else b""
+            found = [b""] * len(locations)
+            spans = sorted((_span(blob, rows, one), number) for number, one in enumerate(locations))
+            blob.expect([span for span, _ in spans])
+            for span, number in spans:
+                data = _read_span(blob, *span, report)
+                try:
+                    found[number] = verified(data, locations[number])
+                except Refusal:
+                    if packed:
+                        read_index(blob.read, blob.size)
+                    raise
+            return found
+
+    def _list(self, blob_id: str) -> list[Listed]:
+        with self._opened(blob_id, 0) as blob:
+            if blob.read(0, len(MAGIC)) != MAGIC:
+                return [Listed(BlobLocation(digest_of(blob_id) or b"", blob.size, blob_id), "")]
+            check_whole(blob)
+            return [
+                Listed(BlobLocation(sha256, size, blob_id, sha256.hex()), kind)
+                for sha256, _, size, kind in read_index(blob.read, blob.size)
+            ]
+
+    @contextlib.contextmanager
+    def _opened(self, blob_id: str, likely: int) -> Iterator[Blob]:
+        """Open a blob; where its index is wrong, its hash says whether it is what was stored."""
+        try:
+            if digest_of(blob_id) is None:
+                raise FileNotFoundError(blob_id)  # it cannot be the ID of one, and is no path
+            with self._open(blob_id, likely) as blob:
+                try:
+                    yield blob
+                except NotAPackError as error:
+                    check_whole(blob)
+                    raise malformed(blob_id, str(error)) from None
+        except FileNotFoundError:
+            raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id) from None
+
+
+def check_layout(found: bytes) -> None:
+    """Refuse a place whose file `layout` says that it is laid out in another way."""
+    if found != LAYOUT:
+        shown = found.decode(errors="replace").strip().partition("\n")[0]
+        raise UnknownLayoutError(
+            f"its layout is '{shown}', and this server knows '{LAYOUT.decode().strip()}'"
+        )
+
+
+def without_layout() -> UnknownLayoutError:
+    """Return the refusal of a place with blobs that does not say how it is laid out."""
+    return UnknownLayoutError(
+        "it holds blobs, but no file 'layout' that says how they are laid out"
+    )
+
+
+def check_whole(blob: Blob) -> None:
+    """Refuse a blob with another hash than its ID spells."""
+    if blob.size > _LONGEST_BYTES:
+        raise malformed(blob.blob_id, "it is longer than anything that is stored")
+    blob.expect([(0, blob.size)])
+    hasher = hashlib.sha256()
+    offset = 0
+    while chunk := blob.read(offset, MIB):
+        hasher.update(chunk)
+        offset += len(chunk)
+    actual = hasher.digest()
+    if blob_name(actual) != blob.blob_id:
+        raise hash_mismatch(blob.blob_id, digest_of(blob.blob_id) or b"", actual)
+
+
+def _span(blob: Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
+    """Return offset and size in bytes of what is at a location."""
+    span: tuple[int, int] | None = (0, blob.size)
+    if location.identifier:
+        span = find(rows, member_hash(location.identifier) or b"")
+    if span is None:
+        # Either it was never there, or the index is not the one that was stored.
+        check_whole(blob)
+        raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
+    if sum(span) > blob.size or span[1] > _LONGEST_BYTES:
+        raise NotAPackError(f"its index has a member that ends at byte {sum(span)} of {blob.size}")
+    return span
+
+
+def _read_span(blob: Blob, offset: int, size: int, report: Callable[[int], object] | None) -> bytes:
+    """Return the bytes of a span, fewer if the blob ends before it."""
+    chunks: list[bytes] = []
+    arrived = 0
+    longest = MIB if report else size
+    while arrived < size and (chunk := blob.read(offset + arrived, min(longest, size - arrived))):
+        chunks.append(chunk)
+        arrived += len(chunk)
+        if report:
+            report(arrived)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
