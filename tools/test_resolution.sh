@@ -24,7 +24,7 @@ trap 'rm -f "$chosen"' EXIT
 "$uv" venv --quiet --clear --python .venv/bin/python "$venv"
 "$uv" pip install --quiet --python "$venv/bin/python" --upgrade \
     --requirement requirements/dev.in --constraint "$chosen" \
-    --editable 'clients/python[cli,langgraph,otel]' --editable 'server[otlp]' \
+    --editable 'clients/python[cli,langgraph,otel]' --editable 'server[objects,otlp]' \
     --editable emulators
 "$uv" pip list --python "$venv/bin/python" |
     grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic|sqlalchemy|uvloop) '

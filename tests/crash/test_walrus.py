@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -19,17 +17,15 @@ from tests.crash.killing import DEATH_SECONDS, acknowledged, die_at, kill_under_
 from tests.crash.ledger import Record
 from tests.crash.processes import (
     FLUSH_OFTEN,
-    ServerEndedError,
     ServerProcess,
     WalrusProcess,
     WriterProcess,
     broken_databases,
-    own_environment,
 )
+from tests.crash.recovering import check_all, check_recovered
 
 KILLS = 3
 SEED = "walrus"
-RECOVER_SECONDS = 60.0
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
 
@@ -116,38 +112,4 @@ def test_kills_among_faults_then_an_empty_disk(tmp_path: Path) -> None:
         walrus.calm()
         catalog = check_all(writer, server)
         assert server.stop() == 0
-        check_recovered(tmp_path / "recovered", walrus, catalog, writer)
-
-
-def check_all(writer: WriterProcess, server: ServerProcess) -> str:
-    """Check everything the writer did, from the blobs too; return the newest catalog."""
-    checker = Checker(Record(writer.ledger), server.target)
-    checker.check_everything()
-    assert checker.findings.lost == []
-    assert checker.findings.half_visible == []
-    assert checker.findings.blob_loads > 0
-    return (server.data_dir / "catalog").read_text(encoding="utf-8").strip()
-
-
-def check_recovered(
-    folder: Path, walrus: WalrusProcess, catalog: str, writer: WriterProcess
-) -> None:
-    """Rebuild a server from Walrus alone; it shows the same."""
-    with ServerProcess(folder, {**FLUSH_OFTEN, **walrus.settings}) as server:
-        folder.mkdir()
-        command = [sys.executable, "-m", "tuskpoint_server", "recover", "--catalog", catalog]
-        ended = subprocess.run(
-            [*command, "--data-dir", str(server.data_dir)],
-            env={**own_environment(), **walrus.settings},
-            capture_output=True,
-            text=True,
-            timeout=RECOVER_SECONDS,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stderr
-        try:
-            server.start()
-        except ServerEndedError as error:
-            pytest.fail(str(error))
-        assert check_all(writer, server)
-        assert server.stop() == 0
+        check_recovered(tmp_path / "recovered", walrus.settings, catalog, writer)

@@ -42,11 +42,7 @@ class MemberFile:
 
     def write_bytes(self, data: bytes) -> None:
         """Put other bytes in their place; the pack around them stays well-formed."""
-        if self.identifier:
-            members = read_pack(self.path.read_bytes())
-            members[self.identifier] = (data, members[self.identifier][1])
-            data = pack_of(members)
-        self.path.write_bytes(data)
+        self.path.write_bytes(replaced(self.path.read_bytes(), self.identifier, data))
 
     def flip(self, position: int = -1) -> None:
         """Change one bit."""
@@ -57,6 +53,15 @@ class MemberFile:
     def unlink(self) -> None:
         """Remove the file, with every member of it."""
         self.path.unlink()
+
+
+def replaced(whole: bytes, identifier: str, data: bytes) -> bytes:
+    """Return a blob in which a member is another one; without an identifier just that."""
+    if not identifier:
+        return data
+    members = read_pack(whole)
+    members[identifier] = (data, members[identifier][1])
+    return pack_of(members)
 
 
 def blob_path(blobs: Path, blob_id: str) -> Path:

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
+from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     BaseModel,
@@ -50,6 +51,7 @@ def _words(value: object) -> object:
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Telemetry = Literal["none", "console", "otlp"]
+_FILE_SCHEME = "file://"
 
 
 class Config(BaseModel):
@@ -65,6 +67,9 @@ class Config(BaseModel):
     """Directory of the journal, the spool and the cache; one server at a time."""
     blob_dir: Path | None = None
     """Directory of the blob store; may be shared by several servers. Default: DATA_DIR/blobs."""
+    blobs: str = ""
+    """Blob store as a URL, in the place of --blob-dir: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    az://CONTAINER/PREFIX or file:///DIRECTORY; may be shared by several servers."""
     walrus_publisher_url: Words = ()
     """Publisher of Walrus that blobs are sent to; may be given more than once, the first that
     works is used."""
@@ -183,15 +188,23 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         self._check_access()
+        if self.blobs.startswith(_FILE_SCHEME):
+            parts = urlsplit(self.blobs)
+            if parts.netloc or parts.query or parts.fragment or len(parts.path) < 2:
+                raise ValueError(f"--blobs '{self.blobs}' is not file:///DIRECTORY")
         if self.walrus_publisher_url and not self.walrus_aggregator_url:
             raise ValueError(
                 "--walrus-publisher-url is set and --walrus-aggregator-url is not; the "
                 "server has to read back what it stores"
             )
-        if self.blob_dir is not None and self.walrus_aggregator_url:
+        if self.blob_dir is not None and self.blobs:
+            raise ValueError("both --blob-dir and --blobs are set; choose one blob store")
+        if (self.blob_dir is not None or self.blobs) and self.walrus_aggregator_url:
+            flag = "--blobs" if self.blobs else "--blob-dir"
+            place = "bucket" if self.bucket else "directory"
             raise ValueError(
-                "both --blob-dir and --walrus-aggregator-url are set; choose one blob store "
-                "(unset WALRUS_PUBLISHER_URL and WALRUS_AGGREGATOR_URL to use the directory)"
+                f"both {flag} and --walrus-aggregator-url are set; choose one blob store "
+                f"(unset WALRUS_PUBLISHER_URL and WALRUS_AGGREGATOR_URL to use the {place})"
             )
         if self.walrus_renew_margin >= self.walrus_epochs:
             raise ValueError(
@@ -235,8 +248,15 @@ class Config(BaseModel):
             )
 
     @property
-    def blobs(self) -> Path:
-        """Directory of the blob store."""
+    def bucket(self) -> str:
+        """URL of the bucket that is the blob store; empty if it is a directory or Walrus."""
+        return "" if self.blobs.startswith(_FILE_SCHEME) else self.blobs
+
+    @property
+    def blob_directory(self) -> Path:
+        """Directory of the blob store, unless it is a bucket or Walrus."""
+        if self.blobs:
+            return Path(unquote(urlsplit(self.blobs).path))
         return self.blob_dir or self.data_dir / "blobs"
 
     @property
@@ -274,7 +294,7 @@ def load(argv: Sequence[str], *, version: str) -> Config:
         epilog="Every setting may also be given by its variable or, in the file that --config "
         "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
         "`tuskpoint-server recover --help` says how to rebuild an empty server from blobs, "
-        "`tuskpoint-server collect --help` how to remove unneeded blobs from a blob directory, "
+        "`tuskpoint-server collect --help` how to remove unneeded blobs from a blob store, "
         "`tuskpoint-server token --help` how to make tokens.",
     )
     return from_flags(vars(parser.parse_args(argv)))

@@ -1,7 +1,7 @@
 """Opens the parts of the server as configured: journal, blob store, archive, search.
 
-A part that a setting switches on (Walrus, an embedder, MemWal) is imported where it is opened:
-its libraries take longer to load than the rest of the server takes to start.
+A part that a setting switches on (a bucket, Walrus, an embedder, MemWal) is imported where it is
+opened: its libraries take longer to load than the rest of the server takes to start.
 """
 
 from __future__ import annotations
@@ -53,7 +53,10 @@ async def open_journal(config: Config) -> Database:
 
 def open_blobs(config: Config) -> BlobStore:
     """Open the blob store, behind the cache if there is to be one."""
-    store = _walrus(config) if config.walrus_aggregator_url else _directory(config)
+    if config.walrus_aggregator_url:
+        store = _walrus(config)
+    else:
+        store = _bucket(config) if config.bucket else _directory(config)
     if not config.cache_bytes:
         return store
     path = config.data_dir / "cache"
@@ -63,13 +66,45 @@ def open_blobs(config: Config) -> BlobStore:
 
 def _directory(config: Config) -> BlobStore:
     try:
-        with process.usable("blob directory", config.blobs):
-            return DirectoryStore(config.blobs)
+        with process.usable("blob directory", config.blob_directory):
+            return DirectoryStore(config.blob_directory)
     except UnknownLayoutError as error:
         raise process.StartError(
             process.EXIT_DIRECTORY,
-            f"blob directory {config.blobs} cannot be used: {error}; choose another --blob-dir",
+            f"blob directory {config.blob_directory} cannot be used: {error}; choose another "
+            "--blob-dir",
         ) from None
+
+
+def _bucket(config: Config) -> BlobStore:
+    """Open a bucket. One that does not answer ends the start only of who never stored anything.
+
+    All others serve from their journal meanwhile; what they store next sees to the bucket first.
+    """
+    from .blobs.objects.places import open_bucket, parse_place
+
+    try:
+        place = parse_place(config.bucket)
+        from .blobs.objects.store import ObjectStore, RefusedError
+
+        store = ObjectStore(open_bucket(place), place.scheme)
+    except ValueError as error:
+        raise process.ConfigError(f"--blobs cannot be used: {error}") from None
+    except ImportError as error:
+        raise process.ConfigError(
+            f"--blobs {place} needs {error.name}, which is not installed; pip install "
+            "'tuskpoint-server[objects]'"
+        ) from None
+    try:
+        store.prepare()
+    except (Refusal, RefusedError, UnknownLayoutError) as error:
+        problem = error.metadata["problem"] if isinstance(error, Refusal) else str(error)
+        if not isinstance(error, Refusal) or not config.pointer.exists():
+            raise process.StartError(
+                process.EXIT_ARCHIVE, f"blob store {place} cannot be used: {problem}"
+            ) from None
+        _log.warning("blob store %s cannot be used now: %s", place, problem)
+    return store
 
 
 def _walrus(config: Config) -> BlobStore:

@@ -2,7 +2,7 @@
 
 `recover` rebuilds an empty server's journal from blobs alone. The journal is filled beside its
 place and moved there when it is whole, so whatever ends the program in between leaves a directory
-without a journal, and it can be run again. `collect` frees what a blob directory need not hold.
+without a journal, and it can be run again. `collect` frees what a blob store need not hold.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def main_collect(arguments: Sequence[str], version: str) -> int:
     parser = settings_parser(
         version,
         prog="tuskpoint-server collect",
-        description="Remove blobs from the blob directory that nothing in this journal needs. The "
+        description="Remove blobs from the blob store that nothing in this journal needs. The "
         "server has to be stopped. Blobs that another server may have stored stay, and so do those "
         "younger than an hour. Old catalogs, and bundles that deleted threads have handed off, are "
         "gone then.",
@@ -255,7 +255,7 @@ def main_collect(arguments: Sequence[str], version: str) -> int:
         action="store_true",
         default=False,
         help="Also what this journal did not store: only if no other server, recovered or not, "
-        "uses the directory.",
+        "uses the store.",
     )
     given = vars(parser.parse_args(arguments))
     dry_run, of_others = given.pop("dry_run"), given.pop("all")

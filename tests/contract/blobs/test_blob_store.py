@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.member_file import MemberFile
+from tests.kit.object_stores import BUCKETS, bucket, overwrite, remove
 from tests.kit.stores import member
 from tests.kit.walrus_peer import write_quilt
 from tuskpoint_emulators.walrus.blob_id import from_text
@@ -27,6 +28,7 @@ from tuskpoint_server.blobs.api import (
 )
 from tuskpoint_server.blobs.cache import CachedStore, origin
 from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.blobs.objects.store import ObjectStore
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
 from tuskpoint_server.domain.errors import Reason, Refusal
@@ -93,9 +95,27 @@ class Subject:
 
 
 @pytest.fixture(
-    params=["memory", "directory", "cached", "cached-directory-reopened", "walrus", "cached-walrus"]
+    params=[
+        "memory",
+        "directory",
+        "cached",
+        "cached-directory-reopened",
+        "walrus",
+        "cached-walrus",
+        *BUCKETS,
+    ]
 )
 async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Subject]:
+    if request.param in BUCKETS:
+        with bucket(request.param, tmp_path) as objects:
+            in_bucket = ObjectStore(objects, "s3")
+            yield Subject(
+                in_bucket,
+                lambda location, data: overwrite(objects, location, data),
+                lambda location: remove(objects, location),
+            )
+            await in_bucket.close()
+        return
     if request.param == "memory":
         memory = MemoryStore()
         yield Subject(

@@ -177,7 +177,7 @@ async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
         async with grpc.aio.insecure_channel(target, options=options) as channel:
             tenants = [Tenant(channel, target, tokens[grant.name]) for grant in GRANTS]
             try:
-                yield House(target, config.blobs, config.data_dir, *tenants)
+                yield House(target, config.blob_directory, config.data_dir, *tenants)
             finally:
                 for one in tenants:
                     await one.client.aclose()

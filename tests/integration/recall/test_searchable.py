@@ -187,7 +187,15 @@ async def test_identical_save_is_certified_once_the_catalog_has_its_setting(
 async def recovered(config: Config, data_dir: Path, catalog: str) -> dict[str, bool]:
     """Recover an empty server from a catalog; return which of its threads are unsearchable."""
     anew, order = stopped.parse(
-        ["--data-dir", str(data_dir), "--blob-dir", str(config.blobs), "--catalog", catalog], "1"
+        [
+            "--data-dir",
+            str(data_dir),
+            "--blob-dir",
+            str(config.blob_directory),
+            "--catalog",
+            catalog,
+        ],
+        "1",
     )
     await stopped.recover(anew, order)
     with closing(sqlite3.connect(data_dir / "journal.db")) as connection:
@@ -212,7 +220,9 @@ async def test_recovered_server_does_not_find_what_was_switched_off(
     found = await recovered(config, tmp_path / "new", catalog.blob_id)
     of_users = {name: off for name, off in found.items() if not name.startswith("$")}
     assert of_users == {"off": True, "on": False, "fork": True, "copy": True}
-    anew = config.model_copy(update={"data_dir": tmp_path / "new", "blob_dir": config.blobs})
+    anew = config.model_copy(
+        update={"data_dir": tmp_path / "new", "blob_dir": config.blob_directory}
+    )
     async with (
         app.running(anew) as again,
         AsyncClient(f"127.0.0.1:{again.port}") as client,

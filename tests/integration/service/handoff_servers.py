@@ -26,4 +26,4 @@ async def side(data_dir: Path, **settings: Any) -> AsyncIterator[Side]:
             options=[("grpc.max_receive_message_length", 8 * 1024 * 1024)],
         ) as channel,
     ):
-        yield Side.at(channel, data_dir, config.blobs)
+        yield Side.at(channel, data_dir, config.blob_directory)

@@ -141,7 +141,7 @@ async def test_a_manifest_is_stored_when_that_is_asked_for(
 ) -> None:
     await checkpoints.SaveCheckpoint(save_request(FIRST, durability=CERTIFIED))
     stored = await threads.GetManifest(tpb.GetManifestRequest(thread_id="thread", store=True))
-    data = await DirectoryStore(config.blobs).get(
+    data = await DirectoryStore(config.blob_directory).get(
         BlobLocation(
             stored.manifest.sha256,
             stored.manifest.size_bytes,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit.walrus_stores import Time
+from tuskpoint_server.blobs.api import one_line
 from tuskpoint_server.blobs.walrus.failures import (
     READS,
     RULES,
@@ -20,7 +21,6 @@ from tuskpoint_server.blobs.walrus.failures import (
     Symptom,
     Trouble,
     Where,
-    one_line,
 )
 
 PUT = Operation.PUT_QUILT

@@ -28,7 +28,7 @@ def test_defaults_need_nothing() -> None:
     settings = load()
     assert settings.listen == "127.0.0.1:7390"
     assert str(settings.data_dir) == ".tuskpoint"
-    assert settings.blobs == settings.data_dir / "blobs"
+    assert settings.blob_directory == settings.data_dir / "blobs"
     assert settings.pointer == settings.data_dir / "catalog"
     assert settings.telemetry == "none"
 
@@ -254,6 +254,13 @@ def test_ecosystem_variables_are_read_and_own_ones_win(monkeypatch: pytest.Monke
     assert settings.walrus_epochs == 5
 
 
+def test_a_url_names_a_bucket_or_a_directory() -> None:
+    assert load("--blobs", "s3://bucket/prefix").bucket == "s3://bucket/prefix"
+    directory = load("--blobs", "file:///srv/some%20blobs")
+    assert (directory.bucket, str(directory.blob_directory)) == ("", "/srv/some blobs")
+    assert load().bucket == ""
+
+
 def test_flushes_are_rarer_where_each_is_billed() -> None:
     walrus = ["--walrus-publisher-url", URL, "--walrus-aggregator-url", URL]
     assert load().flush_seconds < load(*walrus).flush_seconds
@@ -265,6 +272,13 @@ def test_flushes_are_rarer_where_each_is_billed() -> None:
     [
         (["--walrus-publisher-url", URL], "--walrus-aggregator-url is not"),
         (["--walrus-aggregator-url", URL, "--blob-dir", "b"], "both --blob-dir"),
+        (
+            ["--walrus-aggregator-url", URL, "--blobs", "s3://b"],
+            "both --blobs .* the bucket",
+        ),
+        (["--blobs", "s3://b", "--blob-dir", "b"], "both --blob-dir and --blobs"),
+        (["--blobs", "file://host/b"], "is not file:///DIRECTORY"),
+        (["--blobs", "file:///"], "is not file:///DIRECTORY"),
         (["--walrus-epochs", "1"], "--walrus-epochs"),
         (["--walrus-epochs", "54"], "--walrus-epochs"),
         (["--walrus-epoch-seconds", "1e300"], "--walrus-epoch-seconds"),

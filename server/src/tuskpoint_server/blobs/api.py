@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -13,6 +14,10 @@ from ..domain.model import BlobLocation, StoredBlob
 from ..domain.values import DIGEST_BYTES, blob_digest
 
 _T = TypeVar("_T")
+
+_DETAIL_CHARS = 160
+_TOKEN = re.compile(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|\b(?:Bearer|Basic)\s+\S+", re.IGNORECASE)
+_CREDENTIALS = re.compile(r"//[^/\s@]*@")
 
 Progress = Callable[[int], None]
 """Called in the event loop with the bytes that have arrived; falls where a read begins anew."""
@@ -163,6 +168,13 @@ def hash_mismatch(blob_id: str, expected: bytes, actual: bytes) -> Refusal:
     return Refusal(
         Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=expected.hex(), actual=actual.hex()
     )
+
+
+def one_line(text: str) -> str:
+    """Return what a stranger says as one short printable line, secrets taken out."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
+    line = _CREDENTIALS.sub("//", _TOKEN.sub("(credential)", line))
+    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 3] + "..."
 
 
 async def every(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:

@@ -70,7 +70,7 @@ class Blob(Protocol):
         """Its bytes."""
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Be told what will be read: offsets and sizes in ascending order."""
+        """Note what will be read: offsets and sizes in ascending order."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Return so many bytes from an offset on, fewer if it ends before."""
@@ -164,7 +164,7 @@ class PackStore(ABC):
 
     @abstractmethod
     def _open(self, blob_id: str, likely: int) -> AbstractContextManager[Blob]:
-        """Open a blob, of which about so many bytes will be read; or `FileNotFoundError`."""
+        """Open a blob, of which likely so many first bytes are read; or `FileNotFoundError`."""
 
     @abstractmethod
     def _pages(self) -> Iterator[list[StoredFile]]:
@@ -237,9 +237,10 @@ class PackStore(ABC):
         blob_id = locations[0].blob_id
         if not blob_id:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
+        packed = any(one.identifier for one in locations)
         likely = pack_bytes([one.size for one in locations])
-        with self._opened(blob_id, likely) as blob:
-            packed = any(one.identifier for one in locations)
+        # A small pack is mostly read whole; of a large one a member may lie anywhere.
+        with self._opened(blob_id, min(likely, MIB) if packed else likely) as blob:
             rows = read_rows(blob.read, blob.size) if packed else b""
             found = [b""] * len(locations)
             spans = sorted((_span(blob, rows, one), number) for number, one in enumerate(locations))

@@ -1,4 +1,4 @@
-"""Blobs that a directory need not hold, found while the server is stopped."""
+"""Blobs that a store need not hold, found while the server is stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MIN_AGE_S = 3600.0  # a younger blob stays: another server may have put it and n
 
 @dataclass(frozen=True, slots=True)
 class Unneeded:
-    """Blobs of a directory that a journal does not need."""
+    """Blobs of a store that a journal does not need."""
 
     removable: tuple[StoredFile, ...]
     others: int  # how many stay, because another server may have stored them

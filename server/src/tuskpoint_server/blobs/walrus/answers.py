@@ -12,8 +12,8 @@ from collections.abc import Collection
 from typing import Any, TypeVar
 
 from ...domain.model import StoredBlob
-from ..api import digest_of
-from .failures import Symptom, Unsuccessful, one_line
+from ..api import digest_of, one_line
+from .failures import Symptom, Unsuccessful
 from .quilt import Patch
 
 _T = TypeVar("_T")

@@ -20,7 +20,7 @@ from opentelemetry.metrics import Histogram, MeterProvider
 from ...domain.credentials import is_loopback
 from ...domain.errors import Refusal
 from ...domain.model import BlobLocation, StoredBlob
-from ..api import Progress, verified
+from ..api import Progress, one_line, verified
 from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import (
     Endpoint,
@@ -30,7 +30,6 @@ from .failures import (
     Symptom,
     Trouble,
     Unsuccessful,
-    one_line,
 )
 from .quilt import Patch, quilt_bytes
 from .settings import WalrusSettings

@@ -69,16 +69,6 @@ class Unsuccessful(Exception):
 
 
 _ROUTE = re.compile(r"/*(/v1(/blobs|/quilts)?)?/*\Z")  # that the path of a URL may end with
-_DETAIL_CHARS = 160
-_TOKEN = re.compile(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|\b(?:Bearer|Basic)\s+\S+", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"//[^/\s@]*@")
-
-
-def one_line(text: str) -> str:
-    """Return what a stranger says as one short printable line, secrets taken out."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
-    line = _CREDENTIALS.sub("//", _TOKEN.sub("(credential)", line))
-    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 3] + "..."
 
 
 @dataclass(frozen=True, slots=True)

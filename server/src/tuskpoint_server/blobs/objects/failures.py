@@ -1,0 +1,76 @@
+"""What goes wrong with an object store, in one line, and whether it may pass.
+
+`obstore` tries again by itself what may pass within seconds (`places.RETRIES`): no connection, a
+broken one, 5xx, 429, and reads that time out. It names no status, so the status and the store's own
+words are taken from the text of what it raises.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ..api import one_line
+
+_ASKED = re.compile(r"Error performing [A-Z]+ (\S+)")
+_STATUS = re.compile(r"status code: (\d{3})([^:]*)(?::(.*))?", re.DOTALL)
+_DETAILS = "\n\nDebug source"
+_WORDS = (
+    re.compile(r"<Code>([^<]*)</Code>"),
+    re.compile(r"<Message>([^<\n]*)"),
+    re.compile(r'"(?:message|error_description)"\s*:\s*"([^"]*)"'),
+)
+_OF_CREDENTIALS = re.compile(
+    r"https?://(?:[^/]+/(?:latest/(?:api/token|meta-data/)|computeMetadata/|metadata/identity/)"
+    r"|sts\.|oauth2\.|accounts\.google\.|login\.microsoftonline\.)"
+)
+_OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocation")
+_PASSING = {408, 429, *range(500, 600)}
+
+
+class Trouble(NamedTuple):
+    """What is wrong with a place: a line for people, and whether it may pass by itself."""
+
+    problem: str
+    passing: bool
+    status: int = 0  # that the store answered; 0: no answer
+
+
+def trouble(error: Exception) -> Trouble:
+    """Return what an error of `obstore` says."""
+    text = str(error).partition(_DETAILS)[0]
+    asked = _ASKED.search(text)
+    found = _STATUS.search(text)
+    if found is None:
+        said = one_line(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
+        if asked is None:
+            return Trouble(f"{said}; check its settings and credentials", passing=False)
+        if "builder error" in said:
+            problem = "its URL cannot be asked; give an endpoint of http:// as ?endpoint="
+            return Trouble(problem, passing=False)
+        hint = "check the endpoint, the network, and the proxy if there is one"
+        return Trouble(f"it cannot be reached ({said}); {hint}", passing=True)
+    status, body = int(found[1]), found[3] or ""
+    words = [one_line(match[1]) for pattern in _WORDS if (match := pattern.search(body))]
+    said = " ".join([f"{found[1]}{found[2].rstrip()}", *words])
+    if asked and _OF_CREDENTIALS.search(asked[1]):
+        return Trouble(
+            f"there are no credentials for it ({said}); see docs/object-stores.md",
+            passing=status in _PASSING,
+            status=status,
+        )
+    return Trouble(f"it answered {said}; {_advice(status, body)}", status in _PASSING, status)
+
+
+def _advice(status: int, body: str) -> str:
+    if any(word in body for word in _OTHER_REGION) or status in (301, 307):
+        return "the bucket is in another region: name it, as in ?region=eu-west-1"
+    if status in (401, 403):
+        return "check the credentials, and what they may do in the bucket"
+    if status == 404:
+        return "check the names of bucket and account, and the endpoint"
+    if status == 429 or "SlowDown" in body:
+        return "it limits the rate of requests; the server tries again"
+    if status in _PASSING:
+        return "the server tries again; check the status of the store"
+    return "check that the endpoint is that of a store of this kind"

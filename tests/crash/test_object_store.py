@@ -1,0 +1,57 @@
+"""The server dies on the way to a bucket, among faults of the store, and nothing is lost."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.crash.checker import Checker
+from tests.crash.killing import die_at, kill_under_load
+from tests.crash.ledger import Record
+from tests.crash.processes import FLUSH_OFTEN, ServerProcess, WriterProcess, broken_databases
+from tests.crash.recovering import check_all, check_recovered
+from tests.kit.s3_server import ENVIRONMENT, Answer, Asked, S3Server, refused
+
+KILLS = 1
+SEED = "bucket"
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(240)]
+
+
+def test_kills_among_faults_then_an_empty_disk(tmp_path: Path) -> None:
+    moments, faults = random.Random(SEED), random.Random(SEED)
+
+    def fault(asked: Asked, do: Callable[[], Answer]) -> Answer:
+        """Refuse, or store and not say so, or say it by half."""
+        chance = faults.random()
+        if chance < 0.1:
+            return refused(503, "SlowDown")
+        answer = do()
+        if chance < 0.2 and asked.method == "PUT":
+            return refused(502, "BadGateway")
+        if chance < 0.25 and asked.method == "GET":
+            return Answer(answer.status, answer.body, answer.headers, cut=len(answer.body) // 2)
+        return answer
+
+    with S3Server() as store:
+        settings = {**ENVIRONMENT, "TUSKPOINT_BLOBS": store.url("crash")}
+        with (
+            ServerProcess(tmp_path, {**FLUSH_OFTEN, **settings}) as server,
+            WriterProcess(tmp_path, server.target, SEED, "--gives-up") as writer,
+        ):
+            store.always = fault
+            checker = Checker(Record(writer.ledger), server.target)
+            die_at(server, "archive.after_put:2")
+            server.start()
+            for _ in range(KILLS):
+                kill_under_load(server, writer, checker, moments)
+                assert broken_databases(server.data_dir) == []
+                server.start()
+            writer.stop()
+            store.always = None
+            catalog = check_all(writer, server)
+            assert server.stop() == 0
+            check_recovered(tmp_path / "recovered", settings, catalog, writer)
