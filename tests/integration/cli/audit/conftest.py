@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.integration.cli.audit import kit
 from tests.integration.cli.audit.kit import House
+from tuskpoint.cli import main
 
 
 @pytest.fixture(scope="session")
@@ -20,3 +23,26 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> House:
 def house(left: House, tmp_path: Path) -> House:
     """A copy that may be damaged."""
     return left.copied(tmp_path)
+
+
+@dataclass
+class Ended:
+    """How the command ended."""
+
+    code: int
+    out: str
+    errors: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `tuskpoint audit` in this process."""
+
+    def run(*arguments: str) -> Ended:
+        code = main(["audit", *arguments])
+        return Ended(code, *capsys.readouterr())
+
+    return run

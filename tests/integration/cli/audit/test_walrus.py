@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -14,11 +13,11 @@ import pytest
 
 from tests.crash.processes import WalrusProcess
 from tests.integration.cli.audit import kit
+from tests.integration.cli.audit.conftest import Run
 from tests.integration.cli.audit.kit import COPY, LONG, SHORT, House
 from tuskpoint.audit.aggregator import AggregatorSource
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.verdicts import Verdict, counted
-from tuskpoint.cli import main
 
 STEPS = 20
 """Checkpoints of the long thread."""
@@ -161,29 +160,6 @@ async def test_an_aggregator_that_fails_now_and_then_changes_nothing(
 
 
 # --- as people run it ------------------------------------------------------------------
-
-
-@dataclass
-class Ended:
-    """How the command ended."""
-
-    code: int
-    out: str
-    errors: str
-
-
-Run = Callable[..., Ended]
-
-
-@pytest.fixture
-def run(walrus: WalrusProcess, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs `tuskpoint audit` in this process."""
-
-    def run(*arguments: str) -> Ended:
-        code = main(["audit", *arguments])
-        return Ended(code, *capsys.readouterr())
-
-    return run
 
 
 def test_reports_can_be_compared(

@@ -9,7 +9,9 @@ import contextlib
 import hashlib
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -109,33 +111,19 @@ class Source(Protocol):
         """Close the connections."""
 
 
-class DirectorySource:
-    """A blob directory of the server's `--blob-dir`.
+class PackSource(ABC):
+    """A place with the pack files of the server: a blob directory, or a bucket."""
 
-    Args:
-        root: The directory.
-
-    Raises:
-        BadSource: There is no such directory.
-    """
-
-    kind = "directory"
+    kind: str
     ids_are_hashes = True
     remarks: Sequence[str] = ()
 
-    def __init__(self, root: Path) -> None:
-        if not root.is_dir():
-            raise BadSource(f"{root} is not a directory; name the server's blob directory")
-        self._root = root
+    def __init__(self, place: str) -> None:
+        self.places: Sequence[str] = (place,)
         self.traffic = Traffic()
 
-    @property
-    def places(self) -> Sequence[str]:
-        """The path."""
-        return (str(self._root),)
-
     async def fetch(self, location: Location, max_bytes: int) -> Fetched:
-        """Return the bytes of a file; see `Source`."""
+        """Return the bytes of a blob, or of a member of it; see `Source`."""
         fetched = await asyncio.to_thread(self._read, location, max_bytes)
         self.traffic.requests += 1
         self.traffic.bytes_read += len(fetched.data)
@@ -145,8 +133,12 @@ class DirectorySource:
         """Return the members of a pack file, if its SHA-256 is that of its ID."""
         return await asyncio.to_thread(self._members, blob_id)
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 - nothing has to be closed
         """Do nothing: no file stays open."""
+
+    @abstractmethod
+    def _open(self, blob_id: str) -> AbstractContextManager[BufferedReader]:
+        """Open a blob; refuse as `Source.members` does."""
 
     def _read(self, location: Location, max_bytes: int) -> Fetched:
         with self._open(location.blob_id) as file:
@@ -164,6 +156,25 @@ class DirectorySource:
             if _sha256_of(file) != hash_of_id(blob_id):
                 return None
         return [Member(row.sha256.hex(), row.kind) for row in index]
+
+
+class DirectorySource(PackSource):
+    """A blob directory of the server's `--blob-dir`.
+
+    Args:
+        root: The directory.
+
+    Raises:
+        BadSource: There is no such directory.
+    """
+
+    kind = "directory"
+
+    def __init__(self, root: Path) -> None:
+        if not root.is_dir():
+            raise BadSource(f"{root} is not a directory; name the server's blob directory")
+        super().__init__(str(root))
+        self._root = root
 
     @contextlib.contextmanager
     def _open(self, blob_id: str) -> Iterator[BufferedReader]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import unquote
 
 import typer
 
@@ -43,6 +44,14 @@ AggregatorOption = Annotated[
 BlobDirOption = Annotated[
     Path | None,
     typer.Option("--blob-dir", metavar="DIR", help="A blob directory, instead of aggregators."),
+]
+BlobsOption = Annotated[
+    str,
+    typer.Option(
+        "--blobs",
+        metavar="URL",
+        help="The server's --blobs: a URL of s3://, gs://, az:// or file://.",
+    ),
 ]
 RecentOption = Annotated[
     bool,
@@ -88,6 +97,7 @@ class _Order:
 
     aggregators: list[str]
     blob_dir: Path | None
+    blobs: str
     recent: bool
     report: Path | None
     text: Path | None
@@ -102,6 +112,7 @@ def audit_descriptor(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The descriptor; - reads stdin.")],
     aggregator: AggregatorOption = None,
     blob_dir: BlobDirOption = None,
+    blobs: BlobsOption = "",
     recent: RecentOption = False,
     report: ReportOption = None,
     text: TextOption = None,
@@ -112,7 +123,7 @@ def audit_descriptor(
     from ...audit import descriptor as audits
 
     given = read_descriptor(session.read(file, "the descriptor"))
-    order = _Order(aggregator or [], blob_dir, recent, report, text)
+    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text)
     _run(session, order, lambda reader: audits.audit_descriptor(reader, given))
 
 
@@ -124,6 +135,7 @@ def audit_manifest(
     identifier: IdentifierOption = "",
     aggregator: AggregatorOption = None,
     blob_dir: BlobDirOption = None,
+    blobs: BlobsOption = "",
     recent: RecentOption = False,
     report: ReportOption = None,
     text: TextOption = None,
@@ -137,7 +149,7 @@ def audit_manifest(
         root = await roots.find(reader.source, location, "manifest")
         return await manifest.audit_manifest(reader, root)
 
-    _run(session, _Order(aggregator or [], blob_dir, recent, report, text), audit)
+    _run(session, _Order(aggregator or [], blob_dir, blobs, recent, report, text), audit)
 
 
 @command("catalog", within=AUDIT)
@@ -150,6 +162,7 @@ def audit_catalog(
     history: HistoryOption = 0,
     aggregator: AggregatorOption = None,
     blob_dir: BlobDirOption = None,
+    blobs: BlobsOption = "",
     recent: RecentOption = False,
     report: ReportOption = None,
     text: TextOption = None,
@@ -163,7 +176,7 @@ def audit_catalog(
         root = await roots.find(reader.source, location, "catalog")
         return await catalog.audit_catalog(reader, root, thread or (), history)
 
-    order = _Order(aggregator or [], blob_dir, recent, report, text)
+    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text)
     try:
         _run(session, order, audit)
     except catalog.UnknownThread as error:
@@ -229,17 +242,35 @@ def _source(session: Session, order: _Order) -> Source:
     from ...audit.aggregator import TIMEOUT_S, AggregatorSource
     from ...audit.sources import DirectorySource
 
-    if order.blob_dir is not None and order.aggregators:
-        raise CommandError(Exit.USAGE, "--blob-dir and --aggregator exclude one another")
+    if sum(map(bool, (order.blob_dir, order.blobs, order.aggregators))) > 1:
+        raise CommandError(Exit.USAGE, "--blob-dir, --blobs and --aggregator exclude one another")
+    if order.blobs:
+        return _bucket(order.blobs)
     if order.blob_dir is not None:
         return DirectorySource(order.blob_dir)
     urls = order.aggregators or os.environ.get(URL_VARIABLE, "").replace(",", " ").split()
     if not urls:
-        hint = f"give --aggregator URL or --blob-dir DIR, or set {URL_VARIABLE}"
+        hint = f"give --aggregator URL, --blob-dir DIR or --blobs URL, or set {URL_VARIABLE}"
         raise CommandError(Exit.USAGE, "no source was given", hint)
     return AggregatorSource(
         urls, timeout_s=session.settings.timeout or TIMEOUT_S, recent=order.recent
     )
+
+
+def _bucket(url: str) -> Source:
+    from ...audit.sources import DirectorySource
+
+    if url.startswith("file:///"):
+        return DirectorySource(Path(unquote(url.removeprefix("file://"))))
+    try:
+        from ...audit.objects import ObjectSource
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            Exit.USAGE,
+            f"a bucket needs {error.name}, which is not installed",
+            "pip install 'tuskpoint[objects]'",
+        ) from error
+    return ObjectSource(url)
 
 
 async def _audited(session: Session, source: Source, audit: Audit) -> Report:
