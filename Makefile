@@ -91,6 +91,11 @@ emulators-here: setup
 test-crash: setup ## run only the tests that kill servers
 	$(PY) -m pytest -q -m crash $(ARGS)
 
+.PHONY: test-s3
+test-s3: setup ## run the contract of the blob stores against moto, in an environment of its own
+	@tools/setup.sh .venv-s3 requirements/s3.txt
+	@$(PY) -m tools.other_s3 .venv-s3 $(ARGS)
+
 .PHONY: simulate
 simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDULES=2000)
 	@$(PY) -m tests.simulation --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),2000)
@@ -214,7 +219,7 @@ evidence: peers ## measure, and write the results and the pictures into docs/ (1
 
 .PHONY: clean
 clean: ## remove environments, caches and whatever was built
-	rm -rf .venv .venv-generate .venv-newest .venv-lowest build dist
+	rm -rf .venv .venv-generate .venv-newest .venv-lowest .venv-s3 build dist
 	rm -rf clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard server clients emulators bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -23,3 +23,6 @@ compile=(
     --no-deps --constraint requirements/dev.txt \
     --output-file requirements/bench.txt \
     requirements/bench.in
+"${compile[@]}" "$@" \
+    --output-file requirements/s3.txt \
+    requirements/s3.in
