@@ -117,9 +117,9 @@ class ReportedError:
     kinds: frozenset[str] = frozenset()
 
 
-def reported(error: grpc.aio.AioRpcError) -> ReportedError:
+def reported(error: grpc.RpcError) -> ReportedError:
     """Read the details of a refused call; the reason is empty if it has none."""
-    trailers = error.trailing_metadata() or ()
+    trailers: Any = error.trailing_metadata() or ()  # pairs, which the types of gRPC differ about
     raw = next((value for name, value in trailers if name == "grpc-status-details-bin"), b"")
     status = status_pb2.Status.FromString(raw)
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -58,6 +59,7 @@ from tuskpoint_server.rpc.around.authentication import Authentication
 from tuskpoint_server.rpc.around.door import Call
 from tuskpoint_server.rpc.around.policy import POLICY
 from tuskpoint_server.rpc.around.telemetry import Telemetry
+from tuskpoint_server.rpc.server.server import Server
 
 LACKING = [Grant(f"no {scope}", "default", frozenset(Scope) - {scope}) for scope in Scope]
 EXPIRED = Grant("expired", "default", frozenset(Scope), datetime(2020, 1, 1, tzinfo=UTC))
@@ -147,10 +149,14 @@ async def test_the_scheme_is_compared_without_case(
     await save(grpc_channel, (("authorization", f"bEARER  {tokens['writer']}"),))
 
 
-async def reason_of(
-    channel: grpc.aio.Channel, method: MethodDescriptor, metadata: Metadata
+def reason_of(
+    channel: grpc.Channel, method: MethodDescriptor, metadata: Metadata
 ) -> ReportedError | None:
-    """Call a method with an empty request; return how it is refused, if it is."""
+    """Call a method with an empty request; return how it is refused, if it is.
+
+    The channel blocks: `grpc.aio` replaces the status of a stream that was refused while its first
+    message was being written.
+    """
     client = "stream" if method.client_streaming else "unary"
     make: Any = getattr(channel, f"{client}_{'stream' if method.server_streaming else 'unary'}")
     request = message_factory.GetMessageClass(method.input_type)
@@ -163,18 +169,19 @@ async def reason_of(
     try:
         made = call(iter([request()]) if method.client_streaming else request(), metadata=metadata)
         if method.server_streaming:
-            async for _ in made:
+            for _ in made:
                 pass
-        else:
-            await made
-    except grpc.aio.AioRpcError as error:
+    except grpc.RpcError as error:
         return reported(error)
     return None
 
 
-async def test_every_call_needs_each_of_its_scopes(
-    grpc_channel: grpc.aio.Channel, tokens: dict[str, str]
-) -> None:
+async def test_every_call_needs_each_of_its_scopes(server: Server, tokens: dict[str, str]) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        await asyncio.to_thread(check_scopes, channel, tokens)
+
+
+def check_scopes(channel: grpc.Channel, tokens: dict[str, str]) -> None:
     methods = [
         method
         for file in FILES
@@ -184,7 +191,7 @@ async def test_every_call_needs_each_of_its_scopes(
     for method in methods:
         name = f"/{method.containing_service.full_name}/{method.name}"
         for scope in Scope:
-            answer = await reason_of(grpc_channel, method, bearer(tokens[f"no {scope}"]))
+            answer = reason_of(channel, method, bearer(tokens[f"no {scope}"]))
             if scope in POLICY[name]:
                 assert answer is not None, name
                 assert (answer.code, answer.reason, answer.metadata) == (
@@ -194,7 +201,7 @@ async def test_every_call_needs_each_of_its_scopes(
                 )
             else:
                 assert answer is None or answer.reason != "SCOPE_MISSING", name
-        answer = await reason_of(grpc_channel, method, ())
+        answer = reason_of(channel, method, ())
         assert answer is not None
         assert answer.reason == "CREDENTIAL_INVALID", name
 
