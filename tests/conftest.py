@@ -35,7 +35,16 @@ if (
 
 
 def pytest_collection_finish() -> None:
-    """Take all that was imported out of the collector's sight: every full collection walks it."""
+    _freeze()
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or nextitem.path != item.path:
+        _freeze()
+
+
+def _freeze() -> None:
+    """Take all that lives out of the collector's sight: every full collection walks through it."""
     gc.collect()
     gc.freeze()
 
