@@ -19,7 +19,7 @@ func (c *Client) Status(ctx context.Context) (*tuskpointv1.GetArchiveStatusRespo
 // Flush certifies everything that was journaled before the call, and returns then.
 //
 // Errors: [ErrUnavailable] if the blob store does not answer. Nothing is lost then, and the server
-// goes on trying.
+// tries again.
 func (c *Client) Flush(ctx context.Context) (*tuskpointv1.FlushResponse, error) {
 	return c.admin.Flush(ctx, &tuskpointv1.FlushRequest{})
 }

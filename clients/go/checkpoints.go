@@ -1,6 +1,7 @@
 package tuskpoint
 
 import (
+	"cmp"
 	"context"
 	"iter"
 
@@ -12,10 +13,10 @@ type LoadOptions struct {
 	// Namespace inside the thread; empty is the root.
 	Namespace string
 
-	// View says how much to return. The default is [ViewFull].
+	// View is how much to return. The default is [ViewFull].
 	View View
 
-	// Source says where to read. The default is [SourceAny].
+	// Source is where to read. The default is [SourceAny].
 	Source Source
 }
 
@@ -56,10 +57,10 @@ type ListOptions struct {
 	// Limit is how many to list at most; 0 is all.
 	Limit uint32
 
-	// View says how much to return of each. The default is [ViewEntry].
+	// View is how much to return of each. The default is [ViewEntry].
 	View View
 
-	// Source says where to read. The default is [SourceAny].
+	// Source is where to read. The default is [SourceAny].
 	Source Source
 }
 
@@ -81,7 +82,7 @@ func (c *Client) List(
 		Before:       given.Before,
 		FilterJson:   filter,
 		Label:        given.Label,
-		View:         orDefault(given.View, ViewEntry),
+		View:         cmp.Or(given.View, ViewEntry),
 		Source:       given.Source,
 	}
 	if !given.AllThreads {
@@ -90,7 +91,7 @@ func (c *Client) List(
 	if given.Limit > 0 {
 		request.Limit = &given.Limit
 	}
-	start := func() *listCourse { return &listCourse{request: request} }
+	start := func() *listStream { return &listStream{request: request} }
 	found := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.ListCheckpoints, start)
 	return mapped(found, wholeCheckpoint)
 }
@@ -124,14 +125,14 @@ func (c *Client) SetLabel(
 func (c *Client) getCheckpoint(
 	ctx context.Context, ref *tuskpointv1.CheckpointRef, view View, source Source,
 ) (*tuskpointv1.Checkpoint, error) {
-	view = orDefault(view, ViewFull)
+	view = cmp.Or(view, ViewFull)
 	get := &tuskpointv1.GetCheckpointRequest{Ref: ref, View: view, Source: source}
 	found, err := c.getSmall(ctx, get)
 	if !isReason(err, "CHECKPOINT_TOO_LARGE") {
 		return found, err
 	}
 	request := &tuskpointv1.LoadCheckpointRequest{Ref: ref, View: view, Source: source}
-	start := func() *loadCourse { return &loadCourse{request: request} }
+	start := func() *loadStream { return &loadStream{request: request} }
 	whole := follow(ctx, c.calls, c.calls.times.stream, false, c.checkpoints.LoadCheckpoint, start)
 	var loaded *tuskpointv1.Checkpoint
 	for one, err := range whole {
@@ -160,14 +161,6 @@ func valueOf[O any](options *O) O {
 		return none
 	}
 	return *options
-}
-
-func orDefault[E comparable](given, otherwise E) E {
-	var none E
-	if given == none {
-		return otherwise
-	}
-	return given
 }
 
 // failed returns a sequence of one error.

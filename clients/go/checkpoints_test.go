@@ -57,7 +57,7 @@ func TestOnlyWhatChangedIsSentAgain(t *testing.T) {
 	first := save(t, client, thread, map[string]any{"kept": "as it was", "step": 1})
 	second := save(t, client, thread, map[string]any{"kept": "as it was", "step": 2})
 
-	// Another client, which remembers nothing, goes on from the same head.
+	// Another client, which remembers nothing, continues from the same head.
 	third := save(t, dial(t), thread, map[string]any{"kept": "as it was", "step": 3})
 	fourth := save(t, client, thread, map[string]any{"step": 4})
 
@@ -136,6 +136,7 @@ func TestAgentsThatSaveAtOnceFollowOneAnother(t *testing.T) {
 }
 
 func TestFiveMebibytesComeBack(t *testing.T) {
+	t.Parallel()
 	client, thread := dial(t), newThread()
 	text := strings.Repeat("é", 5<<19) + strings.Repeat("🐘", 1000)
 	saved := save(t, client, thread, map[string]any{"text": text, "small": true})
@@ -215,7 +216,7 @@ func TestListingsAreNarrowed(t *testing.T) {
 	}
 }
 
-func TestWhatIsNotThereIsToldByItsReason(t *testing.T) {
+func TestErrorsForMissingThingsHaveAReason(t *testing.T) {
 	client, thread := dial(t), newThread()
 	_, err := client.Load(within(t), thread, "", nil)
 	failure := wantError(t, err, tuskpoint.ErrNotFound, "CHECKPOINT_NOT_FOUND")
@@ -231,7 +232,7 @@ func TestWhatIsNotThereIsToldByItsReason(t *testing.T) {
 	want(t, "what is listed", len(collect(t, client.List(within(t), thread, nil))), 0)
 }
 
-func TestBadInputIsToldByItsFields(t *testing.T) {
+func TestErrorsForBadInputNameTheFields(t *testing.T) {
 	client := dial(t)
 	_, err := client.Save(within(t), "", map[string]any{"a": 1}, nil)
 	failure := wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
@@ -274,7 +275,7 @@ func TestADeletedThreadStaysSo(t *testing.T) {
 	save(t, client, thread, map[string]any{"a": 3}) // it begins anew
 }
 
-func TestASaveThatRemembersTooMuchGoesOn(t *testing.T) {
+func TestASaveThatRemembersTooMuchSucceeds(t *testing.T) {
 	client, thread := dial(t), newThread()
 	save(t, client, thread, map[string]any{"a": 1})
 	must(dial(t).Delete(within(t), thread, nil))(t)
@@ -331,7 +332,7 @@ func TestACertifiedSaveIsInTheBlobStore(t *testing.T) {
 	status := must(client.Status(within(t)))(t)
 	want(t, "there is a catalog", status.GetCatalog().GetBlobId() != "", true)
 	info := must(client.Info(within(t)))(t)
-	want(t, "the methods are told", slices.Contains(info.GetMethods(),
+	want(t, "the methods are listed", slices.Contains(info.GetMethods(),
 		"tuskpoint.v1.CheckpointService/SaveCheckpoint"), true)
 }
 

@@ -1,6 +1,7 @@
 package tuskpoint
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -29,10 +30,13 @@ type Client struct {
 }
 
 // Dial returns a client of the server at a target: host:port, or a gRPC name such as
-// dns:///host:port or unix:///path. An empty target is what TUSKPOINT_TARGET says, else
+// dns:///host:port or unix:///path. An empty target is that of TUSKPOINT_TARGET, else
 // [DefaultTarget]. It connects with the first call, and does not fail because no server is there.
 //
-// What options do not say, the environment does: TUSKPOINT_TOKEN or TUSKPOINT_TOKEN_FILE,
+// Several servers of one journal are host1:port,host2:port, or a name with dns:/// that has several
+// addresses. Calls and streams take turns over those that answer.
+//
+// Without an option the environment counts: TUSKPOINT_TOKEN or TUSKPOINT_TOKEN_FILE,
 // TUSKPOINT_CA_FILE, TUSKPOINT_CERT_FILE and TUSKPOINT_KEY_FILE, and TUSKPOINT_TLS. TLS is used if
 // that is asked for, if a CA or a certificate is given, or if there is a token and the target is
 // another machine.
@@ -46,7 +50,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 	if err := set.settle(); err != nil {
 		return nil, err
 	}
-	target, err := targets.Normal(first(target, os.Getenv(TargetVariable), DefaultTarget))
+	target, err := targets.Normal(cmp.Or(target, os.Getenv(TargetVariable), DefaultTarget))
 	if err != nil {
 		return nil, invalidField("target", err.Error())
 	}
@@ -80,7 +84,7 @@ func (c *Client) Close() error {
 	return c.connection.Close()
 }
 
-// Target returns where the server is.
+// Target returns where the server is, or the servers are.
 func (c *Client) Target() string { return c.calls.target }
 
 // String returns what the client is of, and nothing secret.

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
 	"google.golang.org/grpc/status"
 
 	targets "tuskpoint.dev/go/tuskpoint/internal/target"
@@ -57,7 +59,7 @@ func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error
 			},
 			MinConnectTimeout: 20 * time.Second,
 		}),
-		// The calls are repeated by this package, see retry.go.
+		// Calls are repeated by internal/retry.
 		grpc.WithDisableRetry(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithChainUnaryInterceptor(via.unary),
@@ -69,11 +71,33 @@ func connect(target string, set *settings, via *caller) (*grpc.ClientConn, error
 	if targets.IsLoopback(target) {
 		options = append(options, grpc.WithNoProxy())
 	}
-	connection, err := grpc.NewClient(target, append(options, set.more...)...)
+	if targets.IsSeveral(target) {
+		options = append(options,
+			grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [{"round_robin": {}}]}`))
+	}
+	dialled := target
+	if addresses := targets.Addresses(target); len(addresses) > 1 {
+		listed := resolverOf(addresses)
+		options = append(options, grpc.WithResolvers(listed))
+		dialled = listed.Scheme() + ":///" + addresses[0]
+	}
+	connection, err := grpc.NewClient(dialled, append(options, set.more...)...)
 	if err != nil {
 		return nil, invalidField("target", err.Error())
 	}
 	return connection, nil
+}
+
+// resolverOf returns what gives gRPC the addresses of a list. Each connection looks up its name anew,
+// and checks it against the certificate of its server.
+func resolverOf(addresses []string) resolver.Builder {
+	var state resolver.State
+	for _, one := range addresses {
+		state.Addresses = append(state.Addresses, resolver.Address{Addr: one, ServerName: one})
+	}
+	made := manual.NewBuilderWithScheme("tuskpoint")
+	made.InitialState(state)
+	return made
 }
 
 func (s *settings) tlsConfig() (*tls.Config, error) {
@@ -132,23 +156,23 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (b bearer) RequireTransportSecurity() bool { return b.secured }
 
-// handshake is what became of the last TLS handshakes of a client.
+// handshake is the outcome of the TLS handshakes of a client.
 type handshake struct {
-	stood   atomic.Bool           // one has succeeded
-	problem atomic.Pointer[error] // why the last one failed, if that is a matter of trust
+	succeeded atomic.Bool           // one has succeeded
+	problem   atomic.Pointer[error] // why the last one failed, if that is a matter of trust
 }
 
 // refusal returns why no connection can be made, if that is a matter of trust: trying again does
-// not help then. Once there was a connection, a certificate may be on its way of being replaced.
+// not help then. Once there was a connection, a certificate may be in the course of replacement.
 func (h *handshake) refusal() error {
 	problem := h.problem.Load()
-	if problem == nil || h.stood.Load() {
+	if problem == nil || h.succeeded.Load() {
 		return nil
 	}
 	return *problem
 }
 
-// watchedHandshake notes what became of handshakes: gRPC passes their errors on as text only.
+// watchedHandshake notes the outcome of handshakes: gRPC passes their errors on as text only.
 type watchedHandshake struct {
 	credentials.TransportCredentials
 	seen *handshake
@@ -161,7 +185,7 @@ func (w *watchedHandshake) ClientHandshake(
 	switch {
 	case err == nil:
 		w.seen.problem.Store(nil)
-		w.seen.stood.Store(true)
+		w.seen.succeeded.Store(true)
 	case isMatterOfTrust(err):
 		w.seen.problem.Store(&err)
 	}
@@ -185,7 +209,7 @@ func isMatterOfTrust(err error) bool {
 
 // untrusted returns the error of calls to a server that no connection can be made to.
 func untrusted(target string, problem error) *Error {
-	hint := "name who signed its certificate with WithCAFile or " + CAFileVariable
+	hint := "set the CA that signed its certificate with WithCAFile or " + CAFileVariable
 	var (
 		noTLS   tls.RecordHeaderError
 		refused tls.AlertError
@@ -193,7 +217,7 @@ func untrusted(target string, problem error) *Error {
 	)
 	switch {
 	case errors.As(problem, &noTLS):
-		hint = "it seems to speak no TLS: switch TLS off with WithTLS(false) or " + TLSVariable + "=0"
+		hint = "it does not seem to speak TLS: switch TLS off with WithTLS(false) or " + TLSVariable + "=0"
 	case errors.As(problem, &refused), errors.As(problem, &own):
 		hint = "show it a certificate that it accepts: see WithCertificateFiles"
 	}

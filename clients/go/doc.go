@@ -20,7 +20,7 @@
 //
 // Each key of a state is a channel whose value is JSON, which agents in every language read. Every
 // method takes a context. A call whose context has no deadline gets one, and is sent again where
-// that cannot do anything twice; streams go on where they broke off.
+// that cannot do anything twice; streams resume after a break.
 //
 // Saves and loads share a stream, in batches that grow with the number of goroutines that call. A
 // call whose context ends gives up its answer; a save that was sent may still take effect.

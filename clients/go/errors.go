@@ -12,7 +12,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/internal/retry"
 )
 
-// kind is one thing that a caller can do about an error. Its pointer is the sentinel.
+// kind is a kind of error: one for each reaction of a caller. Its pointer is the sentinel.
 type kind struct {
 	text   string
 	parent *kind
@@ -48,7 +48,7 @@ var (
 	cancelled         = &kind{text: "the caller cancelled the call"}
 )
 
-// What an [*Error] is, for [errors.Is]. Each stands for one thing that a caller can do about it.
+// The kinds of an [*Error], for [errors.Is]: one for each reaction of a caller.
 var (
 	// ErrInvalidRequest: the request can never succeed as it is. Change it;
 	// Error.Violations names the fields.
@@ -79,7 +79,7 @@ var (
 	ErrThreadDeleted error = threadDeleted
 
 	// ErrPreconditionFailed: the service is not in the state that the call needs.
-	// Error.Reason says which.
+	// Error.Reason names the state.
 	ErrPreconditionFailed error = preconditionFailed
 
 	// ErrValuesMissing: the service does not hold content that the request refers to. Send it
@@ -131,7 +131,7 @@ type Violation struct {
 	// [ErrValuesMissing], the channel.
 	Field string
 
-	// Problem says what is wrong and what is accepted.
+	// Problem is what is wrong and what is accepted.
 	Problem string
 }
 
@@ -226,7 +226,7 @@ var kindOfStatus = map[codes.Code]*kind{
 	codes.Unauthenticated:    unauthenticated,
 }
 
-// kindOfReason has the reasons that say more than their status.
+// kindOfReason has the reasons that decide more than their status.
 var kindOfReason = map[string]*kind{
 	"THREAD_DELETED":      threadDeleted,
 	"VALUES_MISSING":      valuesMissing,

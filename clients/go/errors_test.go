@@ -22,11 +22,11 @@ func TestReasonsOfTheContractAreSpelledAsItDoes(t *testing.T) {
 
 func TestEveryStatusIsOneKind(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
-		failure := fromStatus(status.New(code, "it said"), "example:1")
+		failure := fromStatus(status.New(code, "a message"), "example:1")
 		if failure.kind == nil || failure.Status != code || status.Code(failure) != code {
-			t.Errorf("%s is told as %+v", code, failure)
+			t.Errorf("%s is reported as %+v", code, failure)
 		}
-		if text := failure.Error(); !strings.Contains(text, "it said") ||
+		if text := failure.Error(); !strings.Contains(text, "a message") ||
 			!strings.Contains(text, statusName(code)) {
 			t.Errorf("%s is put as %q", code, text)
 		}
@@ -38,13 +38,13 @@ func TestARefusedTokenSaysWhereTheTokenComesFrom(t *testing.T) {
 		"CREDENTIAL_INVALID": "TUSKPOINT_TOKEN_FILE",
 		"SCOPE_MISSING":      "a token that has it",
 	} {
-		said, err := status.New(codes.Unauthenticated, "it said").WithDetails(&errdetails.ErrorInfo{Reason: reason})
+		refused, err := status.New(codes.Unauthenticated, "a message").WithDetails(&errdetails.ErrorInfo{Reason: reason})
 		if err != nil {
 			t.Fatal(err)
 		}
-		failure := fromStatus(said, "example:1")
+		failure := fromStatus(refused, "example:1")
 		if failure.Reason != reason || !strings.Contains(failure.Message, expected) ||
-			!strings.HasPrefix(failure.Message, "it said (") {
+			!strings.HasPrefix(failure.Message, "a message (") {
 			t.Errorf("%s is put as %q", reason, failure.Message)
 		}
 	}
@@ -58,10 +58,10 @@ func TestErrorsInsideStreamsAreTheSame(t *testing.T) {
 	}), "example:1")
 	if !errors.Is(failure, ErrInvalidRequest) || failure.Reason != "INVALID_FIELD" ||
 		len(failure.Violations) != 1 || !strings.Contains(failure.Error(), "ref.thread_id: it is empty") {
-		t.Errorf("it is told as %+v: %s", failure, failure)
+		t.Errorf("it is reported as %+v: %s", failure, failure)
 	}
 	if none := fromStatus(statusOf(&tuskpointv1.CallError{Code: int32(codes.Unavailable)}), ""); none.Reason != "" {
-		t.Errorf("no reason is told as %q", none.Reason)
+		t.Errorf("no reason is reported as %q", none.Reason)
 	}
 }
 

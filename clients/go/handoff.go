@@ -30,7 +30,7 @@ type Descriptor struct {
 	// CheckpointID is its ID.
 	CheckpointID string `json:"checkpoint_id"`
 
-	// BlobID is the blob that holds everything needed to go on from it.
+	// BlobID is the blob that holds all that continuing from it needs.
 	BlobID string `json:"blob_id"`
 
 	// BlobSHA256 is SHA-256 of the blob's bytes, in lowercase hex. The one thing trusted.
@@ -39,7 +39,7 @@ type Descriptor struct {
 	// ToAgent is the agent it is meant for; may be empty.
 	ToAgent string `json:"to_agent"`
 
-	// Summary is one sentence that says where the agent stands.
+	// Summary is one sentence about the state of the agent.
 	Summary string `json:"summary"`
 }
 
@@ -61,24 +61,24 @@ func ParseDescriptor(text []byte) (*Descriptor, error) {
 
 // UnmarshalJSON reads a descriptor, and checks it. It is how [encoding/json] reads one.
 func (d *Descriptor) UnmarshalJSON(text []byte) error {
-	said, err := uniqueMembers(text)
+	members, err := uniqueMembers(text)
 	if err != nil {
 		return noDescriptor("", err.Error())
 	}
 	for _, key := range descriptorKeys {
-		if _, has := said[key]; !has {
+		if _, has := members[key]; !has {
 			return noDescriptor(key, "the descriptor lacks it")
 		}
 	}
-	for key := range said {
+	for key := range members {
 		if !slices.Contains(descriptorKeys, key) {
 			return noDescriptor(key, "a descriptor has no such key")
 		}
 	}
 	read := Descriptor{
-		Source: said["source"], ThreadID: said["thread_id"], CheckpointID: said["checkpoint_id"],
-		BlobID: said["blob_id"], BlobSHA256: said["blob_sha256"], ToAgent: said["to_agent"],
-		Summary: said["summary"],
+		Source: members["source"], ThreadID: members["thread_id"], CheckpointID: members["checkpoint_id"],
+		BlobID: members["blob_id"], BlobSHA256: members["blob_sha256"], ToAgent: members["to_agent"],
+		Summary: members["summary"],
 	}
 	if err := read.Check(); err != nil {
 		return err
@@ -166,7 +166,7 @@ type HandOffOptions struct {
 	ToAgent string
 }
 
-// HandOff stores everything needed to go on from a checkpoint as one blob, and returns its
+// HandOff stores a checkpoint and all that it needs as one blob, and returns the blob's
 // descriptor. An agent with the descriptor and the same blob store can adopt it. Options may be nil.
 //
 // Errors: [ErrNotFound] if there is no such checkpoint, [ErrUnavailable] if the blob store cannot be
@@ -280,7 +280,7 @@ func (c *Client) Adopt(
 		RequestId:   rand.Text(),
 		Durability:  given.Durability,
 	}
-	start := func() *adoptCourse { return &adoptCourse{request: request} }
+	start := func() *adoptionStream { return &adoptionStream{request: request} }
 	var adoption *tuskpointv1.Adoption
 	for frame, err := range follow(
 		ctx, c.calls, c.calls.times.long, true, c.handoffs.AdoptHandoff, start,

@@ -1,6 +1,7 @@
 package tuskpoint
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -59,18 +60,18 @@ type ReplayOptions struct {
 	// To is the last ID to yield, if not empty.
 	To string
 
-	// View says how much to return of each. The default is [ViewFull].
+	// View is how much to return of each. The default is [ViewFull].
 	View View
 
-	// Source says where to read. The default is [SourceAny].
+	// Source is where to read. The default is [SourceAny].
 	Source Source
 }
 
 // Replay yields the checkpoints of a thread, oldest first. Options may be nil.
 //
-// They come as a stream: neither side holds more than a few. A lost connection or a restarted
-// server goes unnoticed: the replay goes on after the last checkpoint that was yielded. The sequence
-// ends with the first error, such as [ErrNotFound] if there is no such thread.
+// They are streamed: neither side holds more than a few. After a lost connection or a restart of the
+// server the replay resumes after the last checkpoint that was yielded. The sequence ends with the
+// first error, such as [ErrNotFound] if there is no such thread.
 func (c *Client) Replay(
 	ctx context.Context, threadID string, options *ReplayOptions,
 ) iter.Seq2[*Checkpoint, error] {
@@ -80,10 +81,10 @@ func (c *Client) Replay(
 		CheckpointNs:     given.Namespace,
 		FromCheckpointId: given.From,
 		ToCheckpointId:   given.To,
-		View:             orDefault(given.View, ViewFull),
+		View:             cmp.Or(given.View, ViewFull),
 		Source:           given.Source,
 	}
-	start := func() *replayCourse { return &replayCourse{request: request} }
+	start := func() *replayStream { return &replayStream{request: request} }
 	found := follow(ctx, c.calls, c.calls.times.stream, true, c.history.ReplayThread, start)
 	return mapped(found, wholeCheckpoint)
 }
@@ -97,7 +98,7 @@ type WatchOptions struct {
 	// Kinds delivers only these; empty: all.
 	Kinds []EventKind
 
-	// View says how much to return of a checkpoint that was saved. The default is [ViewFull].
+	// View is how much to return of a checkpoint that was saved. The default is [ViewFull].
 	View View
 
 	// Progress is the silence, 1 second or more, after which an event of the kind [Progress] is
@@ -110,7 +111,7 @@ type Event struct {
 	// Kind is what happened.
 	Kind EventKind
 
-	// Cursor is the position to go on after, in a watch that begins with it.
+	// Cursor is a position that a watch can start after.
 	Cursor []byte
 
 	// Sequence is the position in the thread, which rises by 1 from change to change;
@@ -120,8 +121,8 @@ type Event struct {
 	// Incarnation of the thread.
 	Incarnation uint64
 
-	// Checkpoint is the one concerned, as it stood when the event was delivered. One that is gone by
-	// then has only its identity. nil if none is concerned.
+	// Checkpoint is that of the change, as it was when the event was delivered. One that no longer
+	// existed has only its identity. nil if the change has no checkpoint.
 	Checkpoint *Checkpoint
 
 	// Deleted is how many checkpoints a deletion took.
@@ -131,16 +132,16 @@ type Event struct {
 	Time time.Time
 }
 
-// Watch yields the changes of a thread in order: those that were, then each as it happens. Options
+// Watch yields the changes of a thread in order: past ones, then each new one as it happens. Options
 // may be nil.
 //
-// It ends with the context, or with an error. A lost connection, a server that shuts down and one
-// that was killed go unnoticed if a server is back within minutes: the watch goes on after the last
-// event that was yielded, without gap or duplicate. To go on in another process, or after an error,
-// begin with the cursor of the last event.
+// It ends with the context, or with an error. After a lost connection, a shutdown or a crash of the
+// server it resumes after the last event that was yielded, without gap or duplicate, if a server is
+// back within minutes. To continue in another process, or after an error, start with the cursor of
+// the last event.
 //
-// Errors: [ErrNotFound] if there is no such thread and no cursor, [ErrCursorCompacted] if what came
-// after the cursor is not kept any more, [ErrUnavailable] if no server was found for minutes.
+// Errors: [ErrNotFound] if there is no such thread and no cursor, [ErrCursorCompacted] if events
+// after the cursor were compacted, [ErrUnavailable] if no server was found for minutes.
 func (c *Client) Watch(
 	ctx context.Context, threadID string, options *WatchOptions,
 ) iter.Seq2[*Event, error] {
@@ -148,15 +149,15 @@ func (c *Client) Watch(
 	if given.Progress != 0 && given.Progress < time.Second {
 		return failed[*Event](invalidField("progress", "it is 1 second or more, or 0"))
 	}
-	start := func() *watchCourse {
+	start := func() *watchStream {
 		request := &tuskpointv1.WatchThreadRequest{
 			ThreadId: threadID, Cursor: given.Cursor, Kinds: given.Kinds,
-			View: orDefault(given.View, ViewFull),
+			View: cmp.Or(given.View, ViewFull),
 		}
 		if given.Progress > 0 {
 			request.ProgressInterval = durationpb.New(given.Progress)
 		}
-		return &watchCourse{request: request}
+		return &watchStream{request: request}
 	}
 	// No deadline: a watch has no end.
 	events := follow(ctx, c.calls, 0, true, c.history.WatchThread, start)

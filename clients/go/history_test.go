@@ -11,7 +11,8 @@ import (
 	"tuskpoint.dev/go/tuskpoint/internal/servertest"
 )
 
-func TestAWatchGoesOnWhereItWasLeft(t *testing.T) {
+func TestAWatchContinuesAfterItsCursor(t *testing.T) {
+	t.Parallel()
 	client, thread := dial(t), newThread()
 	ids := []string{
 		save(t, client, thread, map[string]any{"a": 1}), save(t, client, thread, map[string]any{"a": 2}),
@@ -60,6 +61,7 @@ func TestAWatchGoesOnWhereItWasLeft(t *testing.T) {
 }
 
 func TestAWatchEndsWithItsContext(t *testing.T) {
+	t.Parallel()
 	client, thread := dial(t), newThread()
 	save(t, client, thread, map[string]any{"a": 1})
 	ctx, cancel := context.WithCancel(within(t))
@@ -68,7 +70,7 @@ func TestAWatchEndsWithItsContext(t *testing.T) {
 	for _, err := range client.Watch(ctx, thread, nil) {
 		if err != nil {
 			want(t, "it was cancelled", errors.Is(err, context.Canceled), true)
-			want(t, "it is told as unavailable", errors.Is(err, tuskpoint.ErrUnavailable), false)
+			want(t, "it is unavailable", errors.Is(err, tuskpoint.ErrUnavailable), false)
 			break
 		}
 		events++
@@ -120,6 +122,7 @@ func TestAReplayIsNarrowed(t *testing.T) {
 // data afterwards, go unnoticed by the watch, by an agent that saves all the while, and by others whose
 // saves share its stream.
 func TestAWatchOutlivesItsServers(t *testing.T) {
+	t.Parallel()
 	const saves = 30
 	server, thread := startServer(t), newThread()
 	watcher, agent := dialTo(t, server.Target), dialTo(t, server.Target)

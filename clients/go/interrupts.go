@@ -20,7 +20,7 @@ const (
 	runTaskID        = "00000000-0000-0000-0000-000000000000"
 )
 
-// controlChannels say what happened to a task. A write to any other channel means that it ended.
+// controlChannels have the outcome of a task. A write to any other channel means that it ended.
 var controlChannels = []string{
 	interruptChannel, resumeChannel, "__error__", "__error_source_node__",
 }
@@ -32,7 +32,7 @@ type Interrupt struct {
 	// CheckpointID is the checkpoint that waits.
 	CheckpointID string
 
-	// TaskID is the task that interrupted.
+	// TaskID is the task that asks.
 	TaskID string
 
 	// ID of the interrupt; empty if its framework gave it none.
@@ -52,7 +52,7 @@ type InterruptOptions struct {
 }
 
 // Interrupts returns what a checkpoint of a thread waits for; none if it waits for nothing. An
-// interrupt that is answered is among them until its graph has gone on. Options may be nil.
+// interrupt that is answered is among them until its graph has continued. Options may be nil.
 //
 // Errors: [ErrNotFound] if there is no such checkpoint.
 func (c *Client) Interrupts(
@@ -70,7 +70,7 @@ func (c *Client) Interrupts(
 // AnswerOptions are the settings of [Client.Answer].
 type AnswerOptions struct {
 	// CheckpointID is the checkpoint that waits, so that no later question is answered by mistake.
-	// Empty: the latest, from which graphs go on.
+	// Empty: the latest, from which graphs continue.
 	CheckpointID string
 
 	// Namespace inside the thread. Answers to what waits in subgraphs go to the root, which is the
@@ -84,7 +84,7 @@ type AnswerOptions struct {
 // Answer answers an interrupt, and returns the ID of the checkpoint that waits for it. The value is
 // anything that JSON can express, but not null. Options may be nil.
 //
-// The answer is a pending write. A LangGraph agent takes it up when its graph is invoked without
+// The answer is a pending write. A LangGraph agent uses it when its graph is invoked without
 // input. Until then another answer replaces it, unless the checkpoint waits for several.
 //
 // Errors: [ErrPreconditionFailed] if the checkpoint waits for nothing, for no such interrupt, or for
@@ -138,16 +138,16 @@ func interruptsOf(checkpoint *tuskpointv1.Checkpoint) []Interrupt {
 	writes := slices.SortedStableFunc(slices.Values(checkpoint.GetWrites()),
 		func(a, b *tuskpointv1.PendingWrite) int { return len(b.GetTaskPath()) - len(a.GetTaskPath()) })
 	var waiting []Interrupt
-	told := map[string]bool{}
+	listed := map[string]bool{}
 	for _, write := range writes {
 		if write.GetChannel() != interruptChannel || ended[write.GetTaskId()] {
 			continue
 		}
 		for _, item := range itemsOf(write.GetValue().GetData()) {
 			one := interruptOf(checkpoint.GetRef().GetCheckpointId(), write.GetTaskId(), item)
-			if one.ID == "" || !told[one.ID] {
+			if one.ID == "" || !listed[one.ID] {
 				waiting = append(waiting, one)
-				told[one.ID] = true
+				listed[one.ID] = true
 			}
 		}
 	}
@@ -179,8 +179,8 @@ func choose(
 		return Interrupt{}, refuseAnswer(place,
 			fmt.Sprintf("does not wait for an answer to %q, but to %s", interruptID, all))
 	}
-	return Interrupt{}, refuseAnswer(place, fmt.Sprintf("waits for %d answers: say which one this is "+
-		"with InterruptID, one of %s", len(waiting), all))
+	return Interrupt{}, refuseAnswer(place, fmt.Sprintf("waits for %d answers: choose one with InterruptID: %s",
+		len(waiting), all))
 }
 
 // answerOfTask returns the request that answers one of several interrupts.
@@ -215,8 +215,8 @@ func (c *Client) answerOfTask(
 		switch {
 		case write.GetTaskId() != asking.TaskID:
 		case write.GetChannel() == resumeChannel:
-			return nil, refuseAnswer(found.GetRef(), fmt.Sprintf("has an answer of the task that asks %q "+
-				"already, and waits for others: let the graph go on", chosen.ID))
+			return nil, refuseAnswer(found.GetRef(), fmt.Sprintf("has an answer to %q already "+
+				"and waits for others: invoke the graph", chosen.ID))
 		case write.GetChannel() == interruptChannel:
 			path = write.GetTaskPath()
 		}
@@ -270,12 +270,12 @@ func itemsOf(text []byte) []json.RawMessage {
 
 func interruptOf(checkpointID, taskID string, text json.RawMessage) Interrupt {
 	one := Interrupt{CheckpointID: checkpointID, TaskID: taskID, Value: text}
-	var said map[string]json.RawMessage
-	if err := json.Unmarshal(text, &said); err != nil {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
 		return one // of another framework: all of it is what was asked
 	}
-	id, hasID := said["id"]
-	value, hasValue := said["value"]
+	id, hasID := members["id"]
+	value, hasValue := members["value"]
 	if !hasID && !hasValue {
 		return one
 	}

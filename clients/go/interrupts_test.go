@@ -134,9 +134,9 @@ func TestTheTaskThatAsksIsAnsweredAndNotTheOneThatCalledIt(t *testing.T) {
 	want(t, "the answer", given[anotherTask], `["yes"]`)
 }
 
-func TestInterruptsOfEveryShapeAreTold(t *testing.T) {
+func TestInterruptsOfEveryShapeAreListed(t *testing.T) {
 	client := dial(t)
-	for text, told := range map[string][2]string{
+	for text, expected := range map[string][2]string{
 		`[{"value":null,"id":"p"}]`:             {"p", `null`},
 		`[{"id":"p"}]`:                          {"p", `null`},
 		`[{"value":"Publish?","id":7}]`:         {"", `"Publish?"`},
@@ -150,7 +150,7 @@ func TestInterruptsOfEveryShapeAreTold(t *testing.T) {
 		ask(t, client, ref, oneTask, "__interrupt__", text)
 		waiting := must(client.Interrupts(within(t), thread, nil))(t)
 		want(t, "what waits", len(waiting), 1)
-		want(t, "the ID of "+text, waiting[0].ID, told[0])
-		want(t, "the value of "+text, string(waiting[0].Value), told[1])
+		want(t, "the ID of "+text, waiting[0].ID, expected[0])
+		want(t, "the value of "+text, string(waiting[0].Value), expected[1])
 	}
 }

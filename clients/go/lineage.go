@@ -1,6 +1,7 @@
 package tuskpoint
 
 import (
+	"cmp"
 	"context"
 
 	"tuskpoint.dev/go/tuskpoint/internal/wire"
@@ -118,7 +119,7 @@ func (c *Client) Diff(
 	given := valueOf(options)
 	return c.threads.DiffCheckpoints(ctx, &tuskpointv1.DiffCheckpointsRequest{
 		From:       refOf(threadID, given.Namespace, fromCheckpointID),
-		To:         refOf(first(given.ToThreadID, threadID), given.Namespace, toCheckpointID),
+		To:         refOf(cmp.Or(given.ToThreadID, threadID), given.Namespace, toCheckpointID),
 		MaxChanges: given.MaxChanges,
 	})
 }
@@ -157,8 +158,8 @@ func (c *Client) Verify(
 	ctx context.Context, threadID string, options *VerifyOptions,
 ) (*Verification, error) {
 	given := valueOf(options)
-	course := &verifyCourse{request: &tuskpointv1.VerifyThreadRequest{ThreadId: threadID}}
-	start := func() *verifyCourse { return course }
+	stream := &verifyStream{request: &tuskpointv1.VerifyThreadRequest{ThreadId: threadID}}
+	start := func() *verifyStream { return stream }
 	found := follow(ctx, c.calls, c.calls.times.stream, false, c.threads.VerifyThread, start)
 	verification := &Verification{}
 	for verdict, err := range found {
@@ -172,22 +173,22 @@ func (c *Client) Verify(
 			given.OnVerdict(verdict)
 		}
 	}
-	total := course.total
+	total := stream.total
 	verification.OK, verification.ChainDetail = total.GetOk(), total.GetChainDetail()
 	verification.Passed, verification.Failed = total.GetPassed(), total.GetFailed()
 	verification.Unverified, verification.Retracted = total.GetUnverified(), total.GetRetracted()
 	return verification, nil
 }
 
-// verifyCourse reads a verification: a verdict on each checkpoint, then the total.
-type verifyCourse struct {
+// verifyStream is a verification: a verdict on each checkpoint, then the total.
+type verifyStream struct {
 	request *tuskpointv1.VerifyThreadRequest
 	total   *tuskpointv1.VerificationTotal
 }
 
-func (c *verifyCourse) begin() *tuskpointv1.VerifyThreadRequest { return c.request }
+func (c *verifyStream) nextRequest() *tuskpointv1.VerifyThreadRequest { return c.request }
 
-func (c *verifyCourse) take(
+func (c *verifyStream) add(
 	frame *tuskpointv1.VerifyThreadResponse,
 ) (*tuskpointv1.CheckpointVerdict, bool, error) {
 	if frame.GetTotal() != nil {
@@ -196,7 +197,7 @@ func (c *verifyCourse) take(
 	return frame.GetVerdict(), frame.GetVerdict() != nil, nil
 }
 
-func (c *verifyCourse) end() error {
+func (c *verifyStream) end() error {
 	if c.total == nil {
 		return wire.Breach("the stream ended without a total")
 	}

@@ -116,7 +116,7 @@ func collect[T any](t *testing.T, all iter.Seq2[T, error]) []T {
 	return items
 }
 
-// wantError fails the test unless an error is of a kind and told with a reason.
+// wantError fails the test unless an error has a kind and a reason.
 func wantError(t *testing.T, err, kind error, reason string) *tuskpoint.Error {
 	t.Helper()
 	var failure *tuskpoint.Error

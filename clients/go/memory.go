@@ -10,8 +10,8 @@ import (
 // rememberedThreads is how many checkpoints a client remembers, one for each thread and namespace.
 const rememberedThreads = 1024
 
-// known is what a client knows of a checkpoint that the next one may follow. The zero value stands
-// for no checkpoint. It is never changed.
+// known is what a client knows of a checkpoint that the next one may follow. The zero value is no
+// checkpoint. It is never changed.
 type known struct {
 	id       string
 	parentID string

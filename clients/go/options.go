@@ -1,6 +1,7 @@
 package tuskpoint
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 	targets "tuskpoint.dev/go/tuskpoint/internal/target"
 )
 
-// The variables of the environment that say what the arguments of [Dial] do not.
+// The environment variables that are used where the arguments of [Dial] are absent.
 const (
 	TargetVariable    = "TUSKPOINT_TARGET"     // host:port of the server
 	TokenVariable     = "TUSKPOINT_TOKEN"      // the bearer token
@@ -35,11 +36,11 @@ type Option func(*settings)
 // settings is what a client is set up with.
 type settings struct {
 	// A function, and not a text: whatever prints settings or options prints no token.
-	token    func() (string, error) // nil: the environment says, or there is none
+	token    func() (string, error) // nil: from the environment, or none
 	caFile   string
 	certFile string
 	keyFile  string
-	tls      *bool // nil: whatever else is given says
+	tls      *bool // nil: as the other settings imply
 	config   *tls.Config
 
 	times           times
@@ -53,7 +54,7 @@ type times struct {
 	quick  time.Duration // deadline of quick calls; and a call that fails is tried again for so long
 	long   time.Duration // deadline of calls that wait for the blob store or touch much
 	stream time.Duration // deadline of reading a stream, the reader's own pauses included
-	resume time.Duration // for so long a stream that broke off tries to go on
+	resume time.Duration // for so long an interrupted stream tries to resume
 }
 
 func defaults() *settings {
@@ -64,7 +65,7 @@ func defaults() *settings {
 			stream: time.Hour,
 			resume: 5 * time.Minute,
 		},
-		// It finds a server that went away without saying so while a stream is open. gRPC servers
+		// It finds a server that vanished while a stream is open. gRPC servers
 		// commonly object to pings that come more often than every 10 seconds.
 		keepalive:       keepalive.ClientParameters{Time: 30 * time.Second, Timeout: 20 * time.Second},
 		maxMessageBytes: 8 << 20,
@@ -116,7 +117,7 @@ func WithTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.times.quick = timeout }
 }
 
-// WithResumeTimeout sets for how long a stream that broke off tries to go on. It has to be above 0;
+// WithResumeTimeout sets for how long an interrupted stream tries to resume. It has to be above 0;
 // the default is 5 minutes.
 func WithResumeTimeout(timeout time.Duration) Option {
 	return func(s *settings) { s.times.resume = timeout }
@@ -143,7 +144,7 @@ func WithDialOptions(options ...grpc.DialOption) Option {
 	return func(s *settings) { s.more = append(s.more, options...) }
 }
 
-// settle fills in what the environment says and checks the rest.
+// settle fills in the environment variables and checks the settings.
 func (s *settings) settle() error {
 	if s.times.quick <= 0 || s.times.resume <= 0 {
 		return invalidField("timeout", "it is above 0")
@@ -165,20 +166,20 @@ func (s *settings) settleTLS() error {
 		return invalidField("tls", "it is off, but certificates are given: leave out either")
 	}
 	if !given && s.tls == nil {
-		switch said := os.Getenv(TLSVariable); said {
+		switch text := os.Getenv(TLSVariable); text {
 		case "":
 		case "0", "1":
-			on := said == "1"
+			on := text == "1"
 			s.tls = &on
 		default:
-			return invalidField(TLSVariable, fmt.Sprintf("it is 1 (on) or 0 (off), not %q", said))
+			return invalidField(TLSVariable, fmt.Sprintf("it is 1 (on) or 0 (off), not %q", text))
 		}
 	}
 	if s.tls != nil && !*s.tls {
-		return nil // what the environment says of certificates is for TLS
+		return nil // the environment's certificates are for TLS
 	}
 	if s.config == nil {
-		s.caFile = first(s.caFile, os.Getenv(CAFileVariable))
+		s.caFile = cmp.Or(s.caFile, os.Getenv(CAFileVariable))
 	}
 	if s.config == nil && s.certFile == "" && s.keyFile == "" {
 		s.certFile, s.keyFile = os.Getenv(CertFileVariable), os.Getenv(KeyFileVariable)
@@ -244,13 +245,4 @@ func checkToken(text string) error {
 		}
 	}
 	return nil
-}
-
-func first(texts ...string) string {
-	for _, text := range texts {
-		if text != "" {
-			return text
-		}
-	}
-	return ""
 }

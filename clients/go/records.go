@@ -14,7 +14,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// Durability says how safe a change is.
+// Durability is how safe a change is.
 type Durability = tuskpointv1.Durability
 
 const (
@@ -26,7 +26,7 @@ const (
 	Certified = tuskpointv1.Durability_DURABILITY_CERTIFIED
 )
 
-// View says how much of a checkpoint a read returns.
+// View is how much of a checkpoint a read returns.
 type View = tuskpointv1.View
 
 const (
@@ -37,12 +37,12 @@ const (
 	ViewFull = tuskpointv1.View_VIEW_FULL
 
 	// ViewJSON: everything, with every value rendered as JSON, whatever framework and language
-	// saved it. What JSON cannot say is an escape, an object with a key that begins with one "$";
+	// saved it. What JSON cannot express is an escape, an object with a key that begins with one "$";
 	// see tuskpointv1.View_VIEW_JSON.
 	ViewJSON = tuskpointv1.View_VIEW_JSON
 )
 
-// Source says where a read may take its bytes from.
+// Source is where a read may take its bytes from.
 type Source = tuskpointv1.Source
 
 const (
@@ -93,7 +93,7 @@ type Write struct {
 	Data []byte
 }
 
-// Lineage says where a checkpoint came from, besides its parent. Each is "thread:checkpoint" or
+// Lineage is the origin of a checkpoint, besides its parent. Each is "thread:checkpoint" or
 // empty.
 type Lineage struct {
 	ForkedFrom     string // the checkpoint that was forked, if the thread is a fork
@@ -101,7 +101,7 @@ type Lineage struct {
 	AdoptedFrom    string // the checkpoint that was adopted, if the thread began with a hand-off
 }
 
-// Location says where stored bytes lie, and the hash that they are trusted by.
+// Location is the location of stored bytes, and the hash that they must have.
 type Location struct {
 	BlobID     string // the blob; on Walrus, the quilt if Identifier is set
 	Identifier string // name of the patch inside the quilt; empty if the blob is stored alone
@@ -126,13 +126,13 @@ type Checkpoint struct {
 	// Metadata is the JSON object that was saved with it, byte for byte; {} if none was.
 	Metadata json.RawMessage
 
-	// Summary is one sentence that says what happened.
+	// Summary is one sentence about what happened.
 	Summary string
 
 	// Label is its name; empty if it has none.
 	Label string
 
-	// Lineage says where it came from, besides its parent.
+	// Lineage is its origin, besides its parent.
 	Lineage Lineage
 
 	// Sequence is the position of its last change in the thread.
@@ -167,7 +167,7 @@ func (c *Checkpoint) State() (map[string]json.RawMessage, error) {
 		case "":
 		case "json":
 			if !json.Valid(channel.Data) {
-				return nil, unreadableChannel(channel, "says it is json and is not")
+				return nil, unreadableChannel(channel, "has the type json but is not JSON")
 			}
 			state[channel.Name] = channel.Data
 		case "null":

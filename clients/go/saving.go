@@ -1,6 +1,7 @@
 package tuskpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -49,7 +50,7 @@ type SaveOptions struct {
 	// Metadata is a JSON object to save with it.
 	Metadata map[string]any
 
-	// Summary is one sentence that says what happened.
+	// Summary is one sentence about what happened.
 	Summary string
 
 	// Label is a name for it.
@@ -193,7 +194,7 @@ func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 		return known{}, nil
 	}
 	// A save that names the expected head follows it.
-	wanted := first(draft.options.ParentID, draft.options.ExpectedHead)
+	wanted := cmp.Or(draft.options.ParentID, draft.options.ExpectedHead)
 	if found, has := c.memory.get(draft.place); has && (wanted == "" || wanted == found.id) {
 		return found, nil
 	}
@@ -225,10 +226,7 @@ type draft struct {
 }
 
 func newDraft(threadID string, state map[string]any, options *SaveOptions) (*draft, error) {
-	given := SaveOptions{}
-	if options != nil {
-		given = *options
-	}
+	given := valueOf(options)
 	if given.Root && given.ParentID != "" {
 		return nil, invalidField("root", "a checkpoint with a parent is no root: set one of the two")
 	}

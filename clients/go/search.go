@@ -65,7 +65,7 @@ type SearchResult struct {
 	// CheckpointID is the checkpoint.
 	CheckpointID string
 
-	// Summary is one sentence that says what happened; may be empty.
+	// Summary is one sentence about what happened; may be empty.
 	Summary string
 
 	// Content is the text of the state that was searched; empty if there is none but the summary.

@@ -40,7 +40,7 @@ func secure(t *testing.T) *secured {
 	return made
 }
 
-// known returns a client that the server trusts and that shows a certificate; options say the rest.
+// known returns a client that the server trusts and that shows a certificate, with further options.
 func (s *secured) known(t *testing.T, options ...tuskpoint.Option) *tuskpoint.Client {
 	t.Helper()
 	return dialTo(t, s.target, append(options, tuskpoint.WithCAFile(s.CAFile),
@@ -88,12 +88,12 @@ func TestCredentialsDecideWhatMayBeDone(t *testing.T) {
 			wantError(t, err, tuskpoint.ErrUnauthenticated, "CREDENTIAL_INVALID")
 		}
 	})
-	t.Run("an unknown token is refused and not told", func(t *testing.T) {
+	t.Run("an unknown token is refused and not repeated", func(t *testing.T) {
 		const token = "tusk_unknownunknownunknownunknownunknownunknown"
 		unknown := world.known(t, tuskpoint.WithToken(token))
 		_, err := unknown.Load(within(t), thread, "", nil)
 		wantError(t, err, tuskpoint.ErrUnauthenticated, "CREDENTIAL_INVALID")
-		want(t, "the token is told", strings.Contains(err.Error(), token), false)
+		want(t, "the token is in the message", strings.Contains(err.Error(), token), false)
 	})
 	t.Run("a token file is read anew", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "token")
@@ -111,7 +111,7 @@ func TestCredentialsDecideWhatMayBeDone(t *testing.T) {
 		write("") // as a tool does that replaces it without care
 		want(t, "the latest", must(client.Load(within(t), thread, "", nil))(t).ID, second)
 	})
-	t.Run("the environment says what arguments do not", func(t *testing.T) {
+	t.Run("the environment replaces absent arguments", func(t *testing.T) {
 		t.Setenv(tuskpoint.TargetVariable, world.target)
 		t.Setenv(tuskpoint.CAFileVariable, world.CAFile)
 		t.Setenv(tuskpoint.CertFileVariable, world.ClientCert)
@@ -132,7 +132,7 @@ func TestCredentialsDecideWhatMayBeDone(t *testing.T) {
 			_, err := client.Info(within(t))
 			wantError(t, err, tuskpoint.ErrUnavailable, "")
 			var unverified *tls.CertificateVerificationError
-			want(t, name+" is told as the cause", errors.As(err, &unverified), true)
+			want(t, name+" is the cause", errors.As(err, &unverified), true)
 		}
 		plain := dialTo(t, world.target, tuskpoint.WithTLS(false), tuskpoint.WithTimeout(300*time.Millisecond))
 		_, err := plain.Info(within(t))
@@ -141,7 +141,7 @@ func TestCredentialsDecideWhatMayBeDone(t *testing.T) {
 		_, err = secret.Info(within(t))
 		wantError(t, err, tuskpoint.ErrUnavailable, "")
 		var noTLS tls.RecordHeaderError
-		want(t, "a server without TLS is told as the cause", errors.As(err, &noTLS), true)
+		want(t, "a server without TLS is the cause", errors.As(err, &noTLS), true)
 	})
 	t.Run("a server that asks for a certificate is shown one", func(t *testing.T) {
 		client := dialTo(t, world.target, tuskpoint.WithCAFile(world.CAFile),
@@ -159,7 +159,7 @@ func TestCredentialsDecideWhatMayBeDone(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeUsedIsToldAtOnce(t *testing.T) {
+func TestUnusableSettingsAreRefusedByDial(t *testing.T) {
 	directory := t.TempDir()
 	empty := filepath.Join(directory, "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
@@ -174,6 +174,10 @@ func TestWhatCannotBeUsedIsToldAtOnce(t *testing.T) {
 		"no port":             {"example", nil},
 		"too high a port":     {"example:65536", nil},
 		"an unknown scheme":   {"xds:///example", nil},
+		"an empty address":    {"one:1,,two:2", nil},
+		"one without a port":  {"one:1,two", nil},
+		"a list of a scheme":  {"dns:///one:1,two:2", nil},
+		"a scheme in a list":  {"one:1,dns:///two:2", nil},
 		"an empty token":      {"", tuskpoint.WithToken("")},
 		"a token of lines":    {"", tuskpoint.WithToken("one\ntwo")},
 		"no token file":       {"", tuskpoint.WithTokenFile(filepath.Join(directory, "none"))},

@@ -25,7 +25,7 @@ type SnapshotOptions struct {
 	Durability Durability
 }
 
-// SnapshotFilter says which snapshots are meant: those with all of what is not empty.
+// SnapshotFilter selects snapshots: those that match all fields that are not empty.
 type SnapshotFilter struct {
 	SessionID        string // session of the application
 	Hostname         string // host that it ran on

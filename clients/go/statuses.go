@@ -21,7 +21,7 @@ const (
 	missingValue = "VALUE" // type of a precondition that a channel's content is stored
 )
 
-// adviceOf says, by reason, what the user of this client can do.
+// adviceOf has the advice for the user of this client, by reason.
 var adviceOf = map[string]string{
 	"CREDENTIAL_INVALID": "the client's token is that of WithToken or WithTokenFile, what " +
 		"TUSKPOINT_TOKEN says, or what is in the file that TUSKPOINT_TOKEN_FILE names",
@@ -35,17 +35,17 @@ var adviceOf = map[string]string{
 func fromStatus(failed *status.Status, target string) *Error {
 	failure := &Error{Status: failed.Code(), Message: failed.Message(), status: failed}
 	for _, detail := range failed.Details() {
-		switch said := detail.(type) {
+		switch typed := detail.(type) {
 		case *errdetails.ErrorInfo:
-			failure.Reason, failure.Metadata = said.GetReason(), said.GetMetadata()
+			failure.Reason, failure.Metadata = typed.GetReason(), typed.GetMetadata()
 		case *errdetails.RetryInfo:
-			failure.RetryAfter = said.GetRetryDelay().AsDuration()
+			failure.RetryAfter = typed.GetRetryDelay().AsDuration()
 		case *errdetails.BadRequest:
-			for _, one := range said.GetFieldViolations() {
+			for _, one := range typed.GetFieldViolations() {
 				failure.refuse(one.GetField(), one.GetDescription())
 			}
 		case *errdetails.PreconditionFailure:
-			for _, one := range said.GetViolations() {
+			for _, one := range typed.GetViolations() {
 				if one.GetType() == missingValue {
 					failure.refuse(one.GetSubject(), one.GetDescription())
 				}
@@ -61,25 +61,25 @@ func fromStatus(failed *status.Status, target string) *Error {
 }
 
 // statusOf returns the error in an answer as the status of a call that failed with it.
-func statusOf(said *tuskpointv1.CallError) *status.Status {
+func statusOf(answer *tuskpointv1.CallError) *status.Status {
 	info := &errdetails.ErrorInfo{
 		Domain:   errorDomain,
-		Reason:   strings.TrimPrefix(said.GetReason().String(), reasonPrefix),
-		Metadata: said.GetMetadata(),
+		Reason:   strings.TrimPrefix(answer.GetReason().String(), reasonPrefix),
+		Metadata: answer.GetMetadata(),
 	}
 	details := []protoadapt.MessageV1{info}
-	if said.GetRetryAfter() != nil {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: said.GetRetryAfter()})
+	if answer.GetRetryAfter() != nil {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: answer.GetRetryAfter()})
 	}
-	if refused := said.GetFieldViolations(); len(refused) > 0 {
-		if said.GetReason() == tuskpointv1.ErrorReason_ERROR_REASON_VALUES_MISSING {
+	if refused := answer.GetFieldViolations(); len(refused) > 0 {
+		if answer.GetReason() == tuskpointv1.ErrorReason_ERROR_REASON_VALUES_MISSING {
 			details = append(details, missingValues(refused))
 		} else {
 			details = append(details, refusedFields(refused))
 		}
 	}
-	bare := status.New(codes.Code(said.GetCode()), said.GetMessage())
-	if said.GetReason() == tuskpointv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+	bare := status.New(codes.Code(answer.GetCode()), answer.GetMessage())
+	if answer.GetReason() == tuskpointv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		return bare
 	}
 	full, err := bare.WithDetails(details...)
@@ -154,27 +154,27 @@ func closedClient() *Error {
 
 // explain returns the message of a status that did not come from the service's own table.
 func explain(failed *status.Status, target string) string {
-	said := failed.Message()
+	text := failed.Message()
 	switch failed.Code() {
 	case codes.Unavailable:
 		return fmt.Sprintf("no TuskPoint server answers at %s: start one with `tuskpoint-server "+
-			"--listen HOST:PORT`, name the right target in the call to Dial or in TUSKPOINT_TARGET, "+
-			"and see that both sides use TLS or neither does, and that the client has a certificate "+
-			"if the server asks for one (%s)", target, said)
+			"--listen HOST:PORT`, set the right target in the call to Dial or in TUSKPOINT_TARGET, "+
+			"and check that both sides use TLS or neither does, and that the client has a certificate "+
+			"if the server asks for one (%s)", target, text)
 	case codes.ResourceExhausted:
 		return fmt.Sprintf("a message is larger than the sender or the receiver allows: save less in "+
-			"metadata and identifiers; values of any size are sent in chunks (%s)", said)
+			"metadata and identifiers; values of any size are sent in chunks (%s)", text)
 	case codes.DeadlineExceeded:
-		return fmt.Sprintf("%s did not answer in time; what it had journaled by then stays, and the "+
-			"same call may be made again (%s)", target, said)
+		return fmt.Sprintf("%s did not answer in time; what it journaled by then stays, and the "+
+			"same call may be repeated (%s)", target, text)
 	case codes.Unimplemented:
-		return fmt.Sprintf("%s is no TuskPoint server, or one that lacks this call (%s)", target, said)
+		return fmt.Sprintf("%s is not a TuskPoint server, or lacks this call (%s)", target, text)
 	case codes.Canceled:
-		return fmt.Sprintf("the call to %s was dropped by the other side (%s)", target, said)
+		return fmt.Sprintf("the call to %s was dropped by the other side (%s)", target, text)
 	case codes.Unauthenticated:
-		return fmt.Sprintf("the call to %s has no usable credential (%s)", target, said)
+		return fmt.Sprintf("the call to %s has no usable credential (%s)", target, text)
 	}
-	return fmt.Sprintf("%s answered %s: %s", target, statusName(failed.Code()), said)
+	return fmt.Sprintf("%s answered %s: %s", target, statusName(failed.Code()), text)
 }
 
 func decodeBase64(text string) []byte {

@@ -17,43 +17,43 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// course is a stream that may be opened again, with what was delivered of it: Q are its requests,
-// F its frames, T what it delivers.
-type course[Q, F, T any] interface {
-	// begin returns the request for what was not delivered yet.
-	begin() *Q
+// resumable is a stream that can be requested again, and what was delivered of it: Q are its requests,
+// F its frames, T its items.
+type resumable[Q, F, T any] interface {
+	// nextRequest returns the request for the rest of the stream.
+	nextRequest() *Q
 
-	// take takes the next frame. It returns what is to be delivered now, if anything is.
-	take(frame *F) (item T, ready bool, err error)
+	// add adds the next frame. It returns the item that the frame completes, if any.
+	add(frame *F) (item T, complete bool, err error)
 
-	// end takes the end of the stream; it returns an error if it must not end here.
+	// end checks the end of the stream; it returns an error if the stream is incomplete.
 	end() error
 }
 
-// following is how a course is read.
+// following is how a resumable stream is read.
 type following[Q, F, T any] struct {
-	calls     *caller
-	open      func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[F], error)
-	start     func() course[Q, F, T]
-	patience  time.Duration // deadline of each connection without another; 0 is none
-	resumable bool          // it goes on after something was delivered
+	calls    *caller
+	open     func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[F], error)
+	start    func() resumable[Q, F, T]
+	patience time.Duration // deadline of each connection without another; 0 is none
+	resumes  bool          // it resumes after an item was delivered
 }
 
-// follow reads the course that start begins.
-func follow[Q, F, T any, C course[Q, F, T]](
-	ctx context.Context, calls *caller, patience time.Duration, resumable bool,
+// follow reads the stream that start returns.
+func follow[Q, F, T any, C resumable[Q, F, T]](
+	ctx context.Context, calls *caller, patience time.Duration, resumes bool,
 	open func(context.Context, *Q, ...grpc.CallOption) (grpc.ServerStreamingClient[F], error),
 	start func() C,
 ) iter.Seq2[T, error] {
-	begun := func() course[Q, F, T] { return start() }
-	return following[Q, F, T]{calls, open, begun, patience, resumable}.all(ctx)
+	begun := func() resumable[Q, F, T] { return start() }
+	return following[Q, F, T]{calls, open, begun, patience, resumes}.all(ctx)
 }
 
-// all reads the course, over as many connections as it takes. It ends with an error, or without.
+// all reads the stream, over as many connections as it takes. It ends with an error, or without.
 func (f following[Q, F, T]) all(ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		underway := f.start()
-		tried := newPersistence(f.calls.times, f.resumable)
+		tried := newResumeAttempts(f.calls.times, f.resumes)
 		deliver := func(item T) bool {
 			tried.delivered = true
 			return yield(item, nil)
@@ -65,7 +65,7 @@ func (f following[Q, F, T]) all(ctx context.Context) iter.Seq2[T, error] {
 			if enough || failure == nil {
 				return
 			}
-			if tried.goesOn() && f.calls.replaced(shown, failure) {
+			if tried.mayResume() && f.calls.replaced(shown, failure) {
 				continue
 			}
 			if last := tried.wait(ctx, f.calls, failure); last != nil {
@@ -77,13 +77,13 @@ func (f following[Q, F, T]) all(ctx context.Context) iter.Seq2[T, error] {
 	}
 }
 
-// connection reads one connection to its end. It returns true if the reader has had enough.
+// connection reads one connection to its end. It returns true if the reader has stopped.
 func (f following[Q, F, T]) connection(
-	ctx context.Context, underway course[Q, F, T], deliver func(T) bool,
+	ctx context.Context, underway resumable[Q, F, T], deliver func(T) bool,
 ) (bool, *Error) {
 	ctx, cancel := bounded(ctx, f.patience)
 	defer cancel()
-	stream, err := f.open(ctx, underway.begin())
+	stream, err := f.open(ctx, underway.nextRequest())
 	if err != nil {
 		return false, f.calls.read(ctx, err)
 	}
@@ -98,46 +98,46 @@ func (f following[Q, F, T]) connection(
 		if err != nil {
 			return false, f.calls.read(ctx, err)
 		}
-		item, ready, err := underway.take(frame)
+		item, complete, err := underway.add(frame)
 		if err != nil {
 			return false, f.calls.read(ctx, err)
 		}
-		if ready && !deliver(item) {
+		if complete && !deliver(item) {
 			return true, nil
 		}
 	}
 }
 
-// stood is how long a connection lasts that was one: trying to connect takes less.
-const stood = 30 * time.Second
+// connected is the time after which an attempt was connected: trying to connect takes less.
+const connected = 30 * time.Second
 
-// persistence is the attempts of a stream that may go on where it broke off.
+// resumeAttempts is the attempts of a stream that may resume after a break.
 //
-// The first connection has the time of any call. One that delivered something, or stood for a
-// while, is followed by others for as long as the resume timeout allows, counted anew whenever that
-// is so again: a watch may have nothing to deliver for hours.
-type persistence struct {
+// The first connection has the retries of any call. After a connection that delivered something or
+// lasted a while, retries continue for the resume timeout. The time restarts after each such
+// connection: a watch may have nothing to deliver for hours.
+type resumeAttempts struct {
 	times     times
-	resumable bool
+	resumes   bool
 	tried     *retry.Attempts
 	begun     time.Time // of the connection
 	delivered bool      // since the last failure
 }
 
-func newPersistence(times times, resumable bool) *persistence {
-	return &persistence{
-		times: times, resumable: resumable, tried: retry.New(times.quick, true), begun: time.Now(),
+func newResumeAttempts(times times, resumes bool) *resumeAttempts {
+	return &resumeAttempts{
+		times: times, resumes: resumes, tried: retry.New(times.quick, true), begun: time.Now(),
 	}
 }
 
-// goesOn reports whether another connection can give what is left.
-func (p *persistence) goesOn() bool { return p.resumable || !p.delivered }
+// mayResume reports whether another connection can deliver the rest.
+func (p *resumeAttempts) mayResume() bool { return p.resumes || !p.delivered }
 
-func (p *persistence) wait(ctx context.Context, calls *caller, failure *Error) *Error {
-	if !p.goesOn() {
+func (p *resumeAttempts) wait(ctx context.Context, calls *caller, failure *Error) *Error {
+	if !p.mayResume() {
 		return failure
 	}
-	if p.resumable && (p.delivered || time.Since(p.begun) >= stood) {
+	if p.resumes && (p.delivered || time.Since(p.begun) >= connected) {
 		p.delivered = false
 		p.tried = retry.New(p.times.resume, true)
 		p.tried.Most = math.MaxInt
@@ -161,19 +161,19 @@ func mapped[A, B any](all iter.Seq2[A, error], convert func(A) (B, bool)) iter.S
 	}
 }
 
-// loadCourse reads one checkpoint.
-type loadCourse struct {
+// loadStream is the load of one checkpoint.
+type loadStream struct {
 	request   *tuskpointv1.LoadCheckpointRequest
 	assembler wire.Assembler[tuskpointv1.Checkpoint]
 	loaded    bool
 }
 
-func (c *loadCourse) begin() *tuskpointv1.LoadCheckpointRequest {
+func (c *loadStream) nextRequest() *tuskpointv1.LoadCheckpointRequest {
 	c.assembler = wire.AssembleCheckpoints()
 	return c.request
 }
 
-func (c *loadCourse) take(
+func (c *loadStream) add(
 	frame *tuskpointv1.LoadCheckpointResponse,
 ) (*tuskpointv1.Checkpoint, bool, error) {
 	complete, err := c.assembler.Add(frame.GetCheckpoint(), frame.GetChunk())
@@ -181,7 +181,7 @@ func (c *loadCourse) take(
 	return complete, complete != nil, err
 }
 
-func (c *loadCourse) end() error {
+func (c *loadStream) end() error {
 	if err := c.assembler.End(); err != nil {
 		return err
 	}
@@ -191,34 +191,34 @@ func (c *loadCourse) end() error {
 	return nil
 }
 
-// listCourse reads a listing.
-type listCourse struct {
+// listStream is a listing.
+type listStream struct {
 	request   *tuskpointv1.ListCheckpointsRequest
 	assembler wire.Assembler[tuskpointv1.Checkpoint]
 }
 
-func (c *listCourse) begin() *tuskpointv1.ListCheckpointsRequest {
+func (c *listStream) nextRequest() *tuskpointv1.ListCheckpointsRequest {
 	c.assembler = wire.AssembleCheckpoints()
 	return c.request
 }
 
-func (c *listCourse) take(
+func (c *listStream) add(
 	frame *tuskpointv1.ListCheckpointsResponse,
 ) (*tuskpointv1.Checkpoint, bool, error) {
 	complete, err := c.assembler.Add(frame.GetCheckpoint(), frame.GetChunk())
 	return complete, complete != nil, err
 }
 
-func (c *listCourse) end() error { return c.assembler.End() }
+func (c *listStream) end() error { return c.assembler.End() }
 
-// replayCourse reads a replay; it goes on after the last checkpoint that it delivered.
-type replayCourse struct {
+// replayStream is a replay; it resumes after the last checkpoint that it delivered.
+type replayStream struct {
 	request   *tuskpointv1.ReplayThreadRequest
 	assembler wire.Assembler[tuskpointv1.Checkpoint]
 	delivered *tuskpointv1.CheckpointRef
 }
 
-func (c *replayCourse) begin() *tuskpointv1.ReplayThreadRequest {
+func (c *replayStream) nextRequest() *tuskpointv1.ReplayThreadRequest {
 	c.assembler = wire.AssembleCheckpoints()
 	if c.delivered == nil {
 		return c.request
@@ -228,7 +228,7 @@ func (c *replayCourse) begin() *tuskpointv1.ReplayThreadRequest {
 	return rest
 }
 
-func (c *replayCourse) take(
+func (c *replayStream) add(
 	frame *tuskpointv1.ReplayThreadResponse,
 ) (*tuskpointv1.Checkpoint, bool, error) {
 	complete, err := c.assembler.Add(frame.GetCheckpoint(), frame.GetChunk())
@@ -240,7 +240,7 @@ func (c *replayCourse) take(
 	return complete, true, nil
 }
 
-func (c *replayCourse) isNew(ref *tuskpointv1.CheckpointRef) bool {
+func (c *replayStream) isNew(ref *tuskpointv1.CheckpointRef) bool {
 	id, last := ref.GetCheckpointId(), c.delivered.GetCheckpointId()
 	if c.delivered == nil || id != last {
 		return c.delivered == nil || id > last
@@ -248,20 +248,20 @@ func (c *replayCourse) isNew(ref *tuskpointv1.CheckpointRef) bool {
 	return ref.GetCheckpointNs() > c.delivered.GetCheckpointNs()
 }
 
-func (c *replayCourse) end() error { return c.assembler.End() }
+func (c *replayStream) end() error { return c.assembler.End() }
 
-// watchCourse reads a watch; it goes on after the last cursor that it delivered, and never ends.
-type watchCourse struct {
+// watchStream is a watch; it resumes after the last cursor that it delivered, and never ends.
+type watchStream struct {
 	request   *tuskpointv1.WatchThreadRequest
 	assembler wire.Assembler[tuskpointv1.ThreadEvent]
 }
 
-func (c *watchCourse) begin() *tuskpointv1.WatchThreadRequest {
+func (c *watchStream) nextRequest() *tuskpointv1.WatchThreadRequest {
 	c.assembler = wire.AssembleEvents()
 	return proto.CloneOf(c.request)
 }
 
-func (c *watchCourse) take(
+func (c *watchStream) add(
 	frame *tuskpointv1.WatchThreadResponse,
 ) (*tuskpointv1.ThreadEvent, bool, error) {
 	complete, err := c.assembler.Add(frame.GetEvent(), frame.GetChunk())
@@ -271,23 +271,23 @@ func (c *watchCourse) take(
 	return complete, complete != nil, err
 }
 
-// end returns an error after which the watch goes on: the stream has ended, and the thread has not.
-func (c *watchCourse) end() error {
+// end returns an error after which the watch resumes: a watch has no end of its own.
+func (c *watchStream) end() error {
 	return &Error{
 		Status: codes.Unavailable, Message: "the server ended the watch", kind: unavailable,
 	}
 }
 
-// adoptCourse reads an adoption; begun again, it delivers only what is further than before.
-type adoptCourse struct {
+// adoptionStream is an adoption; after a break it delivers only stages that are new.
+type adoptionStream struct {
 	request *tuskpointv1.AdoptHandoffRequest // with a request_id
 	stage   AdoptStage
 	fetched uint64
 }
 
-func (c *adoptCourse) begin() *tuskpointv1.AdoptHandoffRequest { return c.request }
+func (c *adoptionStream) nextRequest() *tuskpointv1.AdoptHandoffRequest { return c.request }
 
-func (c *adoptCourse) take(
+func (c *adoptionStream) add(
 	frame *tuskpointv1.AdoptHandoffResponse,
 ) (*tuskpointv1.AdoptHandoffResponse, bool, error) {
 	stage, fetched := frame.GetStage(), frame.GetFetchedBytes()
@@ -298,7 +298,7 @@ func (c *adoptCourse) take(
 	return frame, true, nil
 }
 
-func (c *adoptCourse) end() error {
+func (c *adoptionStream) end() error {
 	if c.stage < Adopted {
 		return wire.Breach("the stream ended without an adoption")
 	}

@@ -203,7 +203,7 @@ func (c *Client) Manifest(
 	})
 }
 
-// StoreManifest stores a thread's manifest as a blob of its own and returns where it lies; nil if
+// StoreManifest stores a thread's manifest as a blob of its own and returns its location; nil if
 // nothing of the thread is certified. `tuskpoint audit manifest` and `tuskpoint-server recover` read
 // the blob; nothing renews it.
 //

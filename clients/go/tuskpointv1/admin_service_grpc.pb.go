@@ -28,8 +28,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Describes the server and the state of its archive. Scopes: `read`, and
-// `admin` for `Flush`.
+// Describes the server and the state of its archive. Scopes: `admin` for
+// `Flush`, `read` for the rest.
 type AdminServiceClient interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -86,8 +86,8 @@ func (c *adminServiceClient) Flush(ctx context.Context, in *FlushRequest, opts .
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
-// Describes the server and the state of its archive. Scopes: `read`, and
-// `admin` for `Flush`.
+// Describes the server and the state of its archive. Scopes: `admin` for
+// `Flush`, `read` for the rest.
 type AdminServiceServer interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)

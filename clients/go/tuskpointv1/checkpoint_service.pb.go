@@ -26,7 +26,7 @@ const (
 type SaveCheckpointRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The checkpoint. Output-only fields are ignored. `ref.checkpoint_id` may be
-	// empty: the server mints one, as `CheckpointRef.checkpoint_id` says.
+	// empty: the server generates one, as `CheckpointRef.checkpoint_id` says.
 	Checkpoint *Checkpoint `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Pending writes of this checkpoint, saved in the same transaction.
 	Writes []*PendingWrite `protobuf:"bytes,2,rep,name=writes,proto3" json:"writes,omitempty"`

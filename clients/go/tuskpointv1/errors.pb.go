@@ -183,7 +183,7 @@ const (
 	// server does not index checkpoints: it runs with --no-search"}}
 	ErrorReason_ERROR_REASON_SEARCH_UNAVAILABLE ErrorReason = 36
 	// A later attempt of the session replaced this `Exchange` stream: `ABORTED`.
-	// Frames without an answer belong on the later stream. Example: {"reason":
+	// Send frames without an answer again on the later stream. Example: {"reason":
 	// "SESSION_RESUMED", "metadata": {"attempt": "3"}}
 	ErrorReason_ERROR_REASON_SESSION_RESUMED ErrorReason = 37
 )

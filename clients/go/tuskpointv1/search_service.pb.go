@@ -435,8 +435,8 @@ type SearchCheckpointsResponse struct {
 	// Checkpoints of the tenant that are journaled and not indexed yet, or, with
 	// `SEARCH_MODE_MEMWAL`, not recallable yet.
 	UnindexedCheckpoints uint64 `protobuf:"varint,4,opt,name=unindexed_checkpoints,json=unindexedCheckpoints,proto3" json:"unindexed_checkpoints,omitempty"`
-	// More results may exist: MemWal returns at most 100 memories, of which
-	// those that the filters leave out count.
+	// More results may exist: MemWal returns at most 100 memories, and the
+	// filters apply to these.
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// Conditions that the caller should know: the search fell back to another
 	// mode, or MemWal has memories that it cannot return.

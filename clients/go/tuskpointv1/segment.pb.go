@@ -74,7 +74,7 @@ func (Sealing) EnumDescriptor() ([]byte, []int) {
 type ValueEncoding int32
 
 const (
-	// As it is.
+	// The value's own bytes.
 	ValueEncoding_VALUE_ENCODING_UNSPECIFIED ValueEncoding = 0
 	// As one zstd frame.
 	ValueEncoding_VALUE_ENCODING_ZSTD ValueEncoding = 1
@@ -188,7 +188,7 @@ func (x *SegmentHeader) GetSealing() Sealing {
 }
 
 // A piece of one thread's log: the rows that changed after `first_seq` - 1 and
-// up to `last_seq`, as they were when the segment was built, less removed
+// up to `last_seq`, as they were when the segment was built, without removed
 // ones. A row may have a greater `seq` than `last_seq`: it changed again
 // before the segment was built. Where several segments hold the same row, the
 // greatest (`generation`, `seq`) counts.
@@ -213,7 +213,7 @@ type ThreadSegment struct {
 	// Values of channels. No two have the same digest.
 	Values []*SegmentValue `protobuf:"bytes,8,rep,name=values,proto3" json:"values,omitempty"`
 	// Other segments, at most 4, that hold values which are needed here and are
-	// not among `values`. Members of these are never needed.
+	// not among `values`. What those segments name is not needed here.
 	Members []*SegmentMember `protobuf:"bytes,9,rep,name=members,proto3" json:"members,omitempty"`
 	// In the bundle of a hand-off: the checkpoint that is handed off. Every
 	// value that is needed to continue from it is among `values`, and `members`

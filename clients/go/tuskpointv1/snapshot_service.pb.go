@@ -675,7 +675,7 @@ type RestoreSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The snapshot.
 	SnapshotId string `protobuf:"bytes,1,opt,name=snapshot_id,json=snapshotId,proto3" json:"snapshot_id,omitempty"`
-	// How.
+	// Whether it makes new threads or rolls the captured ones back.
 	Mode RestoreMode `protobuf:"varint,2,opt,name=mode,proto3,enum=tuskpoint.v1.RestoreMode" json:"mode,omitempty"`
 	// As in `CopyThreadRequest`.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`

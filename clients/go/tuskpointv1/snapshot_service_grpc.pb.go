@@ -32,7 +32,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Captures several threads together as one checkpoint of an application.
-// Scopes: `read`, and `write` to create, restore and delete.
+// Scopes: `write` to create, restore and delete, `read` for the rest.
 type SnapshotServiceClient interface {
 	// Captures the heads of threads at one instant, with everything needed to
 	// continue from them. The snapshot keeps what it captured even if the
@@ -131,7 +131,7 @@ func (c *snapshotServiceClient) DeleteSnapshot(ctx context.Context, in *DeleteSn
 // for forward compatibility.
 //
 // Captures several threads together as one checkpoint of an application.
-// Scopes: `read`, and `write` to create, restore and delete.
+// Scopes: `write` to create, restore and delete, `read` for the rest.
 type SnapshotServiceServer interface {
 	// Captures the heads of threads at one instant, with everything needed to
 	// continue from them. The snapshot keeps what it captured even if the

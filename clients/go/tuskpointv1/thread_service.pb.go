@@ -1498,7 +1498,7 @@ func (x *GetLineageRequest) GetThreadId() string {
 // One step of a lineage: `to` came from `from`.
 type LineageStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// How.
+	// The call that made `to`.
 	Kind LineageKind `protobuf:"varint,1,opt,name=kind,proto3,enum=tuskpoint.v1.LineageKind" json:"kind,omitempty"`
 	// What was forked, adopted or rolled back to. Of an adoption it may be on
 	// another server.

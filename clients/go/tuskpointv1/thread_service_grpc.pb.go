@@ -39,8 +39,9 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Looks after whole threads. Scopes: `read` for what begins with `Get` or
-// `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+// Describes, copies, compares and removes whole threads. Scopes: `read` for
+// calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+// `VerifyThread`; `write` for the rest.
 //
 // Errors of all calls, beyond those listed with each, as for
 // `CheckpointService`.
@@ -308,8 +309,9 @@ func (c *threadServiceClient) GetManifest(ctx context.Context, in *GetManifestRe
 // All implementations must embed UnimplementedThreadServiceServer
 // for forward compatibility.
 //
-// Looks after whole threads. Scopes: `read` for what begins with `Get` or
-// `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+// Describes, copies, compares and removes whole threads. Scopes: `read` for
+// calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+// `VerifyThread`; `write` for the rest.
 //
 // Errors of all calls, beyond those listed with each, as for
 // `CheckpointService`.

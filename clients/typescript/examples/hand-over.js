@@ -44,7 +44,7 @@ async function write(client, message) {
   });
   const { state, lineage } = await client.load(adoption.newThreadId);
   await client.save(adoption.newThreadId, { ...state, text: "Sales rose." }, { agentId: "writer" });
-  console.log(`writer: goes on from ${lineage.adoptedFrom} with ${state.plan.length} steps`);
+  console.log(`writer: continues from ${lineage.adoptedFrom} with ${state.plan.length} steps`);
 }
 
 const client = new Client(); // what TUSKPOINT_TARGET says, else 127.0.0.1:7390

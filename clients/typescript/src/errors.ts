@@ -254,7 +254,20 @@ export function errorClass(status: StatusName, reason: string): ErrorClass {
   return byReason ?? BY_STATUS[status];
 }
 
-/** Return the error of an argument that can never be right. */
+/** Return the message of whatever was thrown. */
+export function messageOf(thrown: unknown): string {
+  return thrown instanceof Error ? thrown.message : String(thrown);
+}
+
+/** Return the error of a request that cannot be encoded. */
+export function notEncodable(cause: unknown): InvalidRequest {
+  return new InvalidRequest(`the request cannot be encoded: ${messageOf(cause)}`, {
+    status: "INVALID_ARGUMENT",
+    cause,
+  });
+}
+
+/** Return the error of an argument that is never valid. */
 export function invalidField(field: string, problem: string): InvalidRequest {
   return new InvalidRequest(`${field}: ${problem}`, {
     status: "INVALID_ARGUMENT",

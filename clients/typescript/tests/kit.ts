@@ -1,6 +1,7 @@
 /** A real server for the tests, on a free port of this machine, in a directory of its own. */
 
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { createHash, randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { mkdtemp, open, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -8,7 +9,9 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 
-import { onTestFinished, vi } from "vitest";
+import { expect, onTestFinished, vi } from "vitest";
+
+import type { TuskPointError } from "../src/index.js";
 
 /** Where the server's programs are, as `make env` installs them. */
 export const BIN = fileURLToPath(new URL("../../../.venv/bin", import.meta.url));
@@ -84,6 +87,21 @@ export class TestServer {
   }
 }
 
+/** A new token, and its entry in a token file of the server. */
+export interface Token {
+  readonly token: string;
+  readonly entry: string;
+}
+
+/** Make a token. */
+export function makeToken(name: string, tenant: string, ...scopes: string[]): Token {
+  const token = `tusk_${randomBytes(32).toString("base64url")}`;
+  const sha256 = createHash("sha256").update(token).digest("hex");
+  const fields = { name, sha256, tenant, scopes };
+  const lines = Object.entries(fields).map(([key, value]) => `${key} = ${JSON.stringify(value)}`);
+  return { token, entry: ["[[token]]", ...lines, ""].join("\n") };
+}
+
 /** Files, in PEM, of an authority and of what it issued for this machine. */
 export interface Certificates {
   readonly caFile: string;
@@ -100,6 +118,19 @@ export function writeCertificates(directory: string): Certificates {
     certFile: join(directory, "server.pem"),
     keyFile: join(directory, "server.key"),
   };
+}
+
+/** Return the ID of a thread that no other test has. */
+export function newThread(): string {
+  return `thread-${randomUUID()}`;
+}
+
+/** Return what a call fails with. */
+export async function failure(call: Promise<unknown>): Promise<TuskPointError> {
+  return await call.then(
+    () => expect.fail("the call succeeded"),
+    (error: unknown) => error as TuskPointError,
+  );
 }
 
 /** Return all items of a stream. */

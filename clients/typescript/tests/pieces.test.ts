@@ -1,4 +1,4 @@
-/** The parts that do no I/O: targets, IDs, versions, retries, chunks, courses. */
+/** The parts that do no I/O: targets, IDs, versions, retries, chunks, streams that resume. */
 
 import { create, toBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
@@ -6,7 +6,7 @@ import { describe, expect, test } from "vitest";
 import { CheckpointAssembler, DeltaHistoryAssembler } from "../src/frames/assembling.js";
 import { mint, newCheckpointId } from "../src/messages/checkpoint-ids.js";
 import { Connection } from "../src/transport/connection.js";
-import { ReplayCourse } from "../src/frames/courses.js";
+import { ReplayStream } from "../src/frames/resumable.js";
 import { InvalidRequest, ServerError } from "../src/errors.js";
 import { CheckpointSchema, type Checkpoint } from "../src/gen/tuskpoint/v1/checkpoint_pb.js";
 import {
@@ -17,7 +17,7 @@ import {
 } from "../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { ReplayThreadResponseSchema } from "../src/gen/tuskpoint/v1/history_service_pb.js";
 import { VersionSchema } from "../src/gen/tuskpoint/v1/value_pb.js";
-import { Persistence } from "../src/transport/persistence.js";
+import { ResumeAttempts } from "../src/transport/resume-attempts.js";
 import { Attempts, isWorthRepeating, RETRY_POLICY } from "../src/transport/retry.js";
 import { Memory, nextVersion } from "../src/client/saving.js";
 import { announce, chunksOf } from "../src/frames/sending.js";
@@ -30,8 +30,10 @@ describe("targets", () => {
     [" localhost:1 ", "localhost:1", true],
     ["[::1]:7390", "[::1]:7390", true],
     ["127.9.9.9:80", "127.9.9.9:80", true],
-    ["dns:///example.org:7390", "example.org:7390", false],
-    ["dns:example.org:7390", "example.org:7390", false],
+    ["dns://8.8.8.8/example.org:7390", "dns:///example.org:7390", false],
+    ["dns:localhost:7390", "dns:///localhost:7390", true],
+    ["one:1, [::1]:2", "one:1,[::1]:2", false],
+    ["127.0.0.1:1,localhost:2", "127.0.0.1:1,localhost:2", true],
     ["10.0.0.1:65535", "10.0.0.1:65535", false],
   ])("%s is one", (text, target, isHere) => {
     expect(normalizeTarget(text)).toBe(target);
@@ -50,6 +52,10 @@ describe("targets", () => {
     "::1:7390",
     "unix:/tmp/socket",
     "host:1/path",
+    "one:1,,two:2",
+    "one:1,two",
+    "dns:///one:1,two:2",
+    "one:1,dns:///two:2",
   ])("'%s' is none", (text) => {
     expect(() => normalizeTarget(text)).toThrow(InvalidRequest);
   });
@@ -171,27 +177,27 @@ describe("retries", () => {
     expect(isWorthRepeating({ ...gone, status: "RESOURCE_EXHAUSTED" }, "safe")).toBe(false);
   });
 
-  test("of a stream begin anew once it delivered something, or stood for a while", () => {
+  test("of a stream begin anew once it delivered something, or lasted a while", () => {
     const times = { giveUpMs: 1_000, deadlineMs: Number.POSITIVE_INFINITY };
-    const persistence = new Persistence(0, times, "safe");
-    expect(persistence.begin(0)).toBe(Number.POSITIVE_INFINITY);
-    expect(persistence.afterFailure(5_000).delayMs(5_000, gone, () => 0)).toBeUndefined();
-    persistence.begin(5_000);
-    persistence.delivered();
-    expect(persistence.afterFailure(6_000).delayMs(6_000, gone, () => 0)).toBe(0);
-    persistence.begin(7_000);
-    expect(persistence.afterFailure(306_000).delayMs(306_000, gone, () => 0)).toBe(0);
+    const attempts = new ResumeAttempts(0, times, "safe");
+    expect(attempts.begin(0)).toBe(Number.POSITIVE_INFINITY);
+    expect(attempts.afterFailure(5_000).delayMs(5_000, gone, () => 0)).toBeUndefined();
+    attempts.begin(5_000);
+    attempts.delivered();
+    expect(attempts.afterFailure(6_000).delayMs(6_000, gone, () => 0)).toBe(0);
+    attempts.begin(7_000);
+    expect(attempts.afterFailure(306_000).delayMs(306_000, gone, () => 0)).toBe(0);
   });
 
   test("of a stream end with the deadline that the caller gave it", () => {
     const times = { giveUpMs: 1_000, deadlineMs: 1_000 };
-    const persistence = new Persistence(0, times, "safe", 1_000);
-    persistence.begin(0);
-    persistence.delivered();
-    expect(persistence.afterFailure(900).delayMs(900, gone, () => 0)).toBe(0);
-    expect(persistence.begin(950)).toBe(50);
-    persistence.delivered();
-    expect(persistence.afterFailure(1_000).delayMs(1_000, gone, () => 0)).toBeUndefined();
+    const attempts = new ResumeAttempts(0, times, "safe", 1_000);
+    attempts.begin(0);
+    attempts.delivered();
+    expect(attempts.afterFailure(900).delayMs(900, gone, () => 0)).toBe(0);
+    expect(attempts.begin(950)).toBe(50);
+    attempts.delivered();
+    expect(attempts.afterFailure(1_000).delayMs(1_000, gone, () => 0)).toBeUndefined();
   });
 });
 
@@ -290,22 +296,22 @@ describe("chunks", () => {
 
 describe("a replay that is begun again", () => {
   test("passes over what it delivered, in every namespace", () => {
-    const course = new ReplayCourse({ threadId: "t", fromCheckpointId: "a" });
+    const stream = new ReplayStream({ threadId: "t", fromCheckpointId: "a" });
     const take = (checkpointId: string, checkpointNs: string) => {
       const value = { ref: { checkpointId, checkpointNs } };
-      return course.take(
+      return stream.add(
         create(ReplayThreadResponseSchema, { frame: { case: "checkpoint", value } }),
       );
     };
-    expect(course.begin().fromCheckpointId).toBe("a");
+    expect(stream.nextRequest().fromCheckpointId).toBe("a");
     expect(take("b", "")).toBeDefined();
     expect(take("b", "x")).toBeDefined();
-    expect(course.begin()).toMatchObject({ threadId: "t", fromCheckpointId: "b" });
+    expect(stream.nextRequest()).toMatchObject({ threadId: "t", fromCheckpointId: "b" });
     expect(take("b", "")).toBeUndefined();
     expect(take("b", "x")).toBeUndefined();
     expect(take("b", "y")).toBeDefined();
     expect(take("\u{1f418}", "")).toBeDefined();
     expect(take("\uffff", "")).toBeUndefined();
-    course.end();
+    stream.end();
   });
 });

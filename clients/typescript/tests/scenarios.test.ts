@@ -23,7 +23,7 @@ describe("values", () => {
     expect(() => fill({ a: "${none}" }, {})).toThrow(Mismatch);
   });
 
-  test("lie at paths", () => {
+  test("are found at paths", () => {
     const result = [{ a: { b: "c" } }];
     expect(at(result, "0.a.b")).toBe("c");
     expect(at(result, "")).toBe(result);

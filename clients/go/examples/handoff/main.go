@@ -1,10 +1,10 @@
 // Command handoff is an agent that plans, is watched while it does, and hands its work to another
-// one, which goes on where the first stood.
+// one, which continues from there.
 //
 //	tuskpoint-server &
 //	go run ./examples/handoff
 //
-// Where the server is and how to reach it, the environment says: see the README.
+// The environment names the server and the credentials: see the README.
 package main
 
 import (
@@ -95,7 +95,7 @@ func watch(
 	return nil
 }
 
-// write is the second agent: it adopts what it was sent, and goes on.
+// write is the second agent: it adopts what it was sent, and continues.
 func write(
 	ctx context.Context, client *tuskpoint.Client, message []byte, thread string, output io.Writer,
 ) error {
@@ -119,7 +119,7 @@ func write(
 	if err := checkpoint.Decode(&now); err != nil {
 		return err
 	}
-	fmt.Fprintf(output, "writer: goes on with %v after %v\n", now.Plan, now.Done)
+	fmt.Fprintf(output, "writer: continues with %v after %v\n", now.Plan, now.Done)
 	_, err = client.Save(ctx, thread, map[string]any{
 		"plan": []string{}, "done": append(now.Done, now.Plan...), "words": 180,
 	}, &tuskpoint.SaveOptions{Summary: "Wrote the briefing.", AgentID: "writer"})

@@ -32,11 +32,11 @@ writer: ADOPT_STAGE_FETCHING, 0 bytes
 writer: ADOPT_STAGE_FETCHED, N bytes
 writer: ADOPT_STAGE_VERIFIED, N bytes
 writer: ADOPT_STAGE_ADOPTED, N bytes
-writer: goes on with [write] after [read]
+writer: continues with [write] after [read]
 writer: wrote the briefing
 `
 	sizes := regexp.MustCompile(`[1-9][0-9]* bytes`)
-	if told := sizes.ReplaceAllString(output.String(), "N bytes"); told != expected {
-		t.Errorf("it told:\n%s", output.String())
+	if got := sizes.ReplaceAllString(output.String(), "N bytes"); got != expected {
+		t.Errorf("it printed:\n%s", output.String())
 	}
 }

@@ -24,16 +24,16 @@ import (
 // small one.
 const largeFrame = 256 << 10
 
-// Config says how an exchange opens its streams and what their errors mean.
+// Config is how an exchange opens its streams and reads their errors.
 type Config struct {
 	// Open opens a stream.
 	Open func(context.Context) (tuskpointv1.CheckpointService_ExchangeClient, error)
 
-	// Failure says of the error of a stream what decides about another attempt.
+	// Failure returns what decides about another attempt after the error of a stream.
 	Failure func(error) retry.Failure
 
-	// Credential returns what a stream would show that is opened now. It is compared only: once it
-	// changes, calls go on a stream that is opened anew, also those of a stream that was refused.
+	// Credential returns the credential of a stream that is opened now. It is only compared: once it
+	// changes, calls use a new stream, also those of a stream that was refused.
 	Credential func() string
 
 	// Closed is the error of calls on an exchange that is closed.
@@ -71,10 +71,10 @@ func (e *Exchange) Close() {
 	e.running.Wait()
 }
 
-// Do makes a call and returns its last answer, which may hold an error. What breaks the stream is
-// survived where sending the call again can help and is safe, as long as attempts begin before
-// giveUp. The error that is returned is then the one that broke the stream; if the context ends
-// first, a status that says so. The answer to a call whose context ended is dropped.
+// Do makes a call and returns its last answer, which may hold an error. After a break of the stream
+// the call is sent again where that can help and is safe, as long as attempts begin before giveUp.
+// Otherwise it returns the error that broke the stream; if the context ends first, its status. The
+// answer to a call whose context ended is dropped.
 func (e *Exchange) Do(
 	ctx context.Context, call *Call, giveUp time.Time,
 ) (*tuskpointv1.Answer, error) {

@@ -183,9 +183,9 @@ func (l *lane) take(response *tuskpointv1.ExchangeResponse) error {
 	return nil
 }
 
-// outdated reports whether what waits has to go on another stream, because this one was opened with a
+// outdated reports whether the waiting calls need another stream, because this one was opened with a
 // credential that was replaced. That is so once every change that was sent has an answer: waits for
-// certification and loads are begun again.
+// certification and loads begin again.
 func (l *lane) outdated(shown string) bool {
 	if l.idle() || l.config.Credential() == shown {
 		return false
@@ -201,7 +201,7 @@ func (l *lane) outdated(shown string) bool {
 	return true
 }
 
-// opening returns the first words of the next stream.
+// opening begins the next stream; it returns the head of its first message.
 func (l *lane) opening() *tuskpointv1.Hello {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -210,9 +210,8 @@ func (l *lane) opening() *tuskpointv1.Hello {
 	return &tuskpointv1.Hello{Session: l.session, Attempt: l.attempt}
 }
 
-// broken decides what becomes of the calls without an answer once their stream has ended. Those that
-// are to be sent again stand before all others, in their order. It returns the pause before the next
-// stream.
+// broken decides about the calls without an answer once their stream has ended. Those that are sent
+// again come before all others, in their order. It returns the pause before the next stream.
 func (l *lane) broken(err error, opened, replaced bool) time.Duration {
 	failure := l.config.Failure(err)
 	l.mutex.Lock()

@@ -14,7 +14,7 @@ import (
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
-// errReplaced ends a stream on this side. The calls on it may go on with another credential.
+// errReplaced ends a stream on this side. Its calls may continue with another credential.
 var errReplaced = status.Error(codes.Unauthenticated, "the credential was replaced")
 
 // run carries the calls of a lane until it is closed, on as many streams as it takes.

@@ -21,7 +21,7 @@ const (
 	maxDelay     = 2 * time.Second        // the upper bound grows up to this
 )
 
-// nothingStored has the reasons by which the server says that it stored nothing: even a call that
+// nothingStored has the reasons that mean that the server stored nothing: even a call that
 // must not be applied twice may be sent again.
 var nothingStored = map[string]bool{
 	"DRAINING": true, "JOURNAL_UNAVAILABLE": true, "BACKLOG_FULL": true,
@@ -87,7 +87,7 @@ func (a *Attempts) pause(now, deadline time.Time, failure Failure, random float6
 }
 
 // Before reports whether an attempt at a time begins before a call gives up, and before its deadline
-// if it has one (the zero time stands for none).
+// if it has one (the zero time is none).
 func Before(next, giveUp, deadline time.Time) bool {
 	return next.Before(giveUp) && (deadline.IsZero() || next.Before(deadline))
 }

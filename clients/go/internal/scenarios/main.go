@@ -28,7 +28,7 @@ type scenario struct {
 	Export []string         `json:"export"`
 }
 
-// world says where things are.
+// world is the server, the credentials and the dead address of a run.
 type world struct {
 	Client     string            `json:"client"`
 	Target     string            `json:"target"`

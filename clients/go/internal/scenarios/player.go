@@ -68,14 +68,14 @@ func (p *player) play(played scenario) outcome {
 			return outcome{Name: played.Name, Problem: problem}
 		}
 	}
-	told := outcome{Name: played.Name, OK: true}
+	passed := outcome{Name: played.Name, OK: true}
 	for _, name := range played.Export {
-		if told.Exports == nil {
-			told.Exports = map[string]any{}
+		if passed.Exports == nil {
+			passed.Exports = map[string]any{}
 		}
-		told.Exports[name] = variables[name]
+		passed.Exports[name] = variables[name]
 	}
-	return told
+	return passed
 }
 
 // step plays one step and binds its variables. It returns what went wrong.
@@ -130,8 +130,8 @@ func (p *player) call(step map[string]any, identity string) (any, error) {
 	return plain(result)
 }
 
-func bind(said, result any, variables map[string]any) error {
-	names, _ := said.(map[string]any)
+func bind(given, result any, variables map[string]any) error {
+	names, _ := given.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		path, isText := names[name].(string)
 		if !isText {
@@ -160,17 +160,17 @@ func unlike(expected any, err error) error {
 	for key, value := range failure.Metadata {
 		metadata[key] = value
 	}
-	told := map[string]any{
+	found := map[string]any{
 		"status":   rpccode.Code(failure.Status).String(),
 		"reason":   failure.Reason,
 		"metadata": metadata,
 		"fields":   fields,
 	}
 	if expected == nil {
-		return fmt.Errorf("it failed with %s: %s", shown(told), failure.Message)
+		return fmt.Errorf("it failed with %s: %s", shown(found), failure.Message)
 	}
-	if mismatch := check(expected, told, "error"); mismatch != nil {
-		return fmt.Errorf("%w; the error is %s: %s", mismatch, shown(told), failure.Message)
+	if mismatch := check(expected, found, "error"); mismatch != nil {
+		return fmt.Errorf("%w; the error is %s: %s", mismatch, shown(found), failure.Message)
 	}
 	return nil
 }

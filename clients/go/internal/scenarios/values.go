@@ -139,13 +139,13 @@ func repeatedBytes(details any, variables map[string]any) (any, error) {
 }
 
 func repetition(details any, variables map[string]any) (string, int, error) {
-	said, _ := details.(map[string]any)
-	of, err := fill(said["of"], variables)
+	given, _ := details.(map[string]any)
+	of, err := fill(given["of"], variables)
 	if err != nil {
 		return "", 0, err
 	}
 	text, isText := of.(string)
-	times, isNumber := said["times"].(json.Number)
+	times, isNumber := given["times"].(json.Number)
 	if !isText || !isNumber {
 		return "", 0, fmt.Errorf("a repetition has a text and a number, not %v", details)
 	}
@@ -162,7 +162,7 @@ func textOfJSON(details any, variables map[string]any) (any, error) {
 	return base64.StdEncoding.EncodeToString(text), err
 }
 
-// at returns what lies at a path such as "checkpoint.ref" or "0.thread_id"; the empty path is all.
+// at returns the value at a path such as "checkpoint.ref" or "0.thread_id"; the empty path is all.
 func at(result any, path string) (any, error) {
 	if path == "" {
 		return result, nil

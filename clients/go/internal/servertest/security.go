@@ -32,7 +32,7 @@ type Security struct {
 	tokenFile string
 }
 
-// Arguments returns what the server is told of it.
+// Arguments returns the arguments of such a server.
 func (s *Security) Arguments() []string {
 	return []string{"--tls-cert", s.ServerCert, "--tls-key", s.ServerKey, "--tokens", s.tokenFile}
 }

@@ -98,9 +98,9 @@ func (s *Server) Restart() error {
 	case s.Target = <-listening:
 		return nil
 	case err := <-ended:
-		return fmt.Errorf("the server ended (%w) and said:\n%s", orEOF(err), s.said())
+		return fmt.Errorf("the server ended (%w); its log:\n%s", orEOF(err), s.logged())
 	case <-time.After(startTime):
-		return errors.Join(fmt.Errorf("the server did not start in %s; it said:\n%s", startTime, s.said()),
+		return errors.Join(fmt.Errorf("the server did not start in %s; its log:\n%s", startTime, s.logged()),
 			s.Kill())
 	}
 }
@@ -127,7 +127,7 @@ func (s *Server) Kill() error {
 	return nil
 }
 
-func (s *Server) said() string {
+func (s *Server) logged() string {
 	text, err := os.ReadFile(s.log)
 	if err != nil {
 		return err.Error()

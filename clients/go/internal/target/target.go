@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-const example = "write host:port, such as 127.0.0.1:7390, or a gRPC name such as dns:///host:7390"
+const example = "write host:port, such as 127.0.0.1:7390, or a gRPC name such as dns:///host:7390; " +
+	"for several servers host1:7390,host2:7390, without a scheme"
 
 var (
 	hostPort   = regexp.MustCompile(`^(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/\[\]@?#]+):([0-9]{1,5})$`)
@@ -17,33 +19,59 @@ var (
 	nameScheme = regexp.MustCompile(`^(dns|unix|unix-abstract|passthrough):/*([^/].*)$`)
 )
 
-// Normal returns a target as gRPC takes it: host:port and [v6]:port as they are, names with
-// a scheme too (github.com/grpc/grpc/blob/master/doc/naming.md).
+// Normal returns a target without white space: host:port, [v6]:port, several of them with commas
+// between, or a name with a scheme (github.com/grpc/grpc/blob/master/doc/naming.md).
 func Normal(text string) (string, error) {
 	target := strings.TrimSpace(text)
 	if found := webScheme.FindStringSubmatch(target); found != nil {
 		hint := "TuskPoint speaks gRPC, not URLs: try " + strconv.Quote(strings.TrimRight(found[1], "/"))
 		return "", noTarget(text, hint)
 	}
-	if nameScheme.MatchString(target) {
+	if found := nameScheme.FindStringSubmatch(target); found != nil {
+		if found[1] == "dns" && strings.Contains(target, ",") {
+			return "", noTarget(text, example)
+		}
 		return target, nil
 	}
-	found := hostPort.FindStringSubmatch(target)
-	if found == nil {
-		return "", noTarget(text, example)
+	addresses := strings.Split(target, ",")
+	for place, one := range addresses {
+		addresses[place] = strings.TrimSpace(one)
+		found := hostPort.FindStringSubmatch(addresses[place])
+		if found == nil {
+			return "", noTarget(text, example)
+		}
+		if port, err := strconv.Atoi(found[2]); err != nil || port < 1 || port > 65535 {
+			return "", noTarget(text, example)
+		}
 	}
-	if port, err := strconv.Atoi(found[2]); err != nil || port < 1 || port > 65535 {
-		return "", noTarget(text, example)
+	return strings.Join(addresses, ","), nil
+}
+
+// Addresses returns the addresses of a target: several for a list, otherwise the target.
+func Addresses(target string) []string {
+	if nameScheme.MatchString(target) {
+		return []string{target}
 	}
-	return target, nil
+	return strings.Split(target, ",")
+}
+
+// IsSeveral reports whether a target may be several servers: a list, or a DNS name.
+func IsSeveral(target string) bool {
+	return len(Addresses(target)) > 1 || strings.HasPrefix(target, "dns:")
 }
 
 func noTarget(text, hint string) error {
 	return fmt.Errorf("%q is no target: %s", text, hint)
 }
 
-// IsLoopback reports whether a target names this machine.
+// IsLoopback reports whether a target names this machine, and no other.
 func IsLoopback(target string) bool {
+	return !slices.ContainsFunc(Addresses(target), isElsewhere)
+}
+
+func isElsewhere(address string) bool { return !isLoopback(address) }
+
+func isLoopback(target string) bool {
 	if strings.HasPrefix(target, "unix:") || strings.HasPrefix(target, "unix-abstract:") {
 		return true
 	}

@@ -19,6 +19,10 @@ func TestTargetsOfThisMachine(t *testing.T) {
 		"dns:///example:7390":    false,
 		"dns://8.8.8.8/a:1":      false,
 		"localhost.example:7390": false,
+
+		"127.0.0.1:7390,[::1]:7391":    true,
+		"127.0.0.1:7390,10.0.0.1:7390": false,
+		"unix:///run/one,two":          true,
 	} {
 		normal, err := Normal(" " + target + "\n")
 		if err != nil || normal != target {

@@ -75,8 +75,8 @@ class BackgroundSaver:
     created it and does not work in a forked child.
 
     Args:
-        target: `host:port` of the server. Default: the environment variable `TUSKPOINT_TARGET`,
-            else `127.0.0.1:7390`.
+        target: `host:port` of the server, or several with commas between. Default: the
+            environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
         on_error: Called in a worker with a step and the permanent error of its save. Default: the
             error is logged.
         max_steps: Maximum number of waiting steps.

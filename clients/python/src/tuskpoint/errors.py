@@ -62,7 +62,7 @@ class DescriptorMismatch(InvalidRequest):
 
     @property
     def claimed(self) -> str:
-        """What the descriptor says."""
+        """The value in the descriptor."""
         return self.metadata.get("claimed", "")
 
     @property

@@ -1,26 +1,20 @@
-/** What methods of the client make of their arguments. Pure. */
+/** Arguments of the client's methods: checks, identities, batches and pages. */
 
 import { NotFound } from "../errors.js";
 import { checkText } from "../messages/json.js";
+import type { Reference } from "../messages/records.js";
 import type { CallOptions } from "../transport/connection.js";
 import type { CheckpointOptions } from "./options.js";
 
 /** Most entries in one page of a listing, and most names in one request. */
 export const BATCH = 1_000;
 
-/** Identity of a checkpoint; an empty ID is the latest. */
-export interface Ref {
-  readonly threadId: string;
-  readonly checkpointNs: string;
-  readonly checkpointId: string;
-}
-
 /**
- * Return the identity of a checkpoint.
+ * Return the identity of a checkpoint; an empty ID is the latest.
  *
  * @throws InvalidRequest - A text cannot be written in UTF-8.
  */
-export function refOf(threadId: string, options: CheckpointOptions): Ref {
+export function refOf(threadId: string, options: CheckpointOptions): Reference {
   const ref = {
     threadId,
     checkpointNs: options.checkpointNs ?? "",
@@ -31,11 +25,11 @@ export function refOf(threadId: string, options: CheckpointOptions): Ref {
 }
 
 /** Return the error of a checkpoint that does not exist. */
-export function notFound({ threadId, checkpointNs, checkpointId }: Ref): NotFound {
+export function notFound({ threadId, checkpointNs, checkpointId }: Reference): NotFound {
   const which = checkpointId === "" ? "checkpoint" : `checkpoint '${checkpointId}'`;
   return new NotFound(
-    `no ${which} in namespace '${checkpointNs}' of thread '${threadId}': list(thread) shows what ` +
-      "there is",
+    `no ${which} in namespace '${checkpointNs}' of thread '${threadId}': list(thread) shows the ` +
+      "existing ones",
     {
       status: "NOT_FOUND",
       reason: "CHECKPOINT_NOT_FOUND",
@@ -59,7 +53,7 @@ export function checkTexts(texts: Readonly<Record<string, string>>): void {
   }
 }
 
-/** Return what of a method's options is for the call itself. */
+/** Return the options of the call in the options of a method. */
 export function callOf({ signal, timeoutMs }: CallOptions): CallOptions {
   return { signal, timeoutMs };
 }

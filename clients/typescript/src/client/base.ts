@@ -1,4 +1,4 @@
-/** What all rooms of the client's methods stand on: the connection, and what was saved last. */
+/** What every part of the client has: the calls, and the checkpoints that were saved last. */
 
 import { Calls } from "../transport/calls.js";
 import { Connection, type ConnectionOptions } from "../transport/connection.js";
@@ -7,8 +7,10 @@ import { Memory } from "./saving.js";
 
 /** A client without methods for the service's calls. */
 export abstract class Base {
-  readonly #calls: Calls;
-  readonly #memory = new Memory();
+  /** The calls whose values may have any size. */
+  protected readonly calls: Calls;
+  /** The checkpoints that this client saved last. */
+  protected readonly memory = new Memory();
 
   /**
    * @param options - Target, token, TLS and deadline; what is left out comes from the environment.
@@ -18,10 +20,10 @@ export abstract class Base {
    */
   constructor(options: ConnectionOptions | string = {}) {
     const given = typeof options === "string" ? { target: options } : options;
-    this.#calls = new Calls(new Connection(given));
+    this.calls = new Calls(new Connection(given));
   }
 
-  /** Where the server is, as `host:port`. */
+  /** Where the server is, or the servers are. */
   get target(): string {
     return this.connection.target;
   }
@@ -36,18 +38,8 @@ export abstract class Base {
     this.connection.close();
   }
 
-  /** The calls whose values may have any size. */
-  protected get calls(): Calls {
-    return this.#calls;
-  }
-
   /** The connection. */
   protected get connection(): Connection {
-    return this.#calls.connection;
-  }
-
-  /** What this client saved last. */
-  protected get memory(): Memory {
-    return this.#memory;
+    return this.calls.connection;
   }
 }

@@ -1,7 +1,7 @@
 /** `Client`: the service for agents without LangGraph. */
 
 import { ServerError } from "../errors.js";
-import { AdoptCourse } from "../frames/courses.js";
+import { AdoptionStream } from "../frames/resumable.js";
 import {
   AdoptStage,
   HandoffService,
@@ -53,9 +53,9 @@ import { Snapshots } from "./snapshots.js";
  */
 export class Client extends Snapshots {
   /**
-   * Return the questions that a checkpoint waits on; none if it does not wait.
+   * Return the interrupts that a checkpoint waits for.
    *
-   * One that is answered is among them until its graph has gone on.
+   * An answered interrupt is among them until its graph has continued.
    *
    * @throws NotFound - There is no such checkpoint.
    */
@@ -64,7 +64,7 @@ export class Client extends Snapshots {
   }
 
   /**
-   * Answer a thread that waits; return the ID of the checkpoint that was answered.
+   * Answer an interrupt; return the ID of the checkpoint that waits for it.
    *
    * The graph uses the answer when it is invoked with `null`. Until then another answer replaces it,
    * unless the checkpoint waits for several.
@@ -115,10 +115,10 @@ export class Client extends Snapshots {
     options: AdoptOptions = {},
   ): Promise<Adoption> {
     checkTexts({ newThreadId });
-    const course = new AdoptCourse(adopting(readDescriptor(descriptor), newThreadId, options));
+    const stream = new AdoptionStream(adopting(readDescriptor(descriptor), newThreadId, options));
     let adoption: AdoptionMessage | undefined;
     const method = HandoffService.method.adoptHandoff;
-    for await (const frame of this.connection.resume(method, course, callOf(options))) {
+    for await (const frame of this.connection.resume(method, stream, callOf(options))) {
       adoption = frame.adoption ?? adoption;
       const stage = nameOf(AdoptStage, frame.stage) as StageName;
       options.onProgress?.({ stage, fetchedBytes: frame.fetchedBytes });
@@ -150,12 +150,12 @@ export class Client extends Snapshots {
     return searchResults(found);
   }
 
-  /** Return what the server is. */
+  /** Return version, limits and backends of the server. */
   async info(options: CallOptions = {}): Promise<ServerInfo> {
     return serverInfo(await this.raw.admin.getServerInfo({}, callOf(options)));
   }
 
-  /** Return how the archive stands. */
+  /** Return the state of the archive. */
   async status(options: CallOptions = {}): Promise<ArchiveStatus> {
     return archiveStatus(await this.raw.admin.getArchiveStatus({}, callOf(options)));
   }

@@ -1,7 +1,7 @@
 /** What happened on a thread: from the beginning, or as it happens. */
 
 import { NotFound } from "../errors.js";
-import { ReplayCourse, WatchCourse } from "../frames/courses.js";
+import { ReplayStream, WatchStream } from "../frames/resumable.js";
 import { HistoryService } from "../gen/tuskpoint/v1/history_service_pb.js";
 import {
   replaying,
@@ -40,8 +40,8 @@ export abstract class History extends Checkpoints {
   /**
    * Yield the checkpoints of a thread, oldest first.
    *
-   * They come as a stream: neither side holds more than a few. After a lost connection or a restart of
-   * the server, the replay continues after the last checkpoint that was yielded.
+   * They are streamed: neither side holds more than a few. After a lost connection or a restart of
+   * the server, the replay resumes after the last checkpoint that was yielded.
    *
    * @throws NotFound - There is no such thread.
    */
@@ -50,24 +50,24 @@ export abstract class History extends Checkpoints {
     options: ReplayOptions = {},
   ): AsyncGenerator<CheckpointRecord, void, undefined> {
     checkTexts({ threadId });
-    const course = new ReplayCourse(replaying(threadId, options));
+    const stream = new ReplayStream(replaying(threadId, options));
     const method = HistoryService.method.replayThread;
-    for await (const found of this.connection.resume(method, course, callOf(options))) {
+    for await (const found of this.connection.resume(method, stream, callOf(options))) {
       yield new CheckpointRecord(found);
     }
   }
 
   /**
-   * Yield the changes of a thread in order: those that were, then each as it happens.
+   * Yield the changes of a thread in order: past ones, then each new one as it happens.
    *
-   * It does not end. After a lost connection, a shutdown or a crash of the server, it continues after
-   * the last event that was yielded, without gap or duplicate, if a server is back within minutes.
-   * To continue in another process, or after an error, begin with the `cursor` of the last event. To stop it, leave the loop, abort the signal, or close the
-   * client.
+   * It does not end. After a lost connection, a shutdown or a crash of the server, it resumes after
+   * the last event that was yielded, without gap or duplicate, if a server is back within minutes. To
+   * continue in another process, or after an error, start with the `cursor` of the last event. To
+   * stop it, leave the loop, abort the signal, or close the client.
    *
    * @param threadId - The thread. It need not exist any more if there is a cursor.
    * @throws NotFound - There is no such thread, and no cursor.
-   * @throws CursorCompacted - What came after the cursor is not kept any more.
+   * @throws CursorCompacted - Events after the cursor were compacted.
    * @throws Unavailable - No server was found for minutes.
    */
   async *watch(
@@ -75,9 +75,9 @@ export abstract class History extends Checkpoints {
     options: WatchOptions = {},
   ): AsyncGenerator<ThreadEvent, void, undefined> {
     checkTexts({ threadId });
-    const course = new WatchCourse(watching(threadId, options));
+    const stream = new WatchStream(watching(threadId, options));
     const method = HistoryService.method.watchThread;
-    for await (const message of this.connection.resume(method, course, callOf(options))) {
+    for await (const message of this.connection.resume(method, stream, callOf(options))) {
       const event = threadEvent(message);
       if (options.progressMs !== undefined || !event.isProgress) {
         yield event;

@@ -63,7 +63,7 @@ export interface OpenInterrupt {
  * Return what a checkpoint, read with the view "json", waits for.
  *
  * A task waits until it has written something else, or its checkpoint is followed by another: one
- * that is answered waits until its graph has gone on.
+ * that is answered waits until its graph has continued.
  */
 export function openInterrupts(record: CheckpointRecord): OpenInterrupt[] {
   const ended = new Set([NO_TASK]);
@@ -150,7 +150,7 @@ function choose(
     if (waiting.length === 1) {
       return first;
     }
-    const which = `say which one this is with interruptId, one of ${named.join(", ")}`;
+    const which = `choose one with interruptId: ${named.join(", ")}`;
     throw refusal(record, `waits for ${waiting.length} answers: ${which}`);
   }
   const chosen = waiting.find((one) => one.interruptId === interruptId);
@@ -181,8 +181,8 @@ async function answerOfTask(
   if (written.has(RESUME)) {
     throw refusal(
       record,
-      `has an answer of the task that asks '${chosen.interruptId}' already, and waits for others: ` +
-        "let the graph continue, or answer there with new Command({ resume: { id: value } })",
+      `has an answer to '${chosen.interruptId}' already and waits for others: ` +
+        "invoke the graph, or answer there with new Command({ resume: { id: value } })",
     );
   }
   const list = Buffer.concat([Buffer.from("["), data, Buffer.from("]")]);

@@ -7,7 +7,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { Calls } from "../transport/calls.js";
 import { newCheckpointId } from "../messages/checkpoint-ids.js";
 import type { CallOptions } from "../transport/connection.js";
-import { Conflict, invalidField, ThreadDeleted, ValuesMissing } from "../errors.js";
+import { Conflict, invalidField, ThreadDeleted } from "../errors.js";
 import type { Checkpoint, Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 import {
   SaveCheckpointRequestSchema,
@@ -53,7 +53,7 @@ export interface Draft {
 
 /** What a client knows of a checkpoint that the next one may follow. */
 export interface Known {
-  /** Empty stands for no checkpoint. */
+  /** Empty for no checkpoint. */
   readonly checkpointId: string;
   readonly parentId: string;
   readonly channels: ReadonlyMap<string, { version: Version; digest: Uint8Array }>;
@@ -112,7 +112,8 @@ export async function save(
     const parent = await parentOf(draft, calls, memory, options);
     const request = requestOf(draft, parent, followsLatest);
     try {
-      const answer = await send(draft, request, calls, options);
+      const inline = (names?: readonly string[]) => putInline(draft, request, names);
+      const answer = await calls.saveInlining(request, inline, options);
       const saved = request.checkpoint;
       if (saved !== undefined) {
         memory.put(draft.threadId, draft.checkpointNs, knownOf(saved));
@@ -200,40 +201,11 @@ async function parentOf(
   return found === undefined ? { ...NOTHING, checkpointId: wanted ?? "" } : knownOf(found);
 }
 
-async function send(
-  draft: Draft,
-  request: SaveCheckpointRequest,
-  calls: Calls,
-  options: CallOptions,
-): Promise<SaveCheckpointResponse> {
-  try {
-    return await calls.saveCheckpoint(request, options);
-  } catch (error) {
-    putInline(draft, request, missing(error));
-  }
-  try {
-    return await calls.saveCheckpoint(request, options);
-  } catch (error) {
-    // Trailers are bounded, so that a refusal names only as many channels as fit.
-    missing(error);
-    putInline(draft, request, [...draft.values.keys()]);
-  }
-  return await calls.saveCheckpoint(request, options);
-}
-
-/** Return the channels whose content the service lacks; throw any other error. */
-function missing(error: unknown): readonly string[] {
-  if (error instanceof ValuesMissing) {
-    return error.channels;
-  }
-  throw error;
-}
-
-function putInline(draft: Draft, request: SaveCheckpointRequest, names: readonly string[]): void {
-  const wanted = new Set(names);
+/** Put values into a request that has their digests; without names, those of all channels. */
+function putInline(draft: Draft, request: SaveCheckpointRequest, names?: readonly string[]): void {
   for (const channel of request.checkpoint?.state?.channels ?? []) {
     const data = draft.values.get(channel.name);
-    if (wanted.has(channel.name) && data !== undefined) {
+    if (data !== undefined && (names?.includes(channel.name) ?? true)) {
       channel.content = contentOf(data);
     }
   }

@@ -173,7 +173,7 @@ export abstract class Threads extends History {
   }
 
   /**
-   * Store a thread's manifest as a blob of its own; return where it lies, `undefined` if nothing of
+   * Store a thread's manifest as a blob of its own; return its location, `undefined` if nothing of
    * the thread is certified.
    *
    * `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.

@@ -4,7 +4,7 @@ import { create, toBinary, type DescMessage, type MessageShape } from "@bufbuild
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 
-import { InvalidRequest, ResourceExhausted } from "../errors.js";
+import { notEncodable, ResourceExhausted } from "../errors.js";
 import {
   FrameSchema,
   GetCheckpointRequestSchema,
@@ -136,10 +136,6 @@ function bytesOf<T extends DescMessage>(schema: T, message: MessageShape<T>): Ui
   try {
     return new BinaryWriter().bytes(toBinary(schema, message)).finish();
   } catch (cause) {
-    const problem = cause instanceof Error ? cause.message : String(cause);
-    throw new InvalidRequest(`the request cannot be written: ${problem}`, {
-      status: "INVALID_ARGUMENT",
-      cause,
-    });
+    throw notEncodable(cause);
   }
 }

@@ -13,7 +13,7 @@ import type {
   SerializerProtocol,
 } from "@langchain/langgraph-checkpoint";
 
-import { UnreadableValue } from "../errors.js";
+import { messageOf, UnreadableValue } from "../errors.js";
 import { CheckpointRefSchema } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 import type {
   Checkpoint as CheckpointMessage,
@@ -219,14 +219,13 @@ async function decodeValue(
 }
 
 function unreadable(channel: string, type: string, cause: unknown): UnreadableValue {
-  const problem = cause instanceof Error ? cause.message : String(cause);
   const advice =
     type === "msgpack"
       ? "Python wrote it in an encoding of its own: use the portable serializer there, " +
         "TuskPointSaver(..., serde=PortableSerializer())"
       : "read the thread with the serializer that wrote it";
   const what = `channel '${channel}' has a value of type '${type}' that cannot be read`;
-  return new UnreadableValue(`${what} (${problem}): ${advice}`, {
+  return new UnreadableValue(`${what} (${messageOf(cause)}): ${advice}`, {
     status: "FAILED_PRECONDITION",
     metadata: { channel, type },
     cause,

@@ -16,7 +16,7 @@ import type {
 
 import { Calls } from "../transport/calls.js";
 import { Connection, type ConnectionOptions } from "../transport/connection.js";
-import { NotFound, ValuesMissing } from "../errors.js";
+import { NotFound } from "../errors.js";
 import type { Checkpoint as CheckpointMessage } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 import { Durability } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 import {
@@ -25,7 +25,6 @@ import {
 } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import type {
   SaveCheckpointRequest,
-  SaveCheckpointResponse,
   SaveWritesRequest,
 } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { components } from "../messages/search.js";
@@ -172,7 +171,9 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     newVersions: ChannelVersions,
   ): Promise<RunnableConfig> {
     const request = await this.#saveRequest({ config, checkpoint, metadata, newVersions });
-    const answer = await this.#save(request, checkpoint);
+    const answer = await this.#calls.saveInlining(request, (names) =>
+      inlineChannels(request.checkpoint, names, checkpoint, this.serde),
+    );
     return decodeConfig(answer.ref);
   }
 
@@ -237,24 +238,6 @@ export class TuskPointSaver extends BaseCheckpointSaver {
     });
   }
 
-  async #save(
-    request: SaveCheckpointRequest,
-    checkpoint: Checkpoint,
-  ): Promise<SaveCheckpointResponse> {
-    try {
-      return await this.#calls.saveCheckpoint(request);
-    } catch (error) {
-      await inlineChannels(request.checkpoint, missing(error), checkpoint, this.serde);
-    }
-    try {
-      return await this.#calls.saveCheckpoint(request);
-    } catch (error) {
-      missing(error); // trailers are bounded: the refusal named what fitted
-      await inlineChannels(request.checkpoint, undefined, checkpoint, this.serde);
-    }
-    return await this.#calls.saveCheckpoint(request);
-  }
-
   async #saveWrites(request: SaveWritesRequest): Promise<void> {
     try {
       await this.#calls.saveWrites(request);
@@ -275,17 +258,9 @@ export class TuskPointSaver extends BaseCheckpointSaver {
   }
 }
 
-/** Return the channels that the server lacks; rethrow what is about something else. */
-function missing(error: unknown): readonly string[] {
-  if (error instanceof ValuesMissing) {
-    return error.channels;
-  }
-  throw error;
-}
-
 /**
- * Return a request for writes that their checkpoint, once saved, certifies with itself; rethrow
- * what is about something else than its absence.
+ * Return a request for writes that are certified together with their checkpoint; throw an error
+ * that is not about the absence of that checkpoint.
  */
 function asEarly(request: SaveWritesRequest, error: unknown): SaveWritesRequest {
   if (!(error instanceof NotFound) || error.reason !== "CHECKPOINT_MISSING") {

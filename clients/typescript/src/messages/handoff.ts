@@ -2,7 +2,7 @@
 
 import { create } from "@bufbuild/protobuf";
 
-import { InvalidDescriptor } from "../errors.js";
+import { InvalidDescriptor, messageOf } from "../errors.js";
 import {
   AdoptHandoffRequestSchema,
   type AdoptHandoffRequest,
@@ -28,7 +28,7 @@ export interface Descriptor {
   readonly blob_sha256: string;
   /** The agent it is meant for; may be empty. */
   readonly to_agent: string;
-  /** One sentence about where the agent stands. */
+  /** One sentence about the state of the agent. */
   readonly summary: string;
 }
 
@@ -89,11 +89,11 @@ const JSON_TEXT = /"(?:[^"\\]|\\.)*"/g;
  * @throws InvalidDescriptor - It is not a descriptor, or its fields contradict one another.
  */
 export function readDescriptor(given: unknown): Descriptor {
-  const said = typeof given === "string" ? parsed(given) : given;
-  if (typeof said !== "object" || said === null || Array.isArray(said)) {
+  const members = typeof given === "string" ? parsed(given) : given;
+  if (typeof members !== "object" || members === null || Array.isArray(members)) {
     throw invalid("", `it is an object with the keys ${KEYS.join(", ")}`);
   }
-  const texts = new Map(Object.entries(said));
+  const texts = new Map(Object.entries(members));
   checkKeys(texts);
   const descriptor = Object.fromEntries(
     KEYS.map((key) => [key, checkedText(key, texts.get(key))]),
@@ -150,16 +150,16 @@ function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw invalid("", `it is not JSON: ${error instanceof Error ? error.message : String(error)}`);
+    throw invalid("", `it is not JSON: ${messageOf(error)}`);
   }
 }
 
-function checkKeys(said: ReadonlyMap<string, unknown>): void {
-  const missing = KEYS.filter((key) => !said.has(key));
+function checkKeys(members: ReadonlyMap<string, unknown>): void {
+  const missing = KEYS.filter((key) => !members.has(key));
   if (missing.length > 0) {
     throw invalid(missing[0] ?? "", `the descriptor lacks ${missing.join(", ")}`);
   }
-  const extra = [...said.keys()].filter((key) => !(KEYS as readonly string[]).includes(key));
+  const extra = [...members.keys()].filter((key) => !(KEYS as readonly string[]).includes(key));
   if (extra.length > 0) {
     throw invalid(extra[0] ?? "", `a descriptor has no ${extra.join(", ")}`);
   }

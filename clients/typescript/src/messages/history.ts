@@ -96,8 +96,8 @@ export interface ThreadEvent {
   /** Incarnation of the thread. */
   readonly incarnation: bigint;
   /**
-   * The checkpoint concerned, as it stood when the event was delivered. One that is gone by then has
-   * only its identity.
+   * The checkpoint of the change, as it was when the event was delivered. One that no longer existed
+   * has only its identity.
    */
   readonly checkpoint: CheckpointRecord | undefined;
   /** How many checkpoints a deletion took. */

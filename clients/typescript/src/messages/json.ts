@@ -1,6 +1,6 @@
 /** State as JSON: what JSON cannot represent is refused, never dropped or changed. */
 
-import { invalidField, UnreadableValue, type InvalidRequest } from "../errors.js";
+import { invalidField, messageOf, UnreadableValue, type InvalidRequest } from "../errors.js";
 
 /** What `JSON.parse` returns. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
@@ -55,7 +55,7 @@ export function encodeState(state: Readonly<Record<string, unknown>>): Map<strin
 }
 
 /**
- * Return metadata, or a filter of it, as JSON text; empty stands for none.
+ * Return metadata, or a filter of it, as JSON text; empty is none.
  *
  * @throws InvalidRequest - It is no object, or cannot be written as JSON.
  */
@@ -72,7 +72,7 @@ export function encodeObject(
   return encodeJson(what, given);
 }
 
-/** Return the object in a JSON text in UTF-8; empty stands for none. */
+/** Return the object in a JSON text in UTF-8; empty is none. */
 export function decodeObject(data: Uint8Array): JsonObject {
   return data.length === 0 ? {} : (JSON.parse(Buffer.from(data).toString("utf8")) as JsonObject);
 }
@@ -114,8 +114,8 @@ function parsed(name: string, data: Uint8Array): Json {
   try {
     return JSON.parse(Buffer.from(data).toString("utf8")) as Json;
   } catch (cause) {
-    const problem = cause instanceof Error ? cause.message : String(cause);
-    throw new UnreadableValue(`channel '${name}' has the type json and is not JSON: ${problem}`, {
+    const problem = messageOf(cause);
+    throw new UnreadableValue(`channel '${name}' has the type json but is not JSON: ${problem}`, {
       status: "DATA_LOSS",
       metadata: { channel: name, type: "json" },
       cause,
@@ -182,7 +182,7 @@ function checkMembers(path: string, value: object, above: Set<object>): void {
   }
 }
 
-/** Tell objects from instances of classes, those of other realms too. */
+/** Return whether a value is an object and no instance of a class, in other realms too. */
 function isPlain(value: object): boolean {
   const prototype: unknown = Object.getPrototypeOf(value);
   return prototype === null || Object.getPrototypeOf(prototype) === null;

@@ -3,7 +3,6 @@
 import { create } from "@bufbuild/protobuf";
 
 import { invalidField, ServerError } from "../errors.js";
-import type { CheckpointRef } from "../gen/tuskpoint/v1/checkpoint_pb.js";
 import {
   ChangeKind,
   DiffCheckpointsRequestSchema,
@@ -102,7 +101,7 @@ export interface CheckpointVerdict {
   readonly checkpointId: string;
   /** The verdict. */
   readonly verdict: VerdictName;
-  /** Where the bytes lie, with the recorded hash; `undefined` if it is not stored. */
+  /** Where the bytes are stored, with the recorded hash; `undefined` if it is not stored. */
   readonly location: Location | undefined;
   /** SHA-256 of the bytes found, as lowercase hex; empty if none were. */
   readonly actualSha256: string;
@@ -148,8 +147,8 @@ export function lineageOf(message: GetLineageResponse): ThreadLineage {
  * @throws InvalidRequest - `maxChanges` is no number of changes.
  */
 export function comparing(
-  from: Omit<CheckpointRef, "$typeName">,
-  to: Omit<CheckpointRef, "$typeName">,
+  from: Reference,
+  to: Reference,
   maxChanges: number,
 ): DiffCheckpointsRequest {
   if (!(Number.isInteger(maxChanges) && maxChanges >= 0 && maxChanges <= MAX_CHANGES)) {

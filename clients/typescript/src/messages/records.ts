@@ -26,7 +26,7 @@ export interface Reference {
   readonly checkpointId: string;
 }
 
-/** Where stored bytes lie, and the hash that they are trusted by. */
+/** The location of stored bytes, and the hash that they must have. */
 export interface Location {
   /** The blob; on Walrus, the quilt if `identifier` is set. */
   readonly blobId: string;
@@ -121,7 +121,7 @@ export class CheckpointRecord {
   readonly seq: bigint;
   /** How safe that change is. */
   readonly durability: DurabilityName;
-  /** Where the segment lies that holds its state; `undefined` until it is stored. */
+  /** Location of the segment that holds its state; `undefined` until it is stored. */
   readonly location: Location | undefined;
   /** Time at which the service first saved it. */
   readonly created: Date | undefined;

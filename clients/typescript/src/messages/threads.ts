@@ -80,7 +80,7 @@ export interface ManifestRecord {
   readonly created: Date | undefined;
 }
 
-/** How the archive stands. Sizes are in bytes; a time is `undefined` if nothing has happened. */
+/** The state of the archive. Sizes are in bytes; a time is `undefined` if nothing has happened. */
 export interface ArchiveStatus {
   /** Checkpoints that are not certified. */
   readonly backlogCheckpoints: bigint;
@@ -116,7 +116,7 @@ export interface ArchiveStatus {
   readonly cost: bigint;
   /** Number of blobs that are due for renewal and whose last renewal failed. */
   readonly failingRenewals: number;
-  /** How the search index stands, as the contract has it; `undefined` without one. */
+  /** The state of the search index, as the contract has it; `undefined` without one. */
   readonly search: SearchStatus | undefined;
 }
 

@@ -30,7 +30,7 @@ const VIEWS: Readonly<Record<ViewName, View>> = {
 };
 
 /**
- * Return what a word stands for.
+ * Return the value of a word.
  *
  * @throws InvalidRequest - It is not one of the words.
  */

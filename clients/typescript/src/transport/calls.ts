@@ -7,7 +7,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 
 import { CheckpointAssembler, DeltaHistoryAssembler } from "../frames/assembling.js";
 import type { CallOptions, Connection } from "./connection.js";
-import { NotFound, PreconditionFailed, ServerError } from "../errors.js";
+import { NotFound, PreconditionFailed, ServerError, ValuesMissing } from "../errors.js";
 import {
   CheckpointRefSchema,
   Source,
@@ -23,6 +23,7 @@ import {
   type GetDeltaHistoryRequestSchema,
   type ListCheckpointsRequestSchema,
   type LoadCheckpointRequestSchema,
+  type SaveCheckpointRequest,
   type SaveCheckpointResponse,
   type SaveWritesResponse,
 } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
@@ -36,7 +37,7 @@ export interface ReadOptions extends CallOptions {
   readonly source?: Source;
 }
 
-/** Makes these calls on a connection. Whatever has no such values is at `connection.raw`. */
+/** Makes these calls on a connection. All other calls are at `connection.raw`. */
 export class Calls {
   /** The connection. */
   readonly connection: Connection;
@@ -54,6 +55,32 @@ export class Calls {
     const value = create(SaveCheckpointRequestSchema, request);
     const answer = await this.connection.exchange({ case: "save", value }, options);
     return this.#checked(answer, value.durability);
+  }
+
+  /**
+   * Save a checkpoint; values that the service does not have are sent with another attempt.
+   *
+   * @param request - The save.
+   * @param inline - Puts the values of some channels into the request; `undefined` means all.
+   */
+  async saveInlining(
+    request: SaveCheckpointRequest,
+    inline: (channels: readonly string[] | undefined) => void | Promise<void>,
+    options: CallOptions = {},
+  ): Promise<SaveCheckpointResponse> {
+    try {
+      return await this.saveCheckpoint(request, options);
+    } catch (error) {
+      await inline(missing(error));
+    }
+    try {
+      return await this.saveCheckpoint(request, options);
+    } catch (error) {
+      missing(error);
+      // Trailers are bounded, so a refusal names only as many channels as fit.
+      await inline(undefined);
+    }
+    return await this.saveCheckpoint(request, options);
   }
 
   /** Save pending writes of any size. */
@@ -148,6 +175,14 @@ export class Calls {
     emitWarnings(this.connection.target, answer.warnings);
     return answer;
   }
+}
+
+/** Return the channels whose values the service does not have; throw any other error. */
+function missing(error: unknown): readonly string[] {
+  if (error instanceof ValuesMissing) {
+    return error.channels;
+  }
+  throw error;
 }
 
 function isAbsent(error: unknown): boolean {

@@ -12,12 +12,10 @@ import {
   clone,
   create,
   type DescMessage,
-  type DescMethod,
   type DescMethodBiDiStreaming,
   type DescMethodServerStreaming,
   type DescMethodStreaming,
   type DescMethodUnary,
-  type Message,
   type MessageInitShape,
   type MessageShape,
 } from "@bufbuild/protobuf";
@@ -25,7 +23,7 @@ import { Code, ConnectError, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 
 import { invalidField, TuskPointError } from "../errors.js";
-import type { Course } from "../frames/courses.js";
+import type { Resumable } from "../frames/resumable.js";
 import { MAX_MESSAGE_BYTES, Outgoing, type Answers, type Call } from "../frames/outgoing.js";
 import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import {
@@ -35,12 +33,12 @@ import {
   type Environment,
 } from "./credentials.js";
 import { lacksRequestId, patienceOf, repeatOf, type Patience } from "./methods.js";
-import { Persistence } from "./persistence.js";
+import { ResumeAttempts } from "./resume-attempts.js";
 import { Exchange } from "./exchange/exchange.js";
 import { rawClients, type RawClients } from "./raw.js";
 import { Attempts, RETRY_POLICY, type Repeat, type Times } from "./retry.js";
-import { Sessions } from "./sessions.js";
-import { fromCallError, fromConnectError, isUntrusted, unwritable } from "./status.js";
+import { Servers } from "./servers.js";
+import { fromCallError, fromConnectError, isUntrusted, unsent } from "./status.js";
 import { normalizeTarget } from "./target.js";
 
 const DEFAULT_TARGET = "127.0.0.1:7390";
@@ -50,8 +48,8 @@ const STREAM_TIMEOUT_MS = 3_600_000;
 /** Longest time, in milliseconds, that fits the header `grpc-timeout`: eight digits. */
 const MAX_TIMEOUT_MS = 99_999_999;
 
-/** The calls of their own that mean what those on a stream mean. */
-const TWINS = {
+/** The unary methods of the calls on a stream. */
+const METHODS = {
   save: CheckpointService.method.saveCheckpoint,
   writes: CheckpointService.method.saveWrites,
   get: CheckpointService.method.getCheckpoint,
@@ -59,12 +57,15 @@ const TWINS = {
 
 /** What a connection is set up with. */
 export interface ConnectionOptions extends CredentialOptions {
-  /** `host:port` of the server. Default: TUSKPOINT_TARGET, else `127.0.0.1:7390`. */
+  /**
+   * `host:port` of the server, several with commas between, or `dns:///host:port`. Default:
+   * TUSKPOINT_TARGET, else `127.0.0.1:7390`.
+   */
   readonly target?: string | undefined;
   /**
    * Milliseconds after which a quick call gives up, its retries included. Calls that wait for the
-   * blob store or read streams have longer ones. Default: 30,000, which sits out the restart of a
-   * server.
+   * blob store or read streams have longer ones. Default: 30,000, which is longer than the restart
+   * of a server takes.
    */
   readonly timeoutMs?: number | undefined;
 }
@@ -77,21 +78,15 @@ export interface CallOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** One attempt of a call. */
-export interface Attempt {
-  /** Milliseconds that it may take. */
-  readonly timeoutMs: number;
-}
-
-/** A connection to one server, opened by the first call and opened again when it is lost. */
+/** A connection to the servers of a target, opened by the first call and again when it is lost. */
 export class Connection {
-  /** Where the server is, as `host:port`. */
+  /** Where they are. */
   readonly target: string;
   /** The calls of the contract as they are; see `RawClients`. */
   readonly raw: RawClients;
   readonly #timeoutMs: number;
   readonly #credentials: Credentials;
-  readonly #sessions: Sessions;
+  readonly #servers: Servers;
   readonly #exchange: Exchange;
   readonly #stops = new Set<() => void>();
   #isClosed = false;
@@ -107,9 +102,7 @@ export class Connection {
     this.target = normalizeTarget(target);
     this.#timeoutMs = checkedTime(options.timeoutMs ?? DEFAULT_TIMEOUT_MS);
     this.#credentials = credentialsFor(this.target, options, environment);
-    const { tls } = this.#credentials;
-    const baseUrl = `${tls === undefined ? "http" : "https"}://${this.target}`;
-    this.#sessions = new Sessions(baseUrl, tls);
+    this.#servers = new Servers(this.target, this.#credentials.tls);
     this.raw = rawClients(this);
     this.#exchange = new Exchange({
       target: this.target,
@@ -126,7 +119,7 @@ export class Connection {
     for (const stop of [...this.#stops]) {
       stop();
     }
-    this.#sessions.close();
+    this.#servers.close();
   }
 
   /**
@@ -141,19 +134,15 @@ export class Connection {
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
     const message = named(method.input, create(method.input, request));
-    return await this.retrying(method, message, options, async ({ timeoutMs }) => {
-      const call = this.#begin(options, timeoutMs);
+    const attempts = this.#attempts(patienceOf(method, message), repeatOf(message), options);
+    for (;;) {
+      const shown = this.#credentials.token();
       try {
-        const headers = this.#headers(timeoutMs);
-        const { signal } = call;
-        const transport = this.#transport(signal);
-        return (await transport.unary(method, signal, undefined, headers, message)).message;
+        return await this.#answer(method, message, attempts, options);
       } catch (error) {
-        throw (error instanceof ConnectError && unwritable(error, method.input, message)) || error;
-      } finally {
-        call.end();
+        await this.#again(attempts, this.#failure(error, options), options, shown);
       }
-    });
+    }
   }
 
   /**
@@ -178,7 +167,7 @@ export class Connection {
         }
         return;
       } catch (error) {
-        const failure = this.#failure(error, options);
+        const failure = this.#failure(unsent(error, method.input, message), options);
         if (hasBegun) {
           throw failure;
         }
@@ -187,34 +176,33 @@ export class Connection {
     }
   }
 
-  /** Make a call with a stream of answers that continues where it breaks off. */
+  /** Make a call with a stream of answers that resumes after a break. */
   async *resume<I extends DescMessage, O extends DescMessage, Item>(
     method: DescMethodServerStreaming<I, O>,
-    course: Course<MessageShape<I>, MessageShape<O>, Item>,
+    stream: Resumable<MessageShape<I>, MessageShape<O>, Item>,
     options: CallOptions = {},
   ): AsyncGenerator<Item, void, undefined> {
-    const first = course.begin();
+    const first = stream.nextRequest();
     const times = this.#times(patienceOf(method, first), options);
     const { timeoutMs: wholeMs } = options;
-    const persistence = new Persistence(performance.now(), times, repeatOf(first), wholeMs);
+    const tried = new ResumeAttempts(performance.now(), times, repeatOf(first), wholeMs);
     for (;;) {
       const shown = this.#credentials.token();
       try {
-        const timeoutMs = persistence.begin(performance.now());
-        const request = only(course.begin());
+        const timeoutMs = tried.begin(performance.now());
+        const request = only(stream.nextRequest());
         for await (const frame of this.#frames(method, request, timeoutMs, options)) {
-          const item = course.take(frame);
+          const item = stream.add(frame);
           if (item !== undefined) {
-            persistence.delivered();
+            tried.delivered();
             yield item;
           }
         }
-        course.end();
+        stream.end();
         return;
       } catch (error) {
         const failure = this.#failure(error, options);
-        const attempts = persistence.afterFailure(performance.now());
-        await this.#again(attempts, failure, options, shown);
+        await this.#again(tried.afterFailure(performance.now()), failure, options, shown);
       }
     }
   }
@@ -228,7 +216,7 @@ export class Connection {
     options.signal?.throwIfAborted();
     const outgoing = new Outgoing(call);
     const isLarge = outgoing.values.length > 0;
-    const patience = isLarge ? "long" : patienceOf(TWINS[call.case], call.value);
+    const patience = isLarge ? "long" : patienceOf(METHODS[call.case], call.value);
     const attempts = this.#attempts(patience, repeatOf(call.value), options);
     for (;;) {
       if (this.#isClosed) {
@@ -257,28 +245,24 @@ export class Connection {
     }
   }
 
-  /**
-   * Do something once, and again where that is safe.
-   *
-   * @param method - The method, whose deadline holds for all attempts together.
-   * @param message - The request, which decides whether it may be sent twice.
-   * @param options - Of the call.
-   * @param once - Makes one attempt.
-   */
-  async retrying<T>(
-    method: DescMethod,
-    message: Message,
+  /** Make one attempt of a call with one answer. */
+  async #answer<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    message: MessageShape<I>,
+    attempts: Attempts,
     options: CallOptions,
-    once: (attempt: Attempt) => Promise<T>,
-  ): Promise<T> {
-    const attempts = this.#attempts(patienceOf(method, message), repeatOf(message), options);
-    for (;;) {
-      const shown = this.#credentials.token();
-      try {
-        return await once({ timeoutMs: Math.max(1, attempts.remainingMs(performance.now())) });
-      } catch (error) {
-        await this.#again(attempts, this.#failure(error, options), options, shown);
-      }
+  ): Promise<MessageShape<O>> {
+    const timeoutMs = Math.max(1, attempts.remainingMs(performance.now()));
+    const call = this.#begin(options, timeoutMs);
+    try {
+      const { signal } = call;
+      const transport = this.#transport(signal);
+      const headers = this.#headers(timeoutMs);
+      return (await transport.unary(method, signal, undefined, headers, message)).message;
+    } catch (error) {
+      throw unsent(error, method.input, message);
+    } finally {
+      call.end();
     }
   }
 
@@ -303,8 +287,8 @@ export class Connection {
   /** Return what carries one call, until its signal ends it. */
   #transport(signal: AbortSignal): Transport {
     return createGrpcTransport({
-      baseUrl: this.#sessions.authority,
-      sessionManager: this.#sessions.during(signal),
+      baseUrl: this.#servers.authority,
+      sessionManager: this.#servers.during(signal),
       acceptCompression: [],
       readMaxBytes: MAX_MESSAGE_BYTES,
       writeMaxBytes: MAX_MESSAGE_BYTES,
@@ -344,7 +328,7 @@ export class Connection {
     return { signal: controller.signal, end };
   }
 
-  /** Return why an attempt failed; throw what no retry can mend. */
+  /** Return the error of an attempt that failed; throw one that no retry can help against. */
   #failure(error: unknown, { signal }: CallOptions): TuskPointError {
     signal?.throwIfAborted();
     if (this.#isClosed) {

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import type { SecureClientSessionOptions } from "node:http2";
 import { createSecureContext, type SecureContextOptions } from "node:tls";
 
-import { InvalidRequest, invalidField } from "../errors.js";
+import { InvalidRequest, invalidField, messageOf } from "../errors.js";
 import { isLoopback } from "./target.js";
 
 /** Tokens and TLS as a caller gives them. What is given here wins over the environment. */
@@ -13,7 +13,7 @@ export interface CredentialOptions {
   /** The bearer token. Default: TUSKPOINT_TOKEN, else the text of the file TUSKPOINT_TOKEN_FILE. */
   readonly token?: string | undefined;
   /**
-   * File with the certificate, in PEM, of who signed the server's. Default: TUSKPOINT_CA_FILE, else
+   * File with trusted CA certificates, in PEM. Default: TUSKPOINT_CA_FILE, else
    * the roots that Node trusts.
    */
   readonly caFile?: string | undefined;
@@ -115,7 +115,7 @@ function tokenSource(
       }
       if (error.message !== problem) {
         problem = error.message;
-        process.emitWarning(`the last token is used on: ${problem}`, "TuskPointWarning");
+        process.emitWarning(`the last token stays in use: ${problem}`, "TuskPointWarning");
       }
     }
     return last;
@@ -158,8 +158,7 @@ function attempt(field: string, read: () => unknown): void {
   try {
     read();
   } catch (error) {
-    const problem = error instanceof Error ? error.message : String(error);
-    throw invalidField(field, `it is not PEM of what it should be: ${problem}`);
+    throw invalidField(field, `it is not PEM of what it should be: ${messageOf(error)}`);
   }
 }
 
@@ -167,7 +166,6 @@ function readText(field: string, path: string): string {
   try {
     return readFileSync(path, "utf8");
   } catch (error) {
-    const problem = error instanceof Error ? error.message : String(error);
-    throw invalidField(field, `it cannot be read: ${problem}`);
+    throw invalidField(field, `it cannot be read: ${messageOf(error)}`);
   }
 }

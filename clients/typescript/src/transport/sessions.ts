@@ -1,12 +1,11 @@
-/** The HTTP/2 sessions of one connection: kept alive, opened again when lost, and closed. */
+/** The HTTP/2 sessions with one server: kept alive, opened again when lost, and closed. */
 
-import type { ClientHttp2Stream, Http2Session, SecureClientSessionOptions } from "node:http2";
+import type { ClientHttp2Stream, Http2Session } from "node:http2";
+import type { Socket } from "node:net";
 
-import { Http2SessionManager, type GrpcTransportOptions } from "@connectrpc/connect-node";
+import { Http2SessionManager } from "@connectrpc/connect-node";
 
 import { CheckpointService } from "../gen/tuskpoint/v1/checkpoint_service_pb.js";
-
-type SessionManager = NonNullable<GrpcTransportOptions["sessionManager"]>;
 
 /** Path of the streams that stay open while nothing is under way. */
 const LASTING = `/${CheckpointService.typeName}/${CheckpointService.method.exchange.name}`;
@@ -18,47 +17,38 @@ const LASTING = `/${CheckpointService.typeName}/${CheckpointService.method.excha
  * on it has a timer, which does that.
  */
 export class Sessions {
-  /** The origin that the sessions are connected to. */
-  readonly authority: string;
   readonly #manager: Http2SessionManager;
   /** The open sessions, each with the number of its calls. */
   readonly #open = new Map<Http2Session, number>();
 
   /**
    * @param url - Where the server is, with `http` or `https`.
-   * @param tls - What TLS is made with; `undefined` means plaintext.
+   * @param open - Opens a socket to it.
    */
-  constructor(url: string, tls: SecureClientSessionOptions | undefined) {
+  constructor(url: string, open: () => Socket) {
     this.#manager = new Http2SessionManager(
       url,
       // Finds a server that vanished while a stream is open; slower than the 5
       // seconds below which gRPC servers commonly object.
       { pingIntervalMs: 30_000, pingTimeoutMs: 20_000 },
       // By default Node refuses new streams while more than 10 MB wait to be sent.
-      { ...tls, maxSessionMemory: Number.MAX_SAFE_INTEGER },
+      { createConnection: open, maxSessionMemory: Number.MAX_SAFE_INTEGER },
     );
-    this.authority = this.#manager.authority;
   }
 
-  /** Return what opens the stream of one call; a signal ends the call. */
-  during(signal: AbortSignal): SessionManager {
-    return {
-      authority: this.authority,
-      request: async (...request) => {
-        const stream = await this.#request(...request);
-        // Node keeps a stream that the server has ended, and its session with it, until all of it is read;
-        // a call that was left reads no more.
-        const drain = () => stream.read();
-        signal.addEventListener("abort", () => stream.on("readable", drain).read());
-        return stream;
-      },
-      notifyResponseByteRead: (stream) => this.#manager.notifyResponseByteRead(stream),
-    };
+  /** Open a session if none is open; return whether there is one. */
+  async connect(): Promise<boolean> {
+    return (await this.#manager.connect()) !== "error";
+  }
+
+  /** Note that a stream was read: its session is alive. */
+  notifyResponseByteRead(stream: ClientHttp2Stream): void {
+    this.#manager.notifyResponseByteRead(stream);
   }
 
   /** Close the sessions, once their streams have ended. */
   close(): void {
-    if (this.#manager.state() === "connecting") {
+    if (["connecting", "idle"].includes(this.#manager.state())) {
       this.#manager.abort();
     }
     for (const session of this.#open.keys()) {
@@ -67,7 +57,9 @@ export class Sessions {
   }
 
   /** Open a stream, and a session for it if none is open. */
-  async #request(...request: Parameters<SessionManager["request"]>): Promise<ClientHttp2Stream> {
+  async request(
+    ...request: Parameters<Http2SessionManager["request"]>
+  ): Promise<ClientHttp2Stream> {
     const stream = await this.#manager.request(...request);
     const { session } = stream;
     if (session !== undefined) {

@@ -2,7 +2,7 @@
 
 import { toBinary, type DescMessage, type MessageShape } from "@bufbuild/protobuf";
 import { durationMs } from "@bufbuild/protobuf/wkt";
-import { Code, type ConnectError } from "@connectrpc/connect";
+import { Code, ConnectError } from "@connectrpc/connect";
 
 import {
   BadRequestSchema,
@@ -14,6 +14,7 @@ import { ErrorReason, type CallError } from "../gen/tuskpoint/v1/errors_pb.js";
 import {
   errorClass,
   InvalidRequest,
+  notEncodable,
   type TuskPointError,
   type ErrorDetails,
   type FieldViolation,
@@ -63,15 +64,15 @@ const ADVICE: Readonly<Record<string, string>> = {
 
 /** Return the error for a call that failed. */
 export function fromConnectError(error: ConnectError, target: string): TuskPointError {
-  const said = STATUSES[error.code - 1] ?? "UNKNOWN";
+  const given = STATUSES[error.code - 1] ?? "UNKNOWN";
   const details = detailsOf(error);
   if (details.reason) {
-    return build(said, error.rawMessage, { ...details, cause: error });
+    return build(given, error.rawMessage, { ...details, cause: error });
   }
   // The service gives a reason with every error. gRPC's core has none when a stream is ended under
   // a client that still sends, as a server that drains does.
-  const isBroken = said === "INTERNAL" || (!isTold(error) && BROKEN.has(said));
-  const status = isBroken ? "UNAVAILABLE" : said;
+  const isBroken = given === "INTERNAL" || (!hasStatus(error) && BROKEN.has(given));
+  const status = isBroken ? "UNAVAILABLE" : given;
   return build(status, explain(status, error, target), { ...details, cause: error });
 }
 
@@ -86,31 +87,27 @@ export function fromCallError(error: CallError): TuskPointError {
 }
 
 /**
- * Return the error of a request that cannot be written, `undefined` if that is not what failed.
+ * Return why a request was not sent: the error itself, unless the request cannot be encoded.
  *
  * Connect gives such an error the status of a broken connection.
  */
-export function unwritable<T extends DescMessage>(
-  error: ConnectError,
+export function unsent<T extends DescMessage>(
+  error: unknown,
   schema: T,
   message: MessageShape<T>,
-): InvalidRequest | undefined {
-  if (error.code !== Code.Internal || isTold(error)) {
-    return undefined;
+): unknown {
+  if (!(error instanceof ConnectError) || error.code !== Code.Internal || hasStatus(error)) {
+    return error;
   }
   try {
     toBinary(schema, message);
-    return undefined;
+    return error;
   } catch (cause) {
-    const problem = cause instanceof Error ? cause.message : String(cause);
-    return new InvalidRequest(`the request cannot be written: ${problem}`, {
-      status: "INVALID_ARGUMENT",
-      cause,
-    });
+    return notEncodable(cause);
   }
 }
 
-/** Return whether a server, or what stands in its place, has a certificate that is not trusted. */
+/** Return whether the certificate of a server is not trusted. */
 export function isUntrusted(error: unknown): boolean {
   return causeCode(error, UNTRUSTED) !== undefined;
 }
@@ -125,7 +122,7 @@ function build(status: StatusName, message: string, details: ErrorDetails): Tusk
 }
 
 /** Return whether the server itself answered: its answer has a status among the headers. */
-function isTold(error: ConnectError): boolean {
+function hasStatus(error: ConnectError): boolean {
   return error.metadata.has("grpc-status");
 }
 
@@ -155,54 +152,54 @@ function violation(field: string, problem: string): FieldViolation {
 
 /** Return the message for a status that did not come from the service's own table. */
 function explain(status: StatusName, error: ConnectError, target: string): string {
-  const said = error.rawMessage.trim(); // OpenSSL ends its texts with a line break
+  const text = error.rawMessage.trim(); // OpenSSL ends its texts with a line break
   const untrusted = causeCode(error, UNTRUSTED);
   if (untrusted !== undefined) {
     return (
-      `the certificate of ${target} is not trusted (${untrusted}): name the certificate of who ` +
-      "signed it as `caFile` or in TUSKPOINT_CA_FILE, and the server as its certificate does"
+      `the certificate of ${target} is not trusted (${untrusted}): set the CA that signed it with ` +
+      "`caFile` or TUSKPOINT_CA_FILE, and use a target that the certificate names"
     );
   }
   if (causeCode(error, PLAINTEXT) !== undefined) {
     return (
       `${target} does not speak TLS: start it with --tls-cert and --tls-key, or switch TLS off in ` +
-      `the client with \`tls: false\` or TUSKPOINT_TLS=0 (${said})`
+      `the client with \`tls: false\` or TUSKPOINT_TLS=0 (${text})`
     );
   }
   switch (status) {
     case "UNAVAILABLE":
       return isHangUp(error)
-        ? `${target} hung up: see that both sides use TLS or neither does (TUSKPOINT_CA_FILE, ` +
-            "TUSKPOINT_TLS), and that the client has a certificate if the server asks for one " +
-            `(TUSKPOINT_CERT_FILE, TUSKPOINT_KEY_FILE) (${said})`
+        ? `${target} closed the connection: check that both sides use TLS or neither does ` +
+            "(TUSKPOINT_CA_FILE, TUSKPOINT_TLS), and that the client has a certificate if the server asks for one " +
+            `(TUSKPOINT_CERT_FILE, TUSKPOINT_KEY_FILE) (${text})`
         : `no TuskPoint server answers at ${target}: start one with \`tuskpoint-server --listen ` +
-            "HOST:PORT`, or name the right target in the argument or in TUSKPOINT_TARGET, with " +
-            `TLS if the server has it (${said})`;
+            "HOST:PORT`, or set the right target in the argument or in TUSKPOINT_TARGET, with " +
+            `TLS if the server uses it (${text})`;
     case "RESOURCE_EXHAUSTED":
       return (
         "a message is larger than the sender or the receiver allows: save less in metadata and " +
-        `identifiers; values of any size are sent in chunks (${said})`
+        `identifiers; values of any size are sent in chunks (${text})`
       );
     case "DEADLINE_EXCEEDED":
       return (
-        `${target} did not answer in time; what it had journaled by then stays, and the same call ` +
-        `may be made again (${said})`
+        `${target} did not answer in time; what it journaled by then stays, and the same call ` +
+        `may be repeated (${text})`
       );
     case "UNIMPLEMENTED":
-      return `${target} is no TuskPoint server, or one that lacks this call (${said})`;
+      return `${target} is not a TuskPoint server, or lacks this call (${text})`;
     case "CANCELLED":
-      return `the call to ${target} was cancelled before its answer came (${said})`;
+      return `the call to ${target} was cancelled before it was answered (${text})`;
     default:
-      return said === "" ? `${target} answered ${status}` : `${target} answered ${status}: ${said}`;
+      return text === "" ? `${target} answered ${status}` : `${target} answered ${status}: ${text}`;
   }
 }
 
-/** Return whether the other side took the connection and ended it without a word. */
+/** Return whether the other side accepted the connection and closed it without an answer. */
 function isHangUp(error: ConnectError): boolean {
-  return error.code === Code.Canceled && !isTold(error);
+  return error.code === Code.Canceled && !hasStatus(error);
 }
 
-/** Return the code of the first cause whose code looks so. */
+/** Return the code of the first cause whose code has this form. */
 function causeCode(error: unknown, form: RegExp): string | undefined {
   for (let one = error; one instanceof Error; one = one.cause) {
     const code = "code" in one ? one.code : undefined;

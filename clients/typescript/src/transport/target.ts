@@ -1,11 +1,14 @@
-/** Where a server is: reading what people write as a target. */
+/** Where servers are: reading what people write as a target. */
 
 import { BlockList, isIP } from "node:net";
 
 import { InvalidRequest } from "../errors.js";
 
-const EXAMPLE = "write host:port, such as 127.0.0.1:7390";
+const EXAMPLE =
+  "write host:port, such as 127.0.0.1:7390, or a name such as dns:///host:7390; for several " +
+  "servers host1:7390,host2:7390, without a scheme";
 const WEB_ADDRESS = /^(?:https?|grpcs?):\/\/(.*?)\/*$/i;
+const DNS_NAME = /^dns:(?:\/\/[^/]*\/)?(.*)$/;
 const HOST_PORT = /^(\[[0-9A-Fa-f:.]+\]|[^\s:/[\]@?#%\\]+):([0-9]{1,5})$/;
 
 const LOOPBACK = new BlockList();
@@ -13,11 +16,8 @@ LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
 LOOPBACK.addAddress("::1", "ipv6");
 
 /**
- * Return a target as `host:port`, or `[v6]:port`.
- *
- * A name of gRPC's with the scheme `dns`, such as `dns:///host:7390`
- * (github.com/grpc/grpc/blob/master/doc/naming.md), is taken too, so that one TUSKPOINT_TARGET
- * suits the clients of all languages.
+ * Return a target as `host:port`, `[v6]:port`, several of them with commas between, or
+ * `dns:///host:port` (github.com/grpc/grpc/blob/master/doc/naming.md).
  *
  * @throws InvalidRequest - It cannot be a target; the message shows what can.
  */
@@ -26,18 +26,46 @@ export function normalizeTarget(text: string): string {
   if (address !== null) {
     throw refusal(text, `TuskPoint speaks gRPC, not URLs: try '${address[1]}'`);
   }
-  const place = text.trim().replace(/^dns:(\/\/[^/]*\/)?/, "");
-  const found = HOST_PORT.exec(place);
-  const port = Number(found?.[2]);
-  if (found === null || port < 1 || port > 65535 || !URL.canParse(`http://${place}`)) {
+  const name = nameOf(text.trim());
+  const places = (name ?? text).split(",").map((one) => one.trim());
+  if ((name !== undefined && places.length > 1) || !places.every(isPlace)) {
     throw refusal(text, EXAMPLE);
   }
-  return place;
+  return name === undefined ? places.join(",") : `dns:///${name}`;
 }
 
-/** Return whether a normalized target names this machine. */
+/** Return the DNS name, with its port, of a target that is one. */
+export function nameOf(target: string): string | undefined {
+  return DNS_NAME.exec(target)?.[1];
+}
+
+/** Return the addresses of a normalized target, each as `host:port`. */
+export function addressesOf(target: string): string[] {
+  return (nameOf(target) ?? target).split(",");
+}
+
+/** Return whether a normalized target names this machine, and no other. */
 export function isLoopback(target: string): boolean {
-  const host = target.slice(0, target.lastIndexOf(":")).replace(/^\[|\]$/g, "");
+  return addressesOf(target).every((one) => isHere(hostOf(one)));
+}
+
+/** Return the host of an address, an IPv6 one without brackets. */
+export function hostOf(address: string): string {
+  return address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
+}
+
+/** Return the port of an address. */
+export function portOf(address: string): number {
+  return Number(address.slice(address.lastIndexOf(":") + 1));
+}
+
+function isPlace(text: string): boolean {
+  const found = HOST_PORT.exec(text);
+  const port = Number(found?.[2]);
+  return found !== null && port >= 1 && port <= 65535 && URL.canParse(`http://${text}`);
+}
+
+function isHere(host: string): boolean {
   if (host.toLowerCase() === "localhost") {
     return true;
   }

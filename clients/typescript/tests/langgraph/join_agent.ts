@@ -14,8 +14,8 @@
  * | STEP | does |
  * |---|---|
  * | `start` | invokes, and stops before `slower` |
- * | `fail` | goes on without input; `slower` throws `TypeError: no tusks` |
- * | `go` | goes on without input |
+ * | `fail` | continues without input; `slower` throws `TypeError: no tusks` |
+ * | `go` | continues without input |
  * | `state` | only reads |
  *
  * It prints one JSON object: `next` (the nodes, sorted), `log`, `joins` (the values of the channels

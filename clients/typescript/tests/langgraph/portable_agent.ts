@@ -23,7 +23,7 @@
  *
  * - `start`: invoke with topic "tusks", the human message "hello from js" and the log entry
  *   "in js"; stop before `dig`, its sends waiting.
- * - `go`: go on without input, up to the question.
+ * - `go`: continue without input, up to the question.
  * - `answer`: resume with "yes from js".
  * - `more`: invoke a thread that has ended with topic "more", up to the question.
  * - `state`: only read.

@@ -4,7 +4,6 @@
  * Each saver that it asks for is a tenant of one server: listing all threads sees only its own.
  */
 
-import { createHash, randomBytes } from "node:crypto";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -13,20 +12,22 @@ import { deltaChannelHistoryTests, validate } from "@langchain/langgraph-checkpo
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 
 import { TuskPointSaver } from "../../src/langgraph/index.js";
-import { TestServer } from "../kit.js";
+import { makeToken, TestServer } from "../kit.js";
 
 /** Savers that the suite asks for: 31 of its default tests, 8 for delta channels. */
 const SAVERS = 39;
 
-const tokens = Array.from({ length: SAVERS }, makeToken);
-const unused = [...tokens];
+const tokens = Array.from({ length: SAVERS }, (_, index) =>
+  makeToken(`saver-${index}`, `tenant-${index}`, "read", "write"),
+);
+const unused = tokens.map(({ token }) => token);
 let directory: string;
 let server: TestServer;
 
 beforeAll(async () => {
   directory = await mkdtemp(join(tmpdir(), "tuskpoint-validation-"));
   const path = join(directory, "tokens.toml");
-  await writeFile(path, tokens.map(entry).join("\n"));
+  await writeFile(path, tokens.map(({ entry }) => entry).join("\n"));
   server = await TestServer.start("--tokens", path);
 });
 
@@ -34,23 +35,6 @@ afterAll(async () => {
   await server?.remove();
   await rm(directory, { recursive: true });
 });
-
-function makeToken(): string {
-  return `tusk_${randomBytes(32).toString("base64url")}`;
-}
-
-/** Return the entry of a token file by which it opens a tenant of its own. */
-function entry(token: string, index: number): string {
-  const sha256 = createHash("sha256").update(token).digest("hex");
-  return [
-    "[[token]]",
-    `name = "saver-${index}"`,
-    `sha256 = "${sha256}"`,
-    `tenant = "tenant-${index}"`,
-    'scopes = ["read", "write"]',
-    "",
-  ].join("\n");
-}
 
 const initializer = {
   checkpointerName: "TuskPointSaver",

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from .._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
+from .._transport import methods
+from ..v1.admin_service_pb2 import (
+    FlushRequest,
+    GetArchiveStatusRequest,
+    GetServerInfoRequest,
+)
 from .base import AsyncPart
 
 
@@ -15,12 +21,15 @@ class AsyncAdmin(AsyncPart):
         Raises:
             Unavailable: The blob store refuses. The checkpoints stay journaled.
         """
-        return (await self._calls.flush()).certified_checkpoints
+        flushed = await self._calls.unary(methods.FLUSH, FlushRequest())
+        return flushed.certified_checkpoints
 
     async def status(self) -> ArchiveStatus:
         """Return the state of the archive."""
-        return archive_status(await self._calls.get_archive_status())
+        request = GetArchiveStatusRequest()
+        return archive_status(await self._calls.unary(methods.GET_ARCHIVE_STATUS, request))
 
     async def info(self) -> ServerInfo:
         """Return version, limits and backends of the server."""
-        return server_info(await self._calls.get_server_info())
+        request = GetServerInfoRequest()
+        return server_info(await self._calls.unary(methods.GET_SERVER_INFO, request))

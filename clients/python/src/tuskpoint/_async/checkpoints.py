@@ -17,6 +17,7 @@ from .._messages.records import (
     checkpoint_record,
 )
 from .._messages.saving import Draft
+from .._transport import methods
 from ..errors import NotFound
 from .base import AsyncPart
 from .saving import save_draft
@@ -55,7 +56,7 @@ class AsyncCheckpoints(AsyncPart):
             parent: The checkpoint to follow; empty for none. Default: `expected_head`, else the
                 latest of the namespace at the moment of the save, whichever client saved it.
             metadata: A JSON object to save with it.
-            summary: One sentence that says what happened.
+            summary: One sentence about what happened.
             label: A name for it.
             agent_id: Name of the agent that drives the thread.
             durability: "journaled", or "certified" to wait for the blob store.
@@ -180,7 +181,8 @@ class AsyncCheckpoints(AsyncPart):
                 async for one in found:
                     yield checkpoint_record(one)
         except NotFound as error:
-            requests.expect_no_thread(error)
+            if error.reason != "THREAD_NOT_FOUND":
+                raise
 
     async def set_label(
         self,
@@ -206,6 +208,6 @@ class AsyncCheckpoints(AsyncPart):
             NotFound: There is no such checkpoint.
         """
         request = requests.labelling(thread_id, label, checkpoint_id, checkpoint_ns, durability)
-        return (await self._calls.set_label(request)).ref.checkpoint_id
+        return (await self._calls.unary(methods.SET_LABEL, request)).ref.checkpoint_id
 
     label = set_label

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from .._messages import handoff as handoffs
 from .._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
 from .._messages.records import DurabilityName
+from .._transport import methods
 from .base import AsyncPart
 
 
@@ -38,7 +39,7 @@ class AsyncHandoffs(AsyncPart):
             Unavailable: The blob store is not available.
         """
         request = handoffs.handing_off(thread_id, checkpoint_id, checkpoint_ns, to_agent)
-        answer = await self._calls.create_handoff(request)
+        answer = await self._calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor)
 
     async def adopt(

@@ -8,6 +8,7 @@ from .._messages import interrupts, requests
 from .._messages.arguments import encode_json, invalid_field
 from .._messages.interrupts import OpenInterrupt
 from .._messages.records import checkpoint_record
+from .._transport import methods
 from ..v1.checkpoint_pb2 import VIEW_JSON, Checkpoint
 from ..v1.checkpoint_service_pb2 import SaveWritesRequest
 from ..v1.thread_service_pb2 import GetThreadRequest
@@ -91,8 +92,8 @@ class AsyncInterrupts(AsyncPart):
         The answer goes to the task that asks. If that task is in a subgraph, what waits here is the
         task that runs the subgraph, and the one that asks is in the subgraph's own namespace.
         """
-        asked = await self._calls.get_thread(GetThreadRequest(thread_id=found.ref.thread_id))
-        thread = asked.thread
+        asked = GetThreadRequest(thread_id=found.ref.thread_id)
+        thread = (await self._calls.unary(methods.GET_THREAD, asked)).thread
         for checkpoint_ns, checkpoint_id in interrupts.inner_namespaces(
             thread, found.ref.checkpoint_ns, chosen.task_id
         ):

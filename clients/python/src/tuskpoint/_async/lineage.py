@@ -8,6 +8,7 @@ from contextlib import aclosing
 from .._messages import lineage as lineages
 from .._messages.lineage import CheckpointVerdict, Diff, Fork, Rollback, ThreadLineage, Verification
 from .._messages.records import DurabilityName
+from .._transport import methods
 from ..v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
 from .base import AsyncPart
 
@@ -27,8 +28,7 @@ class AsyncLineage(AsyncPart):
         """Create a thread that starts with a checkpoint of another thread.
 
         The fork keeps the checkpoint's ID, pending writes and label, and what its subgraphs and
-        delta channels need. The call is
-        idempotent: a retry gets the first answer.
+        delta channels need. The call is idempotent: a retry gets the first answer.
 
         Args:
             thread_id: The thread.
@@ -44,7 +44,7 @@ class AsyncLineage(AsyncPart):
         request = lineages.forking(
             thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
         )
-        answer = await self._calls.fork_thread(request)
+        answer = await self._calls.unary(methods.FORK_THREAD, request)
         return lineages.fork_of(answer)
 
     async def rollback(
@@ -75,7 +75,7 @@ class AsyncLineage(AsyncPart):
         request = lineages.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
-        answer = await self._calls.rollback_thread(request)
+        answer = await self._calls.unary(methods.ROLLBACK_THREAD, request)
         self._memory.forget(thread_id)
         return lineages.rollback_of(answer)
 
@@ -85,8 +85,8 @@ class AsyncLineage(AsyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        answer = await self._calls.get_lineage(GetLineageRequest(thread_id=thread_id))
-        return lineages.lineage_tree(answer)
+        request = GetLineageRequest(thread_id=thread_id)
+        return lineages.lineage_tree(await self._calls.unary(methods.GET_LINEAGE, request))
 
     async def diff(
         self,
@@ -119,7 +119,7 @@ class AsyncLineage(AsyncPart):
             checkpoint_ns,
             max_changes,
         )
-        answer = await self._calls.diff_checkpoints(request)
+        answer = await self._calls.unary(methods.DIFF_CHECKPOINTS, request)
         return lineages.diff_of(answer)
 
     async def verify(

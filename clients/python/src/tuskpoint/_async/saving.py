@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from functools import partial
+
 from .._messages.saving import (
     MAX_FOLLOWS,
     NOTHING,
@@ -15,7 +18,7 @@ from .._messages.saving import (
 )
 from ..errors import Conflict, ThreadDeleted, ValuesMissing
 from ..v1.checkpoint_pb2 import CheckpointRef
-from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
 from .calls import AsyncCalls
 
 
@@ -43,20 +46,21 @@ async def save_draft(calls: AsyncCalls, draft: Draft, memory: Memory) -> str:
         if follows_latest:
             request.expected_head = parent.checkpoint_id
         try:
-            saved = await _send(calls, draft, request)
+            answer = await save_inlining(calls, request, partial(put_inline, draft, request))
         except (Conflict, ThreadDeleted) as refusal:
             memory.forget(draft.thread_id)
             if not follows_latest:
                 raise
             last = refusal
             continue
+        saved = answer.ref.checkpoint_id
         memory.put(draft.thread_id, draft.checkpoint_ns, known_of(saved, request.checkpoint))
         return saved
     raise last
 
 
 async def _parent(calls: AsyncCalls, draft: Draft, memory: Memory) -> Known:
-    # A caller that says what the latest must be wants to follow it.
+    # A save that names the expected head follows it.
     wanted = draft.expected_head if draft.parent is None else draft.parent
     if wanted == "":
         return NOTHING
@@ -75,15 +79,25 @@ async def _parent(calls: AsyncCalls, draft: Draft, memory: Memory) -> Known:
     return known_of(found.ref.checkpoint_id, found)
 
 
-async def _send(calls: AsyncCalls, draft: Draft, request: SaveCheckpointRequest) -> str:
+async def save_inlining(
+    calls: AsyncCalls,
+    request: SaveCheckpointRequest,
+    inline: Callable[[Collection[str] | None], None],
+) -> SaveCheckpointResponse:
+    """Save a checkpoint; values that the service does not have are sent with another attempt.
+
+    Args:
+        calls: The calls.
+        request: The save.
+        inline: Puts the values of some channels into the request; `None` means all channels.
+    """
     try:
-        saved = await calls.save_checkpoint(request)
+        return await calls.save_checkpoint(request)
     except ValuesMissing as missing:
-        put_inline(draft, request, missing.channels)
-        try:
-            saved = await calls.save_checkpoint(request)
-        except ValuesMissing:
-            # Trailers are bounded, so a refusal names only as many channels as fit.
-            put_inline(draft, request, list(draft.values))
-            saved = await calls.save_checkpoint(request)
-    return saved.ref.checkpoint_id
+        inline(missing.channels)
+    try:
+        return await calls.save_checkpoint(request)
+    except ValuesMissing:
+        # Trailers are bounded, so a refusal names only as many channels as fit.
+        inline(None)
+    return await calls.save_checkpoint(request)

@@ -8,6 +8,7 @@ from typing import Any
 from .._messages import snapshots as shots
 from .._messages.records import DurabilityName, Reference, reference_of
 from .._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
+from .._transport import methods
 from ..v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
 from .base import AsyncPart
 
@@ -44,7 +45,7 @@ class AsyncSnapshots(AsyncPart):
         request = shots.capturing(
             thread_ids, session_id, hostname, working_directory, metadata, durability
         )
-        answer = await self._calls.create_snapshot(request)
+        answer = await self._calls.unary(methods.CREATE_SNAPSHOT, request)
         return snapshot_record(answer.snapshot)
 
     async def get_snapshot(self, snapshot_id: str) -> SnapshotRecord:
@@ -53,7 +54,8 @@ class AsyncSnapshots(AsyncPart):
         Raises:
             NotFound: There is no such snapshot.
         """
-        answer = await self._calls.get_snapshot(GetSnapshotRequest(snapshot_id=snapshot_id))
+        request = GetSnapshotRequest(snapshot_id=snapshot_id)
+        answer = await self._calls.unary(methods.GET_SNAPSHOT, request)
         return snapshot_record(answer.snapshot)
 
     async def latest_snapshot(
@@ -72,7 +74,7 @@ class AsyncSnapshots(AsyncPart):
         request = GetLatestSnapshotRequest(
             session_id=session_id, hostname=hostname, working_directory=working_directory
         )
-        answer = await self._calls.get_latest_snapshot(request)
+        answer = await self._calls.unary(methods.GET_LATEST_SNAPSHOT, request)
         return snapshot_record(answer.snapshot)
 
     async def list_snapshots(
@@ -87,7 +89,7 @@ class AsyncSnapshots(AsyncPart):
         """
         request = shots.snapshot_listing(session_id, hostname, working_directory)
         while True:
-            page = await self._calls.list_snapshots(request)
+            page = await self._calls.unary(methods.LIST_SNAPSHOTS, request)
             for one in page.snapshots:
                 yield snapshot_record(one)
             if not page.next_page_token:
@@ -116,7 +118,7 @@ class AsyncSnapshots(AsyncPart):
             NotFound: There is no such snapshot, or a thread to roll back was deleted.
         """
         request = shots.restoring(snapshot_id, mode, durability)
-        answer = await self._calls.restore_snapshot(request)
+        answer = await self._calls.unary(methods.RESTORE_SNAPSHOT, request)
         restored = tuple(reference_of(one) for one in answer.restored)
         for one in restored:
             self._memory.forget(one.thread_id)
@@ -129,5 +131,5 @@ class AsyncSnapshots(AsyncPart):
 
         Threads that were restored from it stay.
         """
-        answer = await self._calls.delete_snapshot(shots.dropping(snapshot_id, durability))
-        return answer.deleted
+        request = shots.dropping(snapshot_id, durability)
+        return (await self._calls.unary(methods.DELETE_SNAPSHOT, request)).deleted

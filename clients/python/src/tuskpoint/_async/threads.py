@@ -15,6 +15,7 @@ from .._messages.reports import (
     stored_manifest,
     thread_record,
 )
+from .._transport import methods
 from ..v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
 from .base import AsyncPart
 
@@ -28,8 +29,8 @@ class AsyncThreads(AsyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        found = await self._calls.get_thread(GetThreadRequest(thread_id=thread_id))
-        return thread_record(found.thread)
+        request = GetThreadRequest(thread_id=thread_id)
+        return thread_record((await self._calls.unary(methods.GET_THREAD, request)).thread)
 
     async def list_threads(
         self, *, agent_id: str = "", label: str = "", state: StateName | None = None
@@ -43,7 +44,7 @@ class AsyncThreads(AsyncPart):
         """
         request = requests.thread_listing(agent_id, label, state)
         while True:
-            page = await self._calls.list_threads(request)
+            page = await self._calls.unary(methods.LIST_THREADS, request)
             for one in page.threads:
                 yield thread_record(one)
             if not page.next_page_token:
@@ -52,7 +53,8 @@ class AsyncThreads(AsyncPart):
 
     async def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
         """Delete a thread with all its namespaces; return how many checkpoints it had."""
-        deleted = await self._calls.delete_thread(requests.deletion(thread_id, durability))
+        request = requests.deletion(thread_id, durability)
+        deleted = await self._calls.unary(methods.DELETE_THREAD, request)
         self._memory.forget(thread_id)
         return deleted.deleted_checkpoints
 
@@ -73,7 +75,8 @@ class AsyncThreads(AsyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        await self._calls.set_retention(requests.retaining(thread_id, retention, durability))
+        request = requests.retaining(thread_id, retention, durability)
+        await self._calls.unary(methods.SET_RETENTION, request)
 
     async def set_searchable(
         self, thread_id: str, searchable: bool, *, durability: DurabilityName = "journaled"
@@ -90,7 +93,8 @@ class AsyncThreads(AsyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        await self._calls.set_searchable(requests.exposing(thread_id, searchable, durability))
+        request = requests.exposing(thread_id, searchable, durability)
+        await self._calls.unary(methods.SET_SEARCHABLE, request)
 
     async def copy(
         self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
@@ -102,7 +106,7 @@ class AsyncThreads(AsyncPart):
             AlreadyExists: The new thread has checkpoints.
         """
         request = requests.copying(thread_id, new_thread_id, durability)
-        return (await self._calls.copy_thread(request)).copied_checkpoints
+        return (await self._calls.unary(methods.COPY_THREAD, request)).copied_checkpoints
 
     async def prune(
         self,
@@ -120,7 +124,8 @@ class AsyncThreads(AsyncPart):
         """
         deleted = 0
         for one in requests.prunings(thread_ids, keep, durability):
-            deleted += (await self._calls.prune_threads(one)).deleted_checkpoints
+            answer = await self._calls.unary(methods.PRUNE_THREADS, one)
+            deleted += answer.deleted_checkpoints
         return deleted
 
     async def delete_runs(
@@ -129,7 +134,7 @@ class AsyncThreads(AsyncPart):
         """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
         deleted = 0
         for one in requests.run_deletions(run_ids, durability):
-            deleted += (await self._calls.delete_runs(one)).deleted_checkpoints
+            deleted += (await self._calls.unary(methods.DELETE_RUNS, one)).deleted_checkpoints
         return deleted
 
     async def manifest(self, thread_id: str) -> AsyncIterator[ManifestRecord]:
@@ -140,7 +145,7 @@ class AsyncThreads(AsyncPart):
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
-            page = await self._calls.get_manifest(request)
+            page = await self._calls.unary(methods.GET_MANIFEST, request)
             for one in page.entries:
                 yield manifest_record(one)
             if not page.next_page_token:
@@ -159,7 +164,7 @@ class AsyncThreads(AsyncPart):
             NotFound: There is no such thread.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
-        return stored_manifest(await self._calls.get_manifest(request))
+        return stored_manifest(await self._calls.unary(methods.GET_MANIFEST, request))
 
     thread = get_thread
     threads = list_threads

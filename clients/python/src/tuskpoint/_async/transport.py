@@ -20,7 +20,7 @@ from .._transport.calls import Transport
 from .._transport.exchange.frames import Request
 from .._transport.loops import answer_of, frames_of
 from .._transport.methods import Method
-from .._transport.policy import ResumeAttempts, attempts, pause_or_raise
+from .._transport.policy import ResumeAttempts, attempts, pause_or_raise, with_request_id
 from .._transport.resume import Resumable
 from .._transport.telemetry import Observation, observe
 from ..errors import TuskPointError, Unimplemented
@@ -35,11 +35,11 @@ class AsyncTransport(Transport):
     """Makes calls.
 
     Args:
-        options: Target and times. The channel is opened by the first call.
+        options: Target and times. The channels are opened by the first call.
     """
 
     async def aclose(self) -> None:
-        """Release the channel. Later calls raise; closing again does nothing.
+        """Release the channels. Later calls raise; closing again does nothing.
 
         A stream that another task reads raises there.
         """
@@ -62,18 +62,26 @@ class AsyncTransport(Transport):
                 self._has_exchange = False
             except TuskPointError as error:
                 await asyncio.sleep(self._pause_or_raise(error, call))
-        return await self._unary(method, request)
+        return await self.unary(method, request)
 
-    async def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
+    async def unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
+        """Make a call with one request and one answer.
+
+        An empty `request_id` is generated, so that retries are safe.
+
+        Raises:
+            TuskPointError: It failed, and no retry is left or a retry cannot help.
+        """
         target = self.options.target
+        request = with_request_id(request)
         tried = attempts(self.options, method, request)
         while True:
-            call = self._callable("unary_unary", method)
+            server = self._server()
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer: AnswerT = await answer_of(
-                        call,
+                        server.callable("unary_unary", method),
                         request,
                         timeout_s=tried.remaining_s(time.monotonic()),
                         metadata=(*shown, *rpc.headers),
@@ -81,6 +89,7 @@ class AsyncTransport(Transport):
                     )
                     return answer
             except grpc.RpcError as error:
+                server.failed(error)
                 pause_s = pause_or_raise(tried, error, self.options, shown)
             await asyncio.sleep(pause_s)
 
@@ -91,7 +100,8 @@ class AsyncTransport(Transport):
         tried = attempts(self.options, method, request)
         begun = False
         while True:
-            call = self._callable("unary_stream", method)
+            server = self._server()
+            call = server.callable("unary_stream", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -106,6 +116,7 @@ class AsyncTransport(Transport):
                             yield frame
                     return
             except grpc.RpcError as error:
+                server.failed(error)
                 pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
             await asyncio.sleep(pause_s)
 
@@ -115,7 +126,8 @@ class AsyncTransport(Transport):
         target = self.options.target
         tried = ResumeAttempts(self.options, method, stream.next_request())
         while True:
-            call = self._callable("unary_stream", method)
+            server = self._server()
+            call = server.callable("unary_stream", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -133,6 +145,7 @@ class AsyncTransport(Transport):
                 stream.end()
                 return
             except (grpc.RpcError, TuskPointError) as error:
+                server.failed(error)
                 pause_s = tried.pause_or_raise(error, shown)
             await asyncio.sleep(pause_s)
 

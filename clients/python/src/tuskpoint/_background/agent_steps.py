@@ -28,7 +28,7 @@ class AgentStep:
         thread_id: The thread.
         step: Number of the step.
         timestamp: Time of the step from the event; a `datetime` becomes ISO 8601.
-        summary: One sentence that says what happened; may be empty.
+        summary: One sentence about what happened; may be empty.
         values: The state: channel to its value as JSON text.
         vector: The vector by which search finds the step; empty for none.
     """
@@ -48,8 +48,8 @@ class AgentStep:
     @property
     def metadata_json(self) -> bytes:
         """The metadata that is saved with the step."""
-        said = {"source": "loop", "step": self.step, "timestamp": self.timestamp}
-        return encode_json("timestamp", said)
+        members = {"source": "loop", "step": self.step, "timestamp": self.timestamp}
+        return encode_json("timestamp", members)
 
     @property
     def size(self) -> int:

@@ -41,7 +41,7 @@ class Queued:
 
 
 class StepQueue:
-    """Steps in one line per thread of an agent. Thread-safe; only methods that say so wait.
+    """Steps in one line per thread of an agent. Thread-safe; methods wait only where documented.
 
     A worker that takes a step holds its line until it puts the step back or finishes it, so the
     steps of one thread are saved one after another. Lines take turns.
@@ -163,7 +163,7 @@ class StepQueue:
             False if the time is up or no shift runs.
         """
         with self._lock:
-            # Lines are processed in order, so the last step of a line stands for those before.
+            # Lines are processed in order, so the last step of a line implies those before.
             last = [line[-1] for line in self._lines.values()]
             self._done.wait_for(lambda: not self._on_duty or _all_done(last), timeout_s)
             return _all_done(last)

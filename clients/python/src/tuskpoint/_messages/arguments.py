@@ -98,7 +98,7 @@ def check_text(what: str, given: object) -> None:
         InvalidRequest: It is not; `what` names it in the message.
     """
     if not isinstance(given, str):
-        raise invalid_field(what, f"it must be a string, not {given!r}")
+        raise invalid_field(what, f"it must be a string, not {given!r:.80}")
     if not is_unicode(given):
         raise invalid_field(what, "it has half of a surrogate pair, which UTF-8 cannot encode")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from typing import Any, Generic, TypeVar
 
@@ -13,12 +13,10 @@ from ..v1.checkpoint_pb2 import Checkpoint
 from ..v1.checkpoint_service_pb2 import (
     DeltaChannelHistory,
     GetDeltaHistoryResponse,
-    ListCheckpointsResponse,
-    LoadCheckpointResponse,
     SaveCheckpointRequest,
     SaveWritesRequest,
 )
-from ..v1.history_service_pb2 import ReplayThreadResponse, ThreadEvent, WatchThreadResponse
+from ..v1.history_service_pb2 import ThreadEvent
 from ..v1.value_pb2 import Channel, PendingWrite, ValueChunk
 
 CHUNK_BYTES = 1024 * 1024
@@ -125,24 +123,27 @@ class _Assembler(Generic[WholeT]):
 
     Args:
         kind: Name of the frame that carries a message, and what it is called in an error.
+        holders: Returns what of a message can hold a value, in the order of their numbers.
     """
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, holders: Callable[[WholeT], Iterable[Holder]]) -> None:
         self._kind = kind
+        self._holders = holders
         self._current: WholeT | None = None
         self._filling = _Filling(())
 
-    def _checkpoint(self, whole: WholeT) -> Checkpoint:
-        raise NotImplementedError
+    def add(self, frame: Any) -> WholeT | None:
+        """Take the next frame; return the message that it completes, if it does.
 
-    def _add(self, frame: Any) -> WholeT | None:
+        Raises:
+            ServerError: The frame breaks the contract.
+        """
         kind = frame.WhichOneof("frame")
         if kind == self._kind:
             if self._current is not None:
                 raise _violation(f"{_article(kind)} in the middle of another's values")
             self._current = getattr(frame, kind)
-            checkpoint = self._checkpoint(getattr(frame, kind))
-            self._filling = _Filling([*checkpoint.state.channels, *checkpoint.writes])
+            self._filling = _Filling(self._holders(getattr(frame, kind)))
         elif kind == "chunk":
             self._filling.add(frame.chunk)
         else:
@@ -166,46 +167,21 @@ class CheckpointAssembler(_Assembler[Checkpoint]):
     """Turns frames into complete checkpoints: every value inline."""
 
     def __init__(self) -> None:
-        super().__init__("checkpoint")
-
-    def _checkpoint(self, whole: Checkpoint) -> Checkpoint:
-        return whole
-
-    def add(
-        self, frame: LoadCheckpointResponse | ListCheckpointsResponse | ReplayThreadResponse
-    ) -> Checkpoint | None:
-        """Take the next frame; return the checkpoint that it completes, if it does.
-
-        Raises:
-            ServerError: The frame breaks the contract.
-        """
-        return self._add(frame)
+        super().__init__("checkpoint", _of_checkpoint)
 
 
 class EventAssembler(_Assembler[ThreadEvent]):
     """Turns frames into complete events: every value of their checkpoints inline."""
 
     def __init__(self) -> None:
-        super().__init__("event")
-
-    def _checkpoint(self, whole: ThreadEvent) -> Checkpoint:
-        return whole.checkpoint
-
-    def add(self, frame: WatchThreadResponse) -> ThreadEvent | None:
-        """Take the next frame; return the event that it completes, if it does.
-
-        Raises:
-            ServerError: The frame breaks the contract.
-        """
-        return self._add(frame)
+        super().__init__("event", lambda event: _of_checkpoint(event.checkpoint))
 
 
 class DeltaHistoryAssembler:
     """Turns frames of `GetDeltaHistory` into one complete history per channel."""
 
     def __init__(self) -> None:
-        self._current: DeltaChannelHistory | None = None
-        self._filling = _Filling(())
+        self._assembler = _Assembler("history", _of_history)
         self._whole: dict[str, DeltaChannelHistory] = {}
 
     def add(self, frame: GetDeltaHistoryResponse) -> None:
@@ -214,20 +190,9 @@ class DeltaHistoryAssembler:
         Raises:
             ServerError: The frame breaks the contract.
         """
-        kind = frame.WhichOneof("frame")
-        if kind == "history":
-            if self._current is not None:
-                raise _violation("a history in the middle of another's values")
-            self._current = frame.history
-            seed = [frame.history.seed] if frame.history.HasField("seed") else []
-            self._filling = _Filling([*seed, *frame.history.writes])
-        elif kind == "chunk":
-            self._filling.add(frame.chunk)
-        else:
-            raise _violation("an empty frame")
-        if self._filling.full and self._current is not None:
-            self._merge(self._current)
-            self._current = None
+        complete = self._assembler.add(frame)
+        if complete is not None:
+            self._merge(complete)
 
     def end(self) -> list[DeltaChannelHistory]:
         """Take the end of the stream; return the histories in the order in which they came.
@@ -235,8 +200,7 @@ class DeltaHistoryAssembler:
         Raises:
             ServerError: A history is incomplete.
         """
-        if self._current is not None:
-            raise _violation("the end in the middle of a history's values")
+        self._assembler.end()
         return list(self._whole.values())
 
     def _merge(self, part: DeltaChannelHistory) -> None:
@@ -249,6 +213,15 @@ class DeltaHistoryAssembler:
             raise _violation(f"more of channel '{part.channel}' after another channel")
         else:
             whole.writes.extend(part.writes)
+
+
+def _of_checkpoint(checkpoint: Checkpoint) -> list[Holder]:
+    return [*checkpoint.state.channels, *checkpoint.writes]
+
+
+def _of_history(history: DeltaChannelHistory) -> list[Holder]:
+    seed = [history.seed] if history.HasField("seed") else []
+    return [*seed, *history.writes]
 
 
 def _article(kind: str) -> str:

@@ -105,21 +105,21 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
         InvalidDescriptor: It is malformed, or contradicts itself.
     """
     if isinstance(given, Descriptor):
-        said: Mapping[Any, Any] = given.as_dict()
+        members: Mapping[Any, Any] = given.as_dict()
     elif isinstance(given, handoffs.HandoffDescriptor):
-        said = {key: getattr(given, key) for key in KEYS}
+        members = {key: getattr(given, key) for key in KEYS}
     else:
-        said = _parsed(given) if isinstance(given, str | bytes) else given
-    if not isinstance(said, Mapping):
-        raise _invalid("", f"it must be an object with keys {', '.join(KEYS)}, not {said!r:.80}")
-    _check_keys(said)
+        members = _parsed(given) if isinstance(given, str | bytes) else given
+    if not isinstance(members, Mapping):
+        raise _invalid("", f"it must be an object with keys {', '.join(KEYS)}, not {members!r:.80}")
+    _check_keys(members)
     for key in KEYS:
-        _check_text(key, said[key])
-    if not _SHA256.fullmatch(said["blob_sha256"]):
+        _check_text(key, members[key])
+    if not _SHA256.fullmatch(members["blob_sha256"]):
         raise _invalid("blob_sha256", "it must be 64 lowercase hex digits")
-    if said["source"] != f"{said['thread_id']}:{said['checkpoint_id']}":
+    if members["source"] != f"{members['thread_id']}:{members['checkpoint_id']}":
         raise _invalid("source", "it must be the thread and the checkpoint, joined by a colon")
-    return Descriptor(**{key: said[key] for key in KEYS})
+    return Descriptor(**{key: members[key] for key in KEYS})
 
 
 def handing_off(
@@ -193,11 +193,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return named
 
 
-def _check_keys(said: Mapping[Any, Any]) -> None:
-    missing = [key for key in KEYS if key not in said]
+def _check_keys(members: Mapping[Any, Any]) -> None:
+    missing = [key for key in KEYS if key not in members]
     if missing:
         raise _invalid(missing[0], f"the descriptor lacks {', '.join(missing)}")
-    extra = [str(key) for key in said if key not in KEYS]
+    extra = [str(key) for key in members if key not in KEYS]
     if extra:
         raise _invalid(extra[0], f"a descriptor has no {', '.join(extra)}")
 

@@ -141,7 +141,7 @@ class CheckpointVerdict:
         verdict: "pass" (the stored bytes have the recorded hash), "fail" (they do not, or are
             not there), "unverified" (its last change is not certified) or "retracted" (the
             checkpoint was deleted).
-        location: Where the bytes lie, with the recorded hash; `None` if it is not stored.
+        location: Where the bytes are stored, with the recorded hash; `None` if it is not stored.
         actual_sha256: SHA-256 of the bytes found, as lowercase hex; empty if none were.
         detail: Why it failed, for people.
     """

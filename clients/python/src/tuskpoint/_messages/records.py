@@ -119,7 +119,7 @@ class CheckpointRecord:
         checkpoint_id: The checkpoint.
         parent_checkpoint_id: The checkpoint it follows; empty at the root.
         metadata: The metadata that was saved with it.
-        summary: One sentence that says what happened.
+        summary: One sentence about what happened.
         label: Its name; empty if it has none.
         lineage: Its origin, besides its parent.
         seq: Position of its last change in the thread's sequence.

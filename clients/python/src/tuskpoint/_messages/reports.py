@@ -74,7 +74,7 @@ class ManifestRecord:
         segment: The segment that holds the checkpoint.
         state_sha256: Hash of the stored bytes of its state, as lowercase hex.
         writes: The segments that hold its pending writes, in the order of the log.
-        summary: One sentence that says what happened.
+        summary: One sentence about what happened.
         label: Its name; empty if it has none.
         lineage: Its origin, besides its parent.
         created: Time at which it was first saved.
@@ -236,23 +236,19 @@ def stored_manifest(message: GetManifestResponse) -> Location | None:
 
 def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
     """Return the archive's state as a record."""
-
-    def when(name: str) -> datetime | None:
-        return moment(getattr(message, name)) if message.HasField(name) else None
-
     return ArchiveStatus(
         backlog_checkpoints=message.backlog_checkpoints,
         backlog_bytes=message.backlog_bytes,
-        oldest_uncertified=when("oldest_uncertified_time"),
+        oldest_uncertified=_when(message, "oldest_uncertified_time"),
         last_error=message.last_error,
-        last_error_time=when("last_error_time"),
-        last_flush=when("last_flush_time"),
+        last_error_time=_when(message, "last_error_time"),
+        last_flush=_when(message, "last_flush_time"),
         catalog=location_of(message.catalog) if message.HasField("catalog") else None,
         journal_bytes=message.journal_bytes,
         spool_bytes=message.spool_bytes,
         cache_bytes=message.cache_bytes,
         certified_checkpoints=message.certified_checkpoints,
-        earliest_expiry=when("earliest_expire_time"),
+        earliest_expiry=_when(message, "earliest_expire_time"),
         evicted_bytes=message.evicted_bytes,
         stored_blobs=message.stored_blobs,
         billed_bytes=message.billed_bytes,

@@ -123,16 +123,6 @@ def not_found(one: checkpoint.CheckpointRef) -> NotFound:
     )
 
 
-def expect_no_thread(error: NotFound) -> None:
-    """Raise an error again unless the thread is what is missing.
-
-    Raises:
-        NotFound: Something else is missing.
-    """
-    if error.reason != "THREAD_NOT_FOUND":
-        raise error
-
-
 def listing(
     thread_id: str | None,
     checkpoint_ns: str | None,

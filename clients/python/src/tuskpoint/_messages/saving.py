@@ -6,7 +6,7 @@ import hashlib
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -91,7 +91,7 @@ class Draft:
         parent: The checkpoint to follow; `None` for `expected_head` or the latest, empty for none.
         expected_head: ID that the latest must have; `None` for any.
         metadata_json: Metadata as JSON text.
-        summary: One sentence that says what happened.
+        summary: One sentence about what happened.
         label: A name for the checkpoint.
         agent_id: Name of the agent.
         durability: The durability to wait for.
@@ -176,10 +176,10 @@ def _channel(name: str, data: bytes, parent: Known, raised: Version) -> Channel:
     return Channel(name=name, version=raised, digest=digest, value=Value(type="json", data=data))
 
 
-def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Sequence[str]) -> None:
-    """Put the values of some channels into a request that has their digests."""
+def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Collection[str] | None) -> None:
+    """Put values into a request that has their digests; without names, those of all channels."""
     for channel in request.checkpoint.state.channels:
-        if channel.name in names:
+        if names is None or channel.name in names:
             channel.value.type, channel.value.data = "json", draft.values[channel.name]
 
 

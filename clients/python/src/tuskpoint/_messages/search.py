@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..v1 import search_service_pb2 as search
 from ..v1.errors_pb2 import Warning as ServiceWarning
 from ..v1.errors_pb2 import WarningKind
-from .arguments import Vector, components, invalid_field, is_unicode
+from .arguments import Vector, check_text, components, invalid_field
 from .records import Reference
 from .reports import mode_name
 from .requests import choice, metadata_json
@@ -44,7 +44,7 @@ class SearchResult:
         thread_id: The thread.
         checkpoint_ns: The namespace inside it; empty is the root.
         checkpoint_id: The checkpoint.
-        summary: One sentence that says what happened; may be empty.
+        summary: One sentence about what happened; may be empty.
         content: The text of the state that was searched, or the summary if there is none. Empty
             only if both are.
         metadata: The metadata that was saved with it.
@@ -236,10 +236,7 @@ def _limit(limit: int) -> int:
 
 
 def _text(name: str, given: str) -> str:
-    if not isinstance(given, str):
-        raise invalid_field(name, f"it must be a string, not {given!r:.80}")
-    if not is_unicode(given):
-        raise invalid_field(name, "it cannot be written in UTF-8")
+    check_text(name, given)
     return given
 
 

@@ -4,6 +4,12 @@
 from __future__ import annotations
 
 from .._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
+from .._transport import methods
+from ..v1.admin_service_pb2 import (
+    FlushRequest,
+    GetArchiveStatusRequest,
+    GetServerInfoRequest,
+)
 from .base import SyncPart
 
 
@@ -16,12 +22,15 @@ class SyncAdmin(SyncPart):
         Raises:
             Unavailable: The blob store refuses. The checkpoints stay journaled.
         """
-        return self._calls.flush().certified_checkpoints
+        flushed = self._calls.unary(methods.FLUSH, FlushRequest())
+        return flushed.certified_checkpoints
 
     def status(self) -> ArchiveStatus:
         """Return the state of the archive."""
-        return archive_status(self._calls.get_archive_status())
+        request = GetArchiveStatusRequest()
+        return archive_status(self._calls.unary(methods.GET_ARCHIVE_STATUS, request))
 
     def info(self) -> ServerInfo:
         """Return version, limits and backends of the server."""
-        return server_info(self._calls.get_server_info())
+        request = GetServerInfoRequest()
+        return server_info(self._calls.unary(methods.GET_SERVER_INFO, request))

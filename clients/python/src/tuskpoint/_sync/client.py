@@ -39,8 +39,8 @@ class Client(
     of `tuskpoint.errors`.
 
     Args:
-        target: `host:port` of the server. Default: the environment variable `TUSKPOINT_TARGET`,
-            else `127.0.0.1:7390`.
+        target: `host:port` of the server, or several with commas between. Default: the
+            environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
         timeout_s: Seconds after which a quick call gives up, its retries included. Calls that
             wait for the blob store or read streams have longer ones.
         token: The bearer token of the caller. Default: `TUSKPOINT_TOKEN`, else the content of the

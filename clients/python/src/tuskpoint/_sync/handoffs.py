@@ -9,6 +9,7 @@ from contextlib import closing
 from .._messages import handoff as handoffs
 from .._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
 from .._messages.records import DurabilityName
+from .._transport import methods
 from .base import SyncPart
 
 
@@ -39,7 +40,7 @@ class SyncHandoffs(SyncPart):
             Unavailable: The blob store is not available.
         """
         request = handoffs.handing_off(thread_id, checkpoint_id, checkpoint_ns, to_agent)
-        answer = self._calls.create_handoff(request)
+        answer = self._calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor)
 
     def adopt(

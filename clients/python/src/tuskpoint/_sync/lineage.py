@@ -9,6 +9,7 @@ from contextlib import closing
 from .._messages import lineage as lineages
 from .._messages.lineage import CheckpointVerdict, Diff, Fork, Rollback, ThreadLineage, Verification
 from .._messages.records import DurabilityName
+from .._transport import methods
 from ..v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
 from .base import SyncPart
 
@@ -28,8 +29,7 @@ class SyncLineage(SyncPart):
         """Create a thread that starts with a checkpoint of another thread.
 
         The fork keeps the checkpoint's ID, pending writes and label, and what its subgraphs and
-        delta channels need. The call is
-        idempotent: a retry gets the first answer.
+        delta channels need. The call is idempotent: a retry gets the first answer.
 
         Args:
             thread_id: The thread.
@@ -45,7 +45,7 @@ class SyncLineage(SyncPart):
         request = lineages.forking(
             thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
         )
-        answer = self._calls.fork_thread(request)
+        answer = self._calls.unary(methods.FORK_THREAD, request)
         return lineages.fork_of(answer)
 
     def rollback(
@@ -76,7 +76,7 @@ class SyncLineage(SyncPart):
         request = lineages.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
-        answer = self._calls.rollback_thread(request)
+        answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
         self._memory.forget(thread_id)
         return lineages.rollback_of(answer)
 
@@ -86,8 +86,8 @@ class SyncLineage(SyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        answer = self._calls.get_lineage(GetLineageRequest(thread_id=thread_id))
-        return lineages.lineage_tree(answer)
+        request = GetLineageRequest(thread_id=thread_id)
+        return lineages.lineage_tree(self._calls.unary(methods.GET_LINEAGE, request))
 
     def diff(
         self,
@@ -120,7 +120,7 @@ class SyncLineage(SyncPart):
             checkpoint_ns,
             max_changes,
         )
-        answer = self._calls.diff_checkpoints(request)
+        answer = self._calls.unary(methods.DIFF_CHECKPOINTS, request)
         return lineages.diff_of(answer)
 
     def verify(

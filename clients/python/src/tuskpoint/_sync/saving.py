@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from functools import partial
+
 from .._messages.saving import (
     MAX_FOLLOWS,
     NOTHING,
@@ -16,7 +19,7 @@ from .._messages.saving import (
 )
 from ..errors import Conflict, ThreadDeleted, ValuesMissing
 from ..v1.checkpoint_pb2 import CheckpointRef
-from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
 from .calls import SyncCalls
 
 
@@ -44,20 +47,21 @@ def save_draft(calls: SyncCalls, draft: Draft, memory: Memory) -> str:
         if follows_latest:
             request.expected_head = parent.checkpoint_id
         try:
-            saved = _send(calls, draft, request)
+            answer = save_inlining(calls, request, partial(put_inline, draft, request))
         except (Conflict, ThreadDeleted) as refusal:
             memory.forget(draft.thread_id)
             if not follows_latest:
                 raise
             last = refusal
             continue
+        saved = answer.ref.checkpoint_id
         memory.put(draft.thread_id, draft.checkpoint_ns, known_of(saved, request.checkpoint))
         return saved
     raise last
 
 
 def _parent(calls: SyncCalls, draft: Draft, memory: Memory) -> Known:
-    # A caller that says what the latest must be wants to follow it.
+    # A save that names the expected head follows it.
     wanted = draft.expected_head if draft.parent is None else draft.parent
     if wanted == "":
         return NOTHING
@@ -76,15 +80,25 @@ def _parent(calls: SyncCalls, draft: Draft, memory: Memory) -> Known:
     return known_of(found.ref.checkpoint_id, found)
 
 
-def _send(calls: SyncCalls, draft: Draft, request: SaveCheckpointRequest) -> str:
+def save_inlining(
+    calls: SyncCalls,
+    request: SaveCheckpointRequest,
+    inline: Callable[[Collection[str] | None], None],
+) -> SaveCheckpointResponse:
+    """Save a checkpoint; values that the service does not have are sent with another attempt.
+
+    Args:
+        calls: The calls.
+        request: The save.
+        inline: Puts the values of some channels into the request; `None` means all channels.
+    """
     try:
-        saved = calls.save_checkpoint(request)
+        return calls.save_checkpoint(request)
     except ValuesMissing as missing:
-        put_inline(draft, request, missing.channels)
-        try:
-            saved = calls.save_checkpoint(request)
-        except ValuesMissing:
-            # Trailers are bounded, so a refusal names only as many channels as fit.
-            put_inline(draft, request, list(draft.values))
-            saved = calls.save_checkpoint(request)
-    return saved.ref.checkpoint_id
+        inline(missing.channels)
+    try:
+        return calls.save_checkpoint(request)
+    except ValuesMissing:
+        # Trailers are bounded, so a refusal names only as many channels as fit.
+        inline(None)
+    return calls.save_checkpoint(request)

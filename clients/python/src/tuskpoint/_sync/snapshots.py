@@ -9,6 +9,7 @@ from typing import Any
 from .._messages import snapshots as shots
 from .._messages.records import DurabilityName, Reference, reference_of
 from .._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
+from .._transport import methods
 from ..v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
 from .base import SyncPart
 
@@ -45,7 +46,7 @@ class SyncSnapshots(SyncPart):
         request = shots.capturing(
             thread_ids, session_id, hostname, working_directory, metadata, durability
         )
-        answer = self._calls.create_snapshot(request)
+        answer = self._calls.unary(methods.CREATE_SNAPSHOT, request)
         return snapshot_record(answer.snapshot)
 
     def get_snapshot(self, snapshot_id: str) -> SnapshotRecord:
@@ -54,7 +55,8 @@ class SyncSnapshots(SyncPart):
         Raises:
             NotFound: There is no such snapshot.
         """
-        answer = self._calls.get_snapshot(GetSnapshotRequest(snapshot_id=snapshot_id))
+        request = GetSnapshotRequest(snapshot_id=snapshot_id)
+        answer = self._calls.unary(methods.GET_SNAPSHOT, request)
         return snapshot_record(answer.snapshot)
 
     def latest_snapshot(
@@ -73,7 +75,7 @@ class SyncSnapshots(SyncPart):
         request = GetLatestSnapshotRequest(
             session_id=session_id, hostname=hostname, working_directory=working_directory
         )
-        answer = self._calls.get_latest_snapshot(request)
+        answer = self._calls.unary(methods.GET_LATEST_SNAPSHOT, request)
         return snapshot_record(answer.snapshot)
 
     def list_snapshots(
@@ -88,7 +90,7 @@ class SyncSnapshots(SyncPart):
         """
         request = shots.snapshot_listing(session_id, hostname, working_directory)
         while True:
-            page = self._calls.list_snapshots(request)
+            page = self._calls.unary(methods.LIST_SNAPSHOTS, request)
             for one in page.snapshots:
                 yield snapshot_record(one)
             if not page.next_page_token:
@@ -117,7 +119,7 @@ class SyncSnapshots(SyncPart):
             NotFound: There is no such snapshot, or a thread to roll back was deleted.
         """
         request = shots.restoring(snapshot_id, mode, durability)
-        answer = self._calls.restore_snapshot(request)
+        answer = self._calls.unary(methods.RESTORE_SNAPSHOT, request)
         restored = tuple(reference_of(one) for one in answer.restored)
         for one in restored:
             self._memory.forget(one.thread_id)
@@ -130,5 +132,5 @@ class SyncSnapshots(SyncPart):
 
         Threads that were restored from it stay.
         """
-        answer = self._calls.delete_snapshot(shots.dropping(snapshot_id, durability))
-        return answer.deleted
+        request = shots.dropping(snapshot_id, durability)
+        return self._calls.unary(methods.DELETE_SNAPSHOT, request).deleted

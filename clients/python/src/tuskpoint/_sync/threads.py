@@ -16,6 +16,7 @@ from .._messages.reports import (
     stored_manifest,
     thread_record,
 )
+from .._transport import methods
 from ..v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
 from .base import SyncPart
 
@@ -29,8 +30,8 @@ class SyncThreads(SyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        found = self._calls.get_thread(GetThreadRequest(thread_id=thread_id))
-        return thread_record(found.thread)
+        request = GetThreadRequest(thread_id=thread_id)
+        return thread_record(self._calls.unary(methods.GET_THREAD, request).thread)
 
     def list_threads(
         self, *, agent_id: str = "", label: str = "", state: StateName | None = None
@@ -44,7 +45,7 @@ class SyncThreads(SyncPart):
         """
         request = requests.thread_listing(agent_id, label, state)
         while True:
-            page = self._calls.list_threads(request)
+            page = self._calls.unary(methods.LIST_THREADS, request)
             for one in page.threads:
                 yield thread_record(one)
             if not page.next_page_token:
@@ -53,7 +54,8 @@ class SyncThreads(SyncPart):
 
     def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
         """Delete a thread with all its namespaces; return how many checkpoints it had."""
-        deleted = self._calls.delete_thread(requests.deletion(thread_id, durability))
+        request = requests.deletion(thread_id, durability)
+        deleted = self._calls.unary(methods.DELETE_THREAD, request)
         self._memory.forget(thread_id)
         return deleted.deleted_checkpoints
 
@@ -74,7 +76,8 @@ class SyncThreads(SyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        self._calls.set_retention(requests.retaining(thread_id, retention, durability))
+        request = requests.retaining(thread_id, retention, durability)
+        self._calls.unary(methods.SET_RETENTION, request)
 
     def set_searchable(
         self, thread_id: str, searchable: bool, *, durability: DurabilityName = "journaled"
@@ -91,7 +94,8 @@ class SyncThreads(SyncPart):
         Raises:
             NotFound: There is no such thread.
         """
-        self._calls.set_searchable(requests.exposing(thread_id, searchable, durability))
+        request = requests.exposing(thread_id, searchable, durability)
+        self._calls.unary(methods.SET_SEARCHABLE, request)
 
     def copy(
         self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
@@ -103,7 +107,7 @@ class SyncThreads(SyncPart):
             AlreadyExists: The new thread has checkpoints.
         """
         request = requests.copying(thread_id, new_thread_id, durability)
-        return self._calls.copy_thread(request).copied_checkpoints
+        return self._calls.unary(methods.COPY_THREAD, request).copied_checkpoints
 
     def prune(
         self,
@@ -121,7 +125,8 @@ class SyncThreads(SyncPart):
         """
         deleted = 0
         for one in requests.prunings(thread_ids, keep, durability):
-            deleted += self._calls.prune_threads(one).deleted_checkpoints
+            answer = self._calls.unary(methods.PRUNE_THREADS, one)
+            deleted += answer.deleted_checkpoints
         return deleted
 
     def delete_runs(
@@ -130,7 +135,7 @@ class SyncThreads(SyncPart):
         """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
         deleted = 0
         for one in requests.run_deletions(run_ids, durability):
-            deleted += self._calls.delete_runs(one).deleted_checkpoints
+            deleted += self._calls.unary(methods.DELETE_RUNS, one).deleted_checkpoints
         return deleted
 
     def manifest(self, thread_id: str) -> Iterator[ManifestRecord]:
@@ -141,7 +146,7 @@ class SyncThreads(SyncPart):
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
-            page = self._calls.get_manifest(request)
+            page = self._calls.unary(methods.GET_MANIFEST, request)
             for one in page.entries:
                 yield manifest_record(one)
             if not page.next_page_token:
@@ -160,7 +165,7 @@ class SyncThreads(SyncPart):
             NotFound: There is no such thread.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
-        return stored_manifest(self._calls.get_manifest(request))
+        return stored_manifest(self._calls.unary(methods.GET_MANIFEST, request))
 
     thread = get_thread
     threads = list_threads

@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from .._transport.calls import Transport
 from .._transport.exchange.frames import Request
 from .._transport.methods import Method
-from .._transport.policy import ResumeAttempts, attempts, pause_or_raise
+from .._transport.policy import ResumeAttempts, attempts, pause_or_raise, with_request_id
 from .._transport.resume import Resumable
 from .._transport.telemetry import Observation, observe
 from .._transport.threads import answer_of, frames_of
@@ -35,11 +35,11 @@ class SyncTransport(Transport):
     """Makes calls.
 
     Args:
-        options: Target and times. The channel is opened by the first call.
+        options: Target and times. The channels are opened by the first call.
     """
 
     def close(self) -> None:
-        """Release the channel. Later calls raise; closing again does nothing.
+        """Release the channels. Later calls raise; closing again does nothing.
 
         A stream that another thread reads raises there.
         """
@@ -62,18 +62,26 @@ class SyncTransport(Transport):
                 self._has_exchange = False
             except TuskPointError as error:
                 time.sleep(self._pause_or_raise(error, call))
-        return self._unary(method, request)
+        return self.unary(method, request)
 
-    def _unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
+    def unary(self, method: Method[RequestT, AnswerT], request: RequestT) -> AnswerT:
+        """Make a call with one request and one answer.
+
+        An empty `request_id` is generated, so that retries are safe.
+
+        Raises:
+            TuskPointError: It failed, and no retry is left or a retry cannot help.
+        """
         target = self.options.target
+        request = with_request_id(request)
         tried = attempts(self.options, method, request)
         while True:
-            call = self._callable("unary_unary", method)
+            server = self._server()
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
                     answer: AnswerT = answer_of(
-                        call,
+                        server.callable("unary_unary", method),
                         request,
                         timeout_s=tried.remaining_s(time.monotonic()),
                         metadata=(*shown, *rpc.headers),
@@ -81,6 +89,7 @@ class SyncTransport(Transport):
                     )
                     return answer
             except grpc.RpcError as error:
+                server.failed(error)
                 pause_s = pause_or_raise(tried, error, self.options, shown)
             time.sleep(pause_s)
 
@@ -91,7 +100,8 @@ class SyncTransport(Transport):
         tried = attempts(self.options, method, request)
         begun = False
         while True:
-            call = self._callable("unary_stream", method)
+            server = self._server()
+            call = server.callable("unary_stream", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -106,6 +116,7 @@ class SyncTransport(Transport):
                             yield frame
                     return
             except grpc.RpcError as error:
+                server.failed(error)
                 pause_s = pause_or_raise(tried, error, self.options, shown, begun=begun)
             time.sleep(pause_s)
 
@@ -115,7 +126,8 @@ class SyncTransport(Transport):
         target = self.options.target
         tried = ResumeAttempts(self.options, method, stream.next_request())
         while True:
-            call = self._callable("unary_stream", method)
+            server = self._server()
+            call = server.callable("unary_stream", method)
             shown = self.options.security.headers()
             try:
                 with observe(method.path, target) as rpc:
@@ -133,6 +145,7 @@ class SyncTransport(Transport):
                 stream.end()
                 return
             except (grpc.RpcError, TuskPointError) as error:
+                server.failed(error)
                 pause_s = tried.pause_or_raise(error, shown)
             time.sleep(pause_s)
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..errors import TuskPointError
-from .channel import CHANNELS, GUARD, Opened
+from .channel import CHANNELS, GUARD, Opened, Server
 from .exchange.frames import Request, payload_of
 from .exchange.lanes import Call
 from .exchange.streams import Streams
@@ -22,10 +22,10 @@ from .settings.options import Options
 
 
 class Transport:
-    """What both transports have: a lease of a channel, the streams on it, and its end.
+    """What both transports have: a lease of the channels, the streams on them, and their end.
 
     Args:
-        options: Target and times. The channel is opened by the first call.
+        options: Target and times. The channels are opened by the first call.
     """
 
     def __init__(self, options: Options) -> None:
@@ -75,8 +75,8 @@ class Transport:
                 opened = self._opened
         return opened
 
-    def _callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:
-        return self._lease().callable(shape, method)
+    def _server(self) -> Server:
+        return self._lease().next()
 
     def _exchanging(self) -> Streams:
         opened = self._lease()
@@ -86,7 +86,7 @@ class Transport:
                 if self._is_closed:
                     raise closed()
                 if self._streams is None:
-                    self._streams = Streams(opened.channel, self.options)
+                    self._streams = Streams(opened, self.options)
                     # Without a caller the threads of the streams end; they hold no transport.
                     weakref.finalize(self, self._streams.forsake)
                 streams = self._streams

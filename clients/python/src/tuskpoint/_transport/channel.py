@@ -1,35 +1,47 @@
 """The one place that opens and keeps channels.
 
-A process has one channel per place, shared by all leases. Each call carries its own token, so
-clients with different tokens may share a channel; clients that trust different certificates never
-do. Channels are those of gRPC's blocking stack, for threads and event loops alike (see `loops`).
+A process has one channel for each address of a place, shared by all leases. Each call carries its
+own token, so clients with different tokens may share a channel; clients that trust different
+certificates never do. Channels are those of gRPC's blocking stack, for threads and event loops
+alike (see `loops`).
+
+gRPC spreads the calls of a channel over the addresses of a DNS name. It has no channel for a list
+of names: those of a list have a channel each, because gRPC then resolves each name again when its
+address changes, and checks it against the certificate of its server.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import grpc
 
 from ..errors import TuskPointError
 from .methods import Method
-from .settings.security import Place, Tls
-from .settings.target import is_loopback
+from .settings.security import Place
+from .settings.target import addresses, is_loopback, is_several
 
 MAX_MESSAGE_BYTES = 8 * 1024 * 1024
 _USER_AGENT = "tuskpoint-python"
+_HEALTH = "/grpc.health.v1.Health/Check"
 
 
-def channel_options(target: str) -> list[tuple[str, int | str]]:
-    """Return the gRPC channel arguments for a target.
+def channel_options(address: str, *, has_others: bool = False) -> list[tuple[str, int | str]]:
+    """Return the gRPC channel arguments for an address.
 
     Keepalive finds a server that went away without saying so while a stream is open; it is
     slower than the 5 seconds below which gRPC servers commonly object. Reconnecting starts fast
     and is bounded, so that a restarted server is found within seconds.
+
+    Args:
+        address: An address of a target.
+        has_others: Whether other servers can answer in place of one that does not.
     """
     options: list[tuple[str, int | str]] = [
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -42,33 +54,37 @@ def channel_options(target: str) -> list[tuple[str, int | str]]:
         ("grpc.service_config_disable_resolution", 1),
         ("grpc.primary_user_agent", _USER_AGENT),
     ]
-    if is_loopback(target):
+    if has_others:
+        options.append(("grpc.lb_policy_name", "round_robin"))
+        # A call waits for a server that accepts no connection, but not for long.
+        options.append(("grpc.min_reconnect_backoff_ms", 5_000))
+    if is_loopback(address):
         options.append(("grpc.enable_http_proxy", 0))
     return options
 
 
-def _credentials(tls: Tls) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(tls.roots, tls.key, tls.certificate)
-
-
-def _open(place: Place) -> grpc.Channel:
-    options = channel_options(place.target)
+def _open(place: Place, address: str) -> grpc.Channel:
+    options = channel_options(address, has_others=is_several(place.target))
     if place.tls is None:
-        return grpc.insecure_channel(place.target, options=options)
-    return grpc.secure_channel(place.target, _credentials(place.tls), options=options)
+        return grpc.insecure_channel(address, options=options)
+    tls = grpc.ssl_channel_credentials(place.tls.roots, place.tls.key, place.tls.certificate)
+    return grpc.secure_channel(address, tls, options=options)
 
 
 @dataclass(slots=True)
-class Opened:
-    """A channel with the callables made on it.
+class Server:
+    """A channel with the callables made on it, and whether its server is gone.
 
     Attributes:
         channel: The channel.
-        leases: Number of its holders.
+        has_others: Whether the place has other servers.
+        is_gone: Whether it has not answered since a call failed, or since the channel was opened.
     """
 
     channel: grpc.Channel
-    leases: int = 0
+    has_others: bool = False
+    is_gone: bool = False
+    _is_asked: bool = False
     _callables: dict[str, Callable[..., Any]] = field(default_factory=dict)
 
     def callable(self, shape: str, method: Method[Any, Any]) -> Callable[..., Any]:
@@ -88,6 +104,66 @@ class Opened:
             )
             self._callables[method.path] = found
         return found
+
+    def failed(self, error: Exception) -> None:
+        """Take the failure of a call: after `UNAVAILABLE` the server may be gone."""
+        if (
+            self.has_others
+            and isinstance(error, grpc.RpcError)
+            and error.code() is grpc.StatusCode.UNAVAILABLE
+        ):
+            self.leave_out()
+
+    def leave_out(self) -> None:
+        """Count the server as gone until it answers a call that waits for a connection."""
+        if not self._is_asked:
+            self._is_asked = self.is_gone = True
+            self._ask()
+
+    def _ask(self) -> None:
+        health: Any = self.channel.unary_unary(_HEALTH)
+        try:
+            health.future(b"", wait_for_ready=True).add_done_callback(self._take)
+        except ValueError:
+            pass  # the channel was closed meanwhile
+
+    def _take(self, call: Any) -> None:
+        if call.code() is grpc.StatusCode.UNAVAILABLE:
+            self._ask()
+        else:
+            # Any other answer shows that the server is there.
+            self._is_asked = self.is_gone = False
+
+
+class Opened:
+    """The channels of a place, one for each address.
+
+    Args:
+        place: Where they lead to.
+
+    Attributes:
+        leases: Number of its holders.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.leases = 0
+        found = addresses(place.target)
+        self._servers = [Server(_open(place, one), has_others=len(found) > 1) for one in found]
+        # Processes that start together begin with different servers.
+        self._turns = count(random.randrange(len(found)))  # noqa: S311 - guards nothing
+        for server in self._servers:
+            if server.has_others:
+                server.leave_out()
+
+    def next(self) -> Server:
+        """Return the server whose turn it is; one that is gone has none while others are there."""
+        there = [one for one in self._servers if not one.is_gone] or self._servers
+        return there[next(self._turns) % len(there)]
+
+    def close(self) -> None:
+        """Close the channels."""
+        for server in self._servers:
+            server.channel.close()
 
 
 class ForkGuard:
@@ -138,7 +214,7 @@ class ForkGuard:
 
 
 class Channels:
-    """The channels of this process, one per place."""
+    """The channels of this process, by their places."""
 
     def __init__(self, guard: ForkGuard) -> None:
         self._guard = guard
@@ -147,7 +223,7 @@ class Channels:
         guard.on_fork(self._forget)
 
     def lease(self, place: Place) -> Opened:
-        """Return the channel for a place; the first lease opens it.
+        """Return the channels of a place; the first lease opens them.
 
         Raises:
             TuskPointError: See `ForkGuard.check`.
@@ -156,18 +232,18 @@ class Channels:
         with self._lock:
             opened = self._opened.get(place)
             if opened is None:
-                opened = self._opened[place] = Opened(_open(place))
+                opened = self._opened[place] = Opened(place)
             opened.leases += 1
             return opened
 
     def release(self, place: Place, opened: Opened) -> None:
-        """Release a lease; the last one closes the channel."""
+        """Release a lease; the last one closes the channels."""
         with self._lock:
             opened.leases -= 1
             if opened.leases or self._opened.get(place) is not opened:
                 return
             del self._opened[place]
-        opened.channel.close()
+        opened.close()
 
     def _forget(self) -> object:
         kept, self._opened, self._lock = self._opened, {}, threading.Lock()

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from ..errors import NotFound, PreconditionFailed, ServerError, TuskPointError
-from ..v1.checkpoint_pb2 import DURABILITY_CERTIFIED, Checkpoint
+from ..errors import TuskPointError
+from ..v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from .methods import Method, Patience
 from .retry import Attempts, Repeat
@@ -156,40 +156,9 @@ def closed() -> TuskPointError:
     return TuskPointError("this client is closed: create another one", status="FAILED_PRECONDITION")
 
 
-def expect_absent(error: NotFound) -> None:
-    """Raise an error again unless the requested checkpoint is what is missing.
-
-    Raises:
-        NotFound: Something else is missing.
-    """
-    if error.reason != "CHECKPOINT_NOT_FOUND":
-        raise error
-
-
-def expect_too_large(error: PreconditionFailed) -> None:
-    """Raise an error again unless the answer is too large for a message and must be streamed.
-
-    Raises:
-        PreconditionFailed: The call failed for another reason.
-    """
-    if error.reason != "CHECKPOINT_TOO_LARGE":
-        raise error
-
-
-def present(checkpoint: Checkpoint | None) -> Checkpoint:
-    """Return the checkpoint of a stream that must have one.
-
-    Raises:
-        ServerError: It has none.
-    """
-    if checkpoint is None:
-        raise ServerError("the server's stream ended without a checkpoint", status="INTERNAL")
-    return checkpoint
-
-
 def with_request_id(request: MessageT) -> MessageT:
-    """Return the request with a `request_id`, so that it may be sent twice."""
-    if getattr(request, _REQUEST_ID):
+    """Return the request; one with an empty `request_id` gets one, so that it may be sent twice."""
+    if getattr(request, _REQUEST_ID, None) != "":
         return request
     named = type(request)()
     named.CopyFrom(request)

@@ -38,15 +38,15 @@ def from_rpc_error(error: grpc.RpcError, target: str, *, tls: bool = False) -> T
     """
     status = error.code().name
     details = _details_of(error)
-    said = error.details() or ""
+    text = error.details() or ""
     if status == "INTERNAL" and not details.reason:
         # The service gives a reason with every error. gRPC's core gives none when a server that
         # drains ends a stream while the client still sends.
         status = "UNAVAILABLE"
     if details.reason:
-        message = advise(details.reason, said)
+        message = advise(details.reason, text)
     else:
-        message = explain(status, said, target, tls=tls)
+        message = explain(status, text, target, tls=tls)
     return _error(status, message, details)
 
 
@@ -162,18 +162,18 @@ _ADVICE = {
 }
 
 
-def advise(reason: str, said: str) -> str:
+def advise(reason: str, text: str) -> str:
     """Return the message of the service, with advice for the client if there is any.
 
     Args:
         reason: Name of the reason.
-        said: The message of the service.
+        text: The message of the service.
     """
     advice = _ADVICE.get(reason)
-    return f"{said} ({advice})" if advice else said
+    return f"{text} ({advice})" if advice else text
 
 
-def explain(status: str, said: str, target: str, *, tls: bool = False) -> str:
+def explain(status: str, text: str, target: str, *, tls: bool = False) -> str:
     """Return the message for an error that did not come from the service.
 
     The text of gRPC's core is all that distinguishes a wrong certificate from a missing server. It
@@ -181,37 +181,37 @@ def explain(status: str, said: str, target: str, *, tls: bool = False) -> str:
 
     Args:
         status: Name of the canonical status.
-        said: The text of the gRPC library.
+        text: The text of the gRPC library.
         target: The target of the call.
         tls: Whether the call went over TLS.
     """
     if status == "UNAVAILABLE":
-        return f"{_unavailable(said, target, tls=tls)} ({said})"
+        return f"{_unavailable(text, target, tls=tls)} ({text})"
     if status == "UNAUTHENTICATED":
         return (
             f"{target} requires a valid credential: give the client a token, as `token` or "
-            f"in TUSKPOINT_TOKEN ({said})"
+            f"in TUSKPOINT_TOKEN ({text})"
         )
     if status == "RESOURCE_EXHAUSTED":
         return (
             "a message is larger than the sender or the receiver allows: save less in metadata "
-            f"and identifiers; values of any size are sent in chunks ({said})"
+            f"and identifiers; values of any size are sent in chunks ({text})"
         )
     if status == "DEADLINE_EXCEEDED":
         return (
             f"{target} did not answer in time; what it journaled by then stays, and the same "
-            f"call may be repeated ({said})"
+            f"call may be repeated ({text})"
         )
     if status == "UNIMPLEMENTED":
-        return f"{target} is not a TuskPoint server, or lacks this call ({said})"
+        return f"{target} is not a TuskPoint server, or lacks this call ({text})"
     if status == "CANCELLED":
-        return f"the call to {target} was cancelled before it was answered ({said})"
-    return f"{target} answered {status}: {said}" if said else f"{target} answered {status}"
+        return f"the call to {target} was cancelled before it was answered ({text})"
+    return f"{target} answered {status}: {text}" if text else f"{target} answered {status}"
 
 
-def _unavailable(said: str, target: str, *, tls: bool) -> str:
+def _unavailable(text: str, target: str, *, tls: bool) -> str:
     for sign, hint in _SIGNS_WITH_TLS if tls else _SIGNS_IN_PLAINTEXT:
-        if sign in said:
+        if sign in text:
             return f"{target} {hint}"
     # For a name with several addresses gRPC reports the problem of one of them.
     certified = (

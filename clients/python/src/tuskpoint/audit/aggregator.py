@@ -173,8 +173,8 @@ class AggregatorSource:
     async def _judge(self, answer: httpx.Response, target: _Target, max_bytes: int) -> Fetched:
         if answer.status_code != _OK:
             beginning = await self._body(answer, _MAX_ERROR_BYTES)
-            said = b"" if beginning is None else beginning.data
-            raise _Failed(answers.trouble_of(answer.status_code, said, recent=self._recent))
+            body = b"" if beginning is None else beginning.data
+            raise _Failed(answers.trouble_of(answer.status_code, body, recent=self._recent))
         fetched = await self._body(answer, max_bytes)
         if fetched is None:
             raise _Failed(answers.ENDLESS)
@@ -228,13 +228,13 @@ class _Attempts:
         self._latest: list[Trouble] = []
         self._first_wrong: Fetched | None = None
         self._sorts: set[Sort] = set()
-        self._said: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
 
     def note(self, base: str, place: str, failed: _Failed) -> None:
         """Note a failed attempt."""
         trouble = failed.trouble
         self._sorts.add(trouble.sort)
-        self._said[place] = trouble.text
+        self._texts[place] = trouble.text
         self._latest.append(trouble)
         if failed.fetched is not None:
             self.wrong[place] = failed.fetched.sha256
@@ -261,7 +261,7 @@ class _Attempts:
             raise TooLong(self._max_bytes)
         if Sort.ABSENT in self._sorts:
             raise Missing
-        raise Unreadable("; ".join(f"{place} {text}" for place, text in self._said.items()))
+        raise Unreadable("; ".join(f"{place} {text}" for place, text in self._texts.items()))
 
 
 def _target(location: Location) -> _Target:

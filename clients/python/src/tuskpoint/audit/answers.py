@@ -83,22 +83,22 @@ def trouble_of(status: int, body: bytes, *, recent: bool) -> Trouble:
         recent: Whether the blob was stored a moment ago.
     """
     reason = _reason(body)
-    said = f"answered {status}{f' {reason}' if reason else ''}"
+    text = f"answered {status}{f' {reason}' if reason else ''}"
     if status == 404 and (reason in _NOT_FOUND or recent):
-        return Trouble(Sort.ABSENT, said, VISIBLE_SOON if recent else PAST_CACHES)
+        return Trouble(Sort.ABSENT, text, VISIBLE_SOON if recent else PAST_CACHES)
     if status == 429:
-        return Trouble(Sort.SILENT, f"{said}: it is at its limit", USUAL)
+        return Trouble(Sort.SILENT, f"{text}: it is at its limit", USUAL)
     if status in _GATEWAY:
-        return Trouble(Sort.SILENT, said, USUAL, True)
+        return Trouble(Sort.SILENT, text, USUAL, True)
     if status >= 500:
         return Trouble(
-            Sort.SILENT, f"{said}; older versions answer this for expired blobs", FEW, True
+            Sort.SILENT, f"{text}; older versions answer this for expired blobs", FEW, True
         )
     if status == 451:
-        return Trouble(Sort.SILENT, f"{said}: it must not serve it for legal reasons", NEVER)
+        return Trouble(Sort.SILENT, f"{text}: it must not serve it for legal reasons", NEVER)
     if status in (401, 403, 407):
-        return Trouble(Sort.SILENT, f"{said}: it does not serve this to everyone", NEVER)
-    return Trouble(Sort.SILENT, f"{said}; check that the URL is that of an aggregator", NEVER, True)
+        return Trouble(Sort.SILENT, f"{text}: it does not serve this to everyone", NEVER)
+    return Trouble(Sort.SILENT, f"{text}; check that the URL is that of an aggregator", NEVER, True)
 
 
 def is_web_page(content_type: str, body: bytes) -> bool:

@@ -15,7 +15,7 @@ from .verdicts import FINE, Findings, Result, findings_digest
 FORMAT_VERSION = 2
 KIND = "tuskpoint-audit"
 HASHES = (
-    "SHA-256 of the exact stored bytes is what is trusted. The IDs of Walrus blobs commit to their "
+    "The SHA-256 of the exact stored bytes is trusted. The IDs of Walrus blobs commit to their "
     "content too, and were not recomputed: that takes whole quilts and seconds of processor time "
     "for each of them."
 )
@@ -182,8 +182,8 @@ def _thread(total: Mapping[str, Any]) -> str:
 def _item(item: Mapping[str, Any]) -> str:
     named = [item["thread_id"], item["checkpoint_ns"], item["checkpoint_id"]]
     place = " ".join(f"'{_shown(name)}'" for name in named if name)
-    said = [f"{item['verdict']:<10} {item['kind']}", place]
-    line = " ".join(part for part in said if part)
+    parts = [f"{item['verdict']:<10} {item['kind']}", place]
+    line = " ".join(part for part in parts if part)
     for more in (item["reason"], *item["notes"]):
         line += f"; {_shown(more)}" if more else ""
     return line
@@ -285,8 +285,8 @@ def compare(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:
 def _differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> Iterator[str]:
     for key in sorted((first.keys() | second.keys()) - {"items", "threads", "summary"}):
         if first.get(key) != second.get(key):
-            said = (json.dumps(one.get(key))[:200] for one in (first, second))
-            yield f"{key}: {' and '.join(said)}"
+            parts = (json.dumps(one.get(key))[:200] for one in (first, second))
+            yield f"{key}: {' and '.join(parts)}"
     mine, theirs = (_by_name(findings["items"]) for findings in (first, second))
     for name in sorted(mine.keys() | theirs.keys()):
         if mine.get(name) != theirs.get(name):
@@ -305,5 +305,5 @@ def _by_name(items: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, 
 
 
 def _verdicts(items: Sequence[Mapping[str, Any]] | None) -> str:
-    said = (f"{one.get('verdict')} ({one.get('reason') or 'no reason'})" for one in items or ())
-    return _shown(", ".join(said)) or "not there"
+    parts = (f"{one.get('verdict')} ({one.get('reason') or 'no reason'})" for one in items or ())
+    return _shown(", ".join(parts)) or "not there"

@@ -158,10 +158,10 @@ class _ThreadAudit:
         jobs: dict[str, _Job] = {}
         writes = (one for some in folded.writes.values() for one in some)
         for record in (*folded.checkpoints.values(), *writes):
-            sha256 = record.says["segment"]
+            sha256 = record.fields["segment"]
             if sha256 not in jobs:
                 member = folded.members.get(sha256)
-                needs = map(self._where, member.says.get("needs", ())) if member else ()
+                needs = map(self._where, member.fields.get("needs", ())) if member else ()
                 jobs[sha256] = _Job(self._where(sha256), tuple(filter(None, needs)))
             jobs[sha256].records.append(record)
         return jobs
@@ -173,7 +173,7 @@ class _ThreadAudit:
         notes = (note,) if note else ()
         item = Item.of(ItemKind.CHECKPOINT, blobs, reason, notes=notes)
         missing = {one.expected_sha256 for one in item.blobs if one.verdict is Verdict.MISSING}
-        named = record.says["segment"]
+        named = record.fields["segment"]
         if item.verdict is Verdict.MISSING and (
             named in self._lost or missing <= self._lost.keys()
         ):
@@ -184,13 +184,13 @@ class _ThreadAudit:
     def _where(self, sha256: str) -> Location | None:
         """Return the recorded location of a segment, or of the list of its parts."""
         member = self._folded.members.get(sha256)
-        return None if member is None or member.says["holds"] == "part" else member.location
+        return None if member is None or member.fields["holds"] == "part" else member.location
 
     async def _judge(self, job: _Job, fetched: dict[Location, Piece]) -> None:
         """Compare the records of a job with the segment that they name."""
         if job.location is None:
-            named = job.records[0].says["segment"]
-            opened = _Opened(None, (), f"no record says where segment {named} lies")
+            named = job.records[0].fields["segment"]
+            opened = _Opened(None, (), f"no record has the location of segment {named}")
         else:
             opened = await self._shelf.open(job.location, fetched)
         segment = opened.segment
@@ -231,14 +231,14 @@ class _ThreadAudit:
             reason = "" if writes else "its segment does not hold the writes that a record names"
             digests = frozenset(write.digest for write in writes)
         blobs = list(opened.findings)
-        lying_in = {one for digest in digests for one in values.lying_in.get(digest, ())}
-        for sha256 in sorted(lying_in):
+        segments = {one for digest in digests for one in values.segments_of.get(digest, ())}
+        for sha256 in sorted(segments):
             blobs += members[sha256].findings
             reason = reason or members[sha256].reason
         problems = sorted(values.problems[one] for one in digests if one in values.problems)
         reason = reason or next(iter(problems), "")
         note, made_for = "", segment.message.thread_id
-        if made_for != thread_id and "held_ns" in record.says:
+        if made_for != thread_id and "held_ns" in record.fields:
             note = f"shares the segment that was made for thread '{made_for}'"
         elif made_for != thread_id:
             reason = reason or f"its segment is of thread '{made_for}'"
@@ -287,10 +287,10 @@ class _ThreadAudit:
     async def _bundle(self, pin: Record) -> Item:
         """Check that the bundle of a hand-off exists and holds the checkpoint."""
         more = {"thread_id": self._folded.thread_id, "checkpoint_id": pin.place[1]}
-        location = self._where(pin.says["segment"])
+        location = self._where(pin.fields["segment"])
         self._shelf.reader.step("bundles")
         if location is None:
-            reason = f"no record says where bundle {pin.says['segment']} lies"
+            reason = f"no record has the location of bundle {pin.fields['segment']}"
             return Item.of(ItemKind.BUNDLE, (), reason, **more)
         async with self._shelf.reader.alone:
             opened = await self._shelf.open(location, {}, "bundle")
@@ -329,17 +329,17 @@ def _row_problem(segment: Segment, record: Record) -> str:
     row = segment.rows.get(record.held_place)
     if row is None:
         return "its segment does not hold it"
-    actual, expected = hashlib.sha256(row.state).hexdigest(), record.says["state_sha256"]
+    actual, expected = hashlib.sha256(row.state).hexdigest(), record.fields["state_sha256"]
     if actual != expected:
         return f"its state has SHA-256 {actual} where the record says {expected}"
-    parent = record.says["parent_checkpoint_id"]
-    if row.parent_checkpoint_id != parent and "held_ns" not in record.says:
+    parent = record.fields["parent_checkpoint_id"]
+    if row.parent_checkpoint_id != parent and "held_ns" not in record.fields:
         return f"its parent is '{row.parent_checkpoint_id}' where the record says '{parent}'"
     return ""
 
 
 def _lost(gap: Record) -> str:
-    return f"its server recorded at change {gap.rank[1]} that it is lost: {gap.says['reason']}"
+    return f"its server recorded at change {gap.rank[1]} that it is lost: {gap.fields['reason']}"
 
 
 def _batches(jobs: Sequence[_Job]) -> Iterator[list[_Job]]:

@@ -125,8 +125,8 @@ class Item:
         """Return the item for some pieces; a `reason` makes it fail."""
         pieces = tuple(blobs)
         verdict = worst((Verdict.FAIL,) if reason else (one.verdict for one in pieces))
-        said = reason or next((one.reason for one in pieces if one.verdict is verdict), "")
-        return cls(kind, verdict=verdict, reason=said, blobs=pieces, **more)
+        reason = reason or next((one.reason for one in pieces if one.verdict is verdict), "")
+        return cls(kind, verdict=verdict, reason=reason, blobs=pieces, **more)
 
     @property
     def place(self) -> tuple[int, str, str, str]:

@@ -63,7 +63,7 @@ Limit = Annotated[
 ]
 Metadata = Annotated[
     str | None,
-    typer.Option(metavar="JSON", help="Only those whose metadata has all of this object."),
+    typer.Option(metavar="JSON", help="Only checkpoints whose metadata contains this object."),
 ]
 Certified = Annotated[
     bool, typer.Option("--certified", help="Wait until it is on the blob store and was read back.")
@@ -72,7 +72,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 NewThread = Annotated[
     str,
     typer.Option(
-        "--as", metavar="NEW-THREAD", help="Name of the new thread. Default: the server makes one."
+        "--as",
+        metavar="NEW-THREAD",
+        help="Name of the new thread. Default: the server chooses one.",
     ),
 ]
 

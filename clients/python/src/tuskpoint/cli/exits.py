@@ -24,19 +24,19 @@ class Exit(IntEnum):
 
 
 MEANINGS: Mapping[Exit, str] = {
-    Exit.OK: "it was done",
+    Exit.OK: "success",
     Exit.DEFECT: "a bug in the program or in the server: report it",
     Exit.USAGE: "the command line is wrong, or a file cannot be used",
     Exit.NOT_FOUND: "the thread, checkpoint, snapshot or blob does not exist",
     Exit.REFUSED: "refused in the present state: the name is taken, the thread has changed, "
     "nothing waits for an answer, or the answer to a question was no",
-    Exit.UNREACHABLE: "no answer in time from the server or its blob store: try again later",
+    Exit.UNREACHABLE: "the server or its blob store did not answer in time: try again later",
     Exit.INTEGRITY: "stored bytes are missing or not as recorded, or a verification failed",
     Exit.CREDENTIALS: "the server does not know the token, or the token does not allow the call",
     Exit.INTERRUPTED: "ended by Ctrl-C",
-    Exit.CLOSED_PIPE: "the program that read the output has ended, as `head` does",
+    Exit.CLOSED_PIPE: "the program that read the output ended, as `head` does",
 }
-"""What each exit code says. The page `docs/command-line.md` has the same table."""
+"""What each exit code means. The page `docs/command-line.md` has the same table."""
 
 _BY_CLASS: tuple[tuple[type[errors.TuskPointError], Exit], ...] = (
     (errors.DescriptorMismatch, Exit.INTEGRITY),

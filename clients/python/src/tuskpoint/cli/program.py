@@ -46,7 +46,7 @@ def _common(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="The server. [TUSKPOINT_TARGET, else 127.0.0.1:7390]",
+            help="The server, or several: HOST:PORT,... [TUSKPOINT_TARGET, else 127.0.0.1:7390]",
         ),
     ] = None,
     token_file: Annotated[
@@ -60,30 +60,38 @@ def _common(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="Certificates that may sign the server's, PEM. [TUSKPOINT_CA_FILE]",
+            help="CA certificates to verify the server with, PEM. [TUSKPOINT_CA_FILE]",
         ),
     ] = None,
     cert_file: Annotated[
         str | None,
         typer.Option(
             metavar="FILE",
-            help="The client's own certificate, PEM. [TUSKPOINT_CERT_FILE]",
+            help="The client's certificate, PEM. [TUSKPOINT_CERT_FILE]",
         ),
     ] = None,
     key_file: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The key of that certificate, PEM. [TUSKPOINT_KEY_FILE]"),
+        typer.Option(
+            metavar="FILE", help="The key of the client's certificate, PEM. [TUSKPOINT_KEY_FILE]"
+        ),
     ] = None,
     tls: Annotated[
-        bool | None, typer.Option("--tls/--no-tls", help="Use TLS or not. [TUSKPOINT_TLS]")
+        bool | None,
+        typer.Option("--tls/--no-tls", help="Connect with or without TLS. [TUSKPOINT_TLS]"),
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Deadline of a quick call. [30]"),
+        typer.Option(
+            metavar="SECONDS", help="Deadline of a call that does not stream or wait. [30]"
+        ),
     ] = None,
-    is_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     no_color: Annotated[
-        bool, typer.Option("--no-color", help="No colour. [NO_COLOR; off if not a terminal]")
+        bool,
+        typer.Option(
+            "--no-color", help="Print without colour. [NO_COLOR; always if not a terminal]"
+        ),
     ] = False,
 ) -> None:
     """Declare the options of all commands."""
@@ -144,7 +152,7 @@ def _version(is_asked: bool) -> None:
 
 
 def _begin(context: typer.Context, version: bool = False, **given: Any) -> None:
-    """Look at what AI agents saved, go back to it, hand it over, and check the service.
+    """Inspect, restore and hand off the checkpoints of AI agents, and check the service.
 
     Every command takes --json. An ID may be shortened to its first characters.
     """

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
     BaseCheckpointSaver,
@@ -17,8 +14,8 @@ from .._async.calls import AsyncCalls
 from .._messages.records import DurabilityName
 from .._sync.calls import SyncCalls
 from ..errors import NotFound
-from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2
-from ._encode import encode_checkpoint, write_requests
+from ..v1 import checkpoint_pb2, checkpoint_service_pb2
+from ._encode import encode_checkpoint
 from ._summary import Summarize, summary_of
 from ._vector import Vectorize, vector_of
 
@@ -56,29 +53,6 @@ class SaverBase(BaseCheckpointSaver[str]):
         if self._fence:
             request.expected_head = message.parent_checkpoint_id
         return request
-
-    def _write_requests(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str,
-    ) -> Sequence[checkpoint_service_pb2.SaveWritesRequest]:
-        return write_requests(config, writes, task_id, task_path, self.serde, self._durability)
-
-    def _delete_request(self, thread_id: str) -> thread_service_pb2.DeleteThreadRequest:
-        return thread_service_pb2.DeleteThreadRequest(
-            thread_id=str(thread_id), durability=self._durability
-        )
-
-    def _copy_request(
-        self, source_thread_id: str, target_thread_id: str
-    ) -> thread_service_pb2.CopyThreadRequest:
-        return thread_service_pb2.CopyThreadRequest(
-            source_thread_id=str(source_thread_id),
-            target_thread_id=str(target_thread_id),
-            durability=self._durability,
-        )
 
 
 def as_early(

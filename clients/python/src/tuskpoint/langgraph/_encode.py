@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -22,6 +22,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS, _DeltaSnapshot
 
 from .._messages.arguments import invalid_field
+from .._messages.records import DurabilityName
+from .._messages.requests import Keep, prunings, run_deletions
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2, value_pb2
 from ._summary import SUMMARY_KEY
 from ._vector import VECTOR_KEY
@@ -29,15 +31,12 @@ from ._vector import VECTOR_KEY
 MAX_WRITES = 4096
 """Writes in one request; the server's `ServerLimits.max_writes` is not lower."""
 
-MAX_BATCH = 1000
-"""Threads or runs in one request; see `PruneThreadsRequest` and `DeleteRunsRequest`."""
-
 _MAX_LIMIT = 2**32 - 1
 
-_STRATEGIES: Mapping[str, thread_service_pb2.PruneStrategy] = {
-    "keep_latest": thread_service_pb2.PRUNE_STRATEGY_KEEP_LATEST,
-    "delete": thread_service_pb2.PRUNE_STRATEGY_DELETE_ALL,
-    "delete_all": thread_service_pb2.PRUNE_STRATEGY_DELETE_ALL,
+_STRATEGIES: Mapping[str, Keep] = {
+    "keep_latest": "latest",
+    "delete": "nothing",
+    "delete_all": "nothing",
 }
 
 _KNOWN_KEYS = frozenset(
@@ -58,8 +57,6 @@ _SET: Mapping[str, Any] = {}
 """An empty message in the arguments of a message that has it as a field."""
 
 _JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-Item = TypeVar("Item")
 
 
 def thread_id_of(config: RunnableConfig) -> str:
@@ -151,9 +148,9 @@ def encode_checkpoint(
 
 def inline_channels(
     message: checkpoint_pb2.Checkpoint,
-    names: Collection[str] | None,
     checkpoint: Checkpoint,
     serde: SerializerProtocol,
+    names: Collection[str] | None,
 ) -> None:
     """Replace references to the parent by content, in place, for the named channels.
 
@@ -203,10 +200,11 @@ def write_requests(
     ref = _ref_fields(config)
     if not ref["checkpoint_id"]:
         raise ValueError("writes belong to a checkpoint; the config names no checkpoint_id")
+    numbered = list(enumerate(writes))
     requests = []
-    for batch in _batches(list(enumerate(writes)), MAX_WRITES):
+    for start in range(0, len(numbered), MAX_WRITES):
         request = checkpoint_service_pb2.SaveWritesRequest(ref=ref, durability=durability)
-        for position, (channel, value) in batch:
+        for position, (channel, value) in numbered[start : start + MAX_WRITES]:
             request.writes.add(
                 task_id=task_id,
                 task_path=task_path,
@@ -251,8 +249,8 @@ def history_request(
 
 
 def prune_requests(
-    thread_ids: Sequence[str], strategy: str, durability: checkpoint_pb2.Durability
-) -> list[thread_service_pb2.PruneThreadsRequest]:
+    thread_ids: Sequence[str], strategy: str, safe: DurabilityName
+) -> Iterator[thread_service_pb2.PruneThreadsRequest]:
     """Return the requests that prune threads.
 
     Raises:
@@ -261,36 +259,24 @@ def prune_requests(
     """
     if strategy not in _STRATEGIES:
         raise ValueError(f"strategy is one of {', '.join(_STRATEGIES)}, not {strategy!r}")
-    return [
-        thread_service_pb2.PruneThreadsRequest(
-            thread_ids=batch, strategy=_STRATEGIES[strategy], durability=durability
-        )
-        for batch in _batches(_several(thread_ids, "thread_ids"), MAX_BATCH)
-    ]
+    return prunings(_several(thread_ids, "thread_ids"), _STRATEGIES[strategy], safe)
 
 
 def run_requests(
-    run_ids: Sequence[str], durability: checkpoint_pb2.Durability
-) -> list[thread_service_pb2.DeleteRunsRequest]:
+    run_ids: Sequence[str], safe: DurabilityName
+) -> Iterator[thread_service_pb2.DeleteRunsRequest]:
     """Return the requests that delete runs.
 
     Raises:
         TypeError: The argument is one string, not a sequence of them.
     """
-    return [
-        thread_service_pb2.DeleteRunsRequest(run_ids=batch, durability=durability)
-        for batch in _batches(_several(run_ids, "run_ids"), MAX_BATCH)
-    ]
+    return run_deletions(_several(run_ids, "run_ids"), safe)
 
 
 def _several(names: Sequence[str], parameter: str) -> list[str]:
     if isinstance(names, str | bytes):
         raise TypeError(f"{parameter} is a sequence of strings, not one string")
     return [str(name) for name in names]
-
-
-def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _ref_fields(config: RunnableConfig) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""One sentence that says what happened at a checkpoint.
+"""One sentence about what happened at a checkpoint.
 
 Made from names only: which nodes ran, which channels changed, which nodes come next, and
 the state's own `current_plan`. Values are neither serialized nor printed for it.

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Self, cast
+from typing import Self, cast, get_args
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .._async.calls import AsyncCalls
+from .._messages import requests
 from .._messages.records import DurabilityName
-from .._messages.requests import flag
 from .._sync.calls import SyncCalls
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
-from ..v1 import checkpoint_pb2
 from ._async import AsyncMethods
 from ._summary import Summarize
 from ._sync import SyncMethods
 from ._vector import Vectorize
 from ._versions import next_version
-
-_DURABILITIES: dict[str, checkpoint_pb2.Durability] = {
-    "journaled": checkpoint_pb2.DURABILITY_JOURNALED,
-    "certified": checkpoint_pb2.DURABILITY_CERTIFIED,
-}
 
 
 class TuskPointSaver(AsyncMethods, SyncMethods):
@@ -42,8 +36,8 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
     back, verifies stored checkpoints, replays, and searches.
 
     Args:
-        target: `host:port` or a gRPC name; `None` takes `TUSKPOINT_TARGET` from the
-            environment, else `127.0.0.1:7390`.
+        target: `host:port`, several of them with commas between, or a gRPC name; `None` takes
+            `TUSKPOINT_TARGET` from the environment, else `127.0.0.1:7390`.
         serde: Serializer of values; LangGraph's own by default.
         durability: "journaled" (milliseconds) or "certified" (seconds): what a save waits for.
             Writes whose checkpoint is not saved yet are certified together with it.
@@ -92,7 +86,7 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         tls: bool | None = None,
     ) -> None:
         super().__init__(serde=serde)
-        if durability not in _DURABILITIES:
+        if durability not in get_args(DurabilityName):
             raise ValueError(f'durability is "journaled" or "certified", not {durability!r}')
         options = Options.of(
             target,
@@ -105,13 +99,13 @@ class TuskPointSaver(AsyncMethods, SyncMethods):
         )
         self._calls = SyncCalls(options)
         self._async_calls = AsyncCalls(options)
-        self._durability = _DURABILITIES[durability]
+        self._durability = requests.durability(durability)
         self._waits_for = durability
         self._fence = fence
         self._agent_id = agent_id
         self._summarize = summarize
         self._vectorize = vectorize
-        self._searchable = flag("searchable", searchable)
+        self._searchable = requests.flag("searchable", searchable)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         """Return the version after `current`; threads that have numbers keep numbers."""

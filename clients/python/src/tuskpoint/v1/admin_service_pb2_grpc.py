@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """Describes the server and the state of its archive. Scopes: `read`, and
-    `admin` for `Flush`.
+    """Describes the server and the state of its archive. Scopes: `admin` for
+    `Flush`, `read` for the rest.
     """
 
     def __init__(self, channel):
@@ -54,8 +54,8 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """Describes the server and the state of its archive. Scopes: `read`, and
-    `admin` for `Flush`.
+    """Describes the server and the state of its archive. Scopes: `admin` for
+    `Flush`, `read` for the rest.
     """
 
     def GetServerInfo(self, request, context):
@@ -111,8 +111,8 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """Describes the server and the state of its archive. Scopes: `read`, and
-    `admin` for `Flush`.
+    """Describes the server and the state of its archive. Scopes: `admin` for
+    `Flush`, `read` for the rest.
     """
 
     @staticmethod

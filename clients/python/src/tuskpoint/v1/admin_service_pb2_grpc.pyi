@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class AdminServiceStub:
-    """Describes the server and the state of its archive. Scopes: `read`, and
-    `admin` for `Flush`.
+    """Describes the server and the state of its archive. Scopes: `admin` for
+    `Flush`, `read` for the rest.
     """
 
     @_typing.overload
@@ -51,8 +51,8 @@ class AdminServiceStub:
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
-    """Describes the server and the state of its archive. Scopes: `read`, and
-    `admin` for `Flush`.
+    """Describes the server and the state of its archive. Scopes: `admin` for
+    `Flush`, `read` for the rest.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -71,8 +71,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Describes the server and the state of its archive. Scopes: `read`, and
-    `admin` for `Flush`.
+    """Describes the server and the state of its archive. Scopes: `admin` for
+    `Flush`, `read` for the rest.
     """
 
     @_abc_1.abstractmethod

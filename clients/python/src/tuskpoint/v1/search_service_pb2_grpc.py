@@ -69,7 +69,7 @@ class SearchServiceServicer(object):
         Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
         of the wrong dimension, with a component that is not finite, or of length
         0 with the cosine metric, an unknown filter operator, a limit out of
-        range, a mode that does not go with the query; `INVALID_ARGUMENT` /
+        range, a mode that cannot answer such a query; `INVALID_ARGUMENT` /
         `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
         server does not index, or lacks what the requested mode needs;
         `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,

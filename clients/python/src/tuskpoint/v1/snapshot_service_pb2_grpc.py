@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class SnapshotServiceStub(object):
     """Captures several threads together as one checkpoint of an application.
-    Scopes: `read`, and `write` to create, restore and delete.
+    Scopes: `write` to create, restore and delete, `read` for the rest.
     """
 
     def __init__(self, channel):
@@ -70,7 +70,7 @@ class SnapshotServiceStub(object):
 
 class SnapshotServiceServicer(object):
     """Captures several threads together as one checkpoint of an application.
-    Scopes: `read`, and `write` to create, restore and delete.
+    Scopes: `write` to create, restore and delete, `read` for the rest.
     """
 
     def CreateSnapshot(self, request, context):
@@ -168,7 +168,7 @@ def add_SnapshotServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class SnapshotService(object):
     """Captures several threads together as one checkpoint of an application.
-    Scopes: `read`, and `write` to create, restore and delete.
+    Scopes: `write` to create, restore and delete, `read` for the rest.
     """
 
     @staticmethod

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class SnapshotServiceStub:
     """Captures several threads together as one checkpoint of an application.
-    Scopes: `read`, and `write` to create, restore and delete.
+    Scopes: `write` to create, restore and delete, `read` for the rest.
     """
 
     @_typing.overload
@@ -66,7 +66,7 @@ class SnapshotServiceStub:
 @_typing.type_check_only
 class SnapshotServiceAsyncStub(SnapshotServiceStub):
     """Captures several threads together as one checkpoint of an application.
-    Scopes: `read`, and `write` to create, restore and delete.
+    Scopes: `write` to create, restore and delete, `read` for the rest.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -100,7 +100,7 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
 
 class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
     """Captures several threads together as one checkpoint of an application.
-    Scopes: `read`, and `write` to create, restore and delete.
+    Scopes: `write` to create, restore and delete, `read` for the rest.
     """
 
     @_abc_1.abstractmethod

@@ -26,8 +26,9 @@ if _version_not_supported:
 
 
 class ThreadServiceStub(object):
-    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
-    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+    """Describes, copies, compares and removes whole threads. Scopes: `read` for
+    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+    `VerifyThread`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -112,8 +113,9 @@ class ThreadServiceStub(object):
 
 
 class ThreadServiceServicer(object):
-    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
-    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+    """Describes, copies, compares and removes whole threads. Scopes: `read` for
+    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+    `VerifyThread`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -371,8 +373,9 @@ def add_ThreadServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ThreadService(object):
-    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
-    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+    """Describes, copies, compares and removes whole threads. Scopes: `read` for
+    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+    `VerifyThread`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.

@@ -27,8 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ThreadServiceStub:
-    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
-    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+    """Describes, copies, compares and removes whole threads. Scopes: `read` for
+    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+    `VerifyThread`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -155,8 +156,9 @@ class ThreadServiceStub:
 
 @_typing.type_check_only
 class ThreadServiceAsyncStub(ThreadServiceStub):
-    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
-    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+    """Describes, copies, compares and removes whole threads. Scopes: `read` for
+    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+    `VerifyThread`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -279,8 +281,9 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """
 
 class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Looks after whole threads. Scopes: `read` for what begins with `Get` or
-    `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+    """Describes, copies, compares and removes whole threads. Scopes: `read` for
+    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+    `VerifyThread`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.

@@ -12,12 +12,12 @@ import {
 } from "../../gen/tuskpoint/v1/checkpoint_service_pb.js";
 import { backoffMs, isWorthRepeating, RETRY_POLICY } from "../retry.js";
 import { isUntrusted } from "../status.js";
-import { Outdated, Passage, type Queue } from "./passage.js";
+import { Outdated, Stream, type Queue } from "./stream.js";
 import type { Pending } from "./pending.js";
 
 /** What opens streams. */
 export interface Opener {
-  /** Where the server is, as `host:port`. */
+  /** Where the server is, or the servers are. */
   readonly target: string;
   /** Open a stream; it fails with the errors of `errors.ts`, or with the reason of the signal. */
   readonly open: (
@@ -40,7 +40,7 @@ export class Lane {
   readonly #session = randomBytes(16);
   #attempt = 0n;
   #queue: Queue = { saves: [], loads: [] };
-  #passage: Passage | undefined;
+  #open: Stream | undefined;
   #failures = 0;
   #isRunning = false;
 
@@ -52,7 +52,7 @@ export class Lane {
   /** Send a call after all that were added before. */
   add(pending: Pending): void {
     this.#push(pending);
-    this.#passage?.look();
+    this.#open?.look();
     if (!this.#isRunning) {
       this.#isRunning = true;
       void this.#run();
@@ -76,19 +76,19 @@ export class Lane {
   async #stream(shown: string | undefined): Promise<unknown> {
     this.#attempt += 1n;
     const hello = create(HelloSchema, { session: this.#session, attempt: this.#attempt });
-    const passage = new Passage(hello, this.#queue, () => this.#opener.token() !== shown);
-    this.#passage = passage;
+    const stream = new Stream(hello, this.#queue, () => this.#opener.token() !== shown);
+    this.#open = stream;
     try {
-      for await (const response of this.#opener.open(passage.requests(), passage.signal)) {
+      for await (const response of this.#opener.open(stream.requests(), stream.signal)) {
         this.#failures = 0;
-        passage.take(response);
+        stream.take(response);
       }
       return new Unavailable("the server ended the stream", { status: "UNAVAILABLE" });
     } catch (error) {
       return error;
     } finally {
-      this.#passage = undefined;
-      this.#requeue([...passage.end(), ...this.#calls()]);
+      this.#open = undefined;
+      this.#requeue([...stream.end(), ...this.#calls()]);
     }
   }
 
@@ -100,13 +100,15 @@ export class Lane {
    * @returns Milliseconds until the next stream may be opened.
    */
   #afterFailure(failure: unknown, shown: string | undefined): number {
-    const pauseMs = failure instanceof TuskPointError ? this.#pauseMs(failure, shown) : undefined;
-    if (pauseMs === undefined || !(failure instanceof TuskPointError)) {
-      this.#end(failure);
-      return 0;
+    if (failure instanceof TuskPointError) {
+      const pauseMs = this.#pauseMs(failure, shown);
+      if (pauseMs !== undefined) {
+        this.#keep((one) => one.goesOn(failure, pauseMs));
+        return pauseMs;
+      }
     }
-    this.#keep((one) => one.goesOn(failure, pauseMs));
-    return pauseMs;
+    this.#end(failure);
+    return 0;
   }
 
   #pauseMs(failure: TuskPointError, shown: string | undefined): number | undefined {
@@ -121,7 +123,7 @@ export class Lane {
     return backoffMs(RETRY_POLICY, this.#failures, failure, Math.random);
   }
 
-  /** End the calls that a failure concerns which waiting does not help: those sent, if any were. */
+  /** End the calls that a permanent failure concerns: those sent, if any were. */
   #end(failure: unknown): void {
     const wasSent = this.#calls().some((one) => one.isOut);
     this.#keep((one) => {

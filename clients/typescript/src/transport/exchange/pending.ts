@@ -160,8 +160,8 @@ export class Pending {
 
 function expired(target: string): DeadlineExceeded {
   return new DeadlineExceeded(
-    `${target} did not answer in time; what it had journaled by then stays, and the same call may ` +
-      "be made again",
+    `${target} did not answer in time; what it journaled by then stays, and the same call may be ` +
+      "repeated",
     { status: "DEADLINE_EXCEEDED" },
   );
 }

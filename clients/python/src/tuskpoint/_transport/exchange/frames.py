@@ -103,9 +103,9 @@ def payload_of(request: Request) -> Payload:
             payload = Payload(kind, head, len(data), lambda: _serialized(request, large))
     payload = payload or Payload(kind, data, len(data))
     if len(payload.data) > MAX_MESSAGE_BYTES - _FRAME_BYTES:
-        said = f"{len(payload.data)} bytes, where {MAX_MESSAGE_BYTES - _FRAME_BYTES} are allowed"
+        size = f"{len(payload.data)} bytes, where {MAX_MESSAGE_BYTES - _FRAME_BYTES} are allowed"
         raise ResourceExhausted(
-            explain("RESOURCE_EXHAUSTED", said, ""), status="RESOURCE_EXHAUSTED"
+            explain("RESOURCE_EXHAUSTED", size, ""), status="RESOURCE_EXHAUSTED"
         )
     return payload
 

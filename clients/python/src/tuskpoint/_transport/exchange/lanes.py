@@ -191,7 +191,7 @@ class Lane:
         (self._saves if call.payload.kind.saves else self._loads).append(call)
 
     def open(self) -> Hello:
-        """Begin the next stream; return what its first message says."""
+        """Begin the next stream; return the head of its first message."""
         self._attempt += 1
         self._last_id = 0
         return Hello(session=self._session, attempt=self._attempt)

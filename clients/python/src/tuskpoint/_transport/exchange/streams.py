@@ -15,6 +15,7 @@ import grpc
 
 from ...errors import DeadlineExceeded, ServerError, TuskPointError, Unavailable
 from ...v1.checkpoint_service_pb2 import ExchangeResponse, Hello
+from ..channel import Opened, Server
 from ..loops import call_soon
 from ..methods import EXCHANGE
 from ..policy import closed
@@ -57,13 +58,13 @@ class Streams:
     as callers wait. An object that nobody closes leaves no thread behind once `forsake` was called.
 
     Args:
-        channel: Where the streams are opened.
+        opened: Where the streams are opened.
         options: Target, credential and schedule of retries.
     """
 
-    def __init__(self, channel: grpc.Channel, options: Options) -> None:
+    def __init__(self, opened: Opened, options: Options) -> None:
         self._options = options
-        self._channel = channel
+        self._opened = opened
         self._lock = threading.Lock()
         self._lanes = Lanes()
         self._links = {lane: _Link(lane) for lane in (self._lanes.small, self._lanes.large)}
@@ -141,8 +142,8 @@ class Streams:
         if call.error is not None:
             raise call.error
         if call.answer is None:
-            said = explain("DEADLINE_EXCEEDED", "Deadline Exceeded", self._options.target)
-            raise DeadlineExceeded(said, status="DEADLINE_EXCEEDED")
+            message = explain("DEADLINE_EXCEEDED", "Deadline Exceeded", self._options.target)
+            raise DeadlineExceeded(message, status="DEADLINE_EXCEEDED")
         return call.answer
 
     def _serve_all(self) -> None:
@@ -192,11 +193,12 @@ class Streams:
                 return None
             hello = link.lane.open()
             link.wake, link.is_idle, link.is_outdated = wake, False, False
-            opened: Any = self._channel.stream_stream(
+            server = self._opened.next()
+            converse: Any = server.channel.stream_stream(
                 EXCHANGE.path, response_deserializer=partial(self._receive, link)
             )
-            link.stream = opened(self._messages(link, wake, hello, shown), metadata=shown)
-        failure = self._read(link)
+            link.stream = converse(self._messages(link, wake, hello, shown), metadata=shown)
+        failure = self._read(link, server)
         wake.put(False)
         refused = failure.status == "UNAUTHENTICATED" and security.headers() != shown
         with self._lock:
@@ -215,7 +217,7 @@ class Streams:
         bound_s = self._options.retry.bound_s(lane.failures)
         return (failure.retry_after_s or 0.0) + jitter * bound_s
 
-    def _read(self, link: _Link) -> TuskPointError:
+    def _read(self, link: _Link, server: Server) -> TuskPointError:
         """Read the open stream; return how it ended."""
         options = self._options
         try:
@@ -224,11 +226,12 @@ class Streams:
                     link.stream.cancel()
                     return taken
         except grpc.RpcError as error:
+            server.failed(error)
             failure = from_rpc_error(error, options.target, tls=options.security.tls is not None)
             failure.__cause__ = error
             return failure
-        said = explain("UNAVAILABLE", "the server ended the stream", options.target)
-        return Unavailable(said, status="UNAVAILABLE")
+        message = explain("UNAVAILABLE", "the server ended the stream", options.target)
+        return Unavailable(message, status="UNAVAILABLE")
 
     # --- in threads of gRPC's --------------------------------------------------------
 
@@ -279,7 +282,7 @@ class Streams:
 
 
 def _deliver(calls: Iterable[Call]) -> None:
-    """Let callers go on: threads one by one, the tasks of a loop all at once."""
+    """Resume callers: threads one by one, the tasks of a loop all at once."""
     loops: dict[asyncio.AbstractEventLoop, list[Call]] = {}
     for call in calls:
         if call.loop is None:

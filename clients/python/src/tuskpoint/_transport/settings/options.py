@@ -62,8 +62,9 @@ class Options:
         """Return the options for a target.
 
         Args:
-            target: `host:port` or a gRPC name such as `dns:///host:port`. `None`: the
-                environment variable `TUSKPOINT_TARGET`, else `127.0.0.1:7390`.
+            target: `host:port`, several of them with commas between, or a gRPC name such as
+                `dns:///host:port`. `None`: the environment variable `TUSKPOINT_TARGET`, else
+                `127.0.0.1:7390`.
             timeout_s: See the class.
             token: See `Security.of`, as for what follows.
             ca_file: Trusted CA certificates.

@@ -43,7 +43,7 @@ class Tls:
 
 
 class Place(NamedTuple):
-    """The target of a channel and its TLS settings. Equal places may share a channel.
+    """A target and its TLS settings. Equal places share their channels.
 
     Attributes:
         target: Normalized target.
@@ -165,10 +165,10 @@ def _token(given: str | None) -> Token | None:
 
 
 def _switch() -> bool | None:
-    said = os.environ.get(TLS_VARIABLE, "")
-    if said not in _SWITCH:
-        raise invalid_field(TLS_VARIABLE, f"it must be 1 (on) or 0 (off), not '{said}'")
-    return _SWITCH[said]
+    text = os.environ.get(TLS_VARIABLE, "")
+    if text not in _SWITCH:
+        raise invalid_field(TLS_VARIABLE, f"it must be 1 (on) or 0 (off), not '{text}'")
+    return _SWITCH[text]
 
 
 def _roots(path: FilePath) -> bytes:

@@ -67,7 +67,7 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
                 raise
             return None
         restored = snapshot.members
-        if mode != "rollback" or not await self._stand_at(snapshot.members):
+        if mode != "rollback" or not await self._heads_are(snapshot.members):
             restored = await self._client.restore_snapshot(
                 snapshot.snapshot_id, mode=mode, durability=self._durability
             )
@@ -177,7 +177,7 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
                 raise
             return ""
 
-    async def _stand_at(self, members: Sequence[Reference]) -> bool:
+    async def _heads_are(self, members: Sequence[Reference]) -> bool:
         """Return whether the latest checkpoint of each thread is this one."""
         heads = [await self._head(one.thread_id) for one in members]
         return heads == [one.checkpoint_id for one in members]

@@ -68,7 +68,7 @@ class ApplicationSession(SessionBase[Client]):
                 raise
             return None
         restored = snapshot.members
-        if mode != "rollback" or not self._stand_at(snapshot.members):
+        if mode != "rollback" or not self._heads_are(snapshot.members):
             restored = self._client.restore_snapshot(
                 snapshot.snapshot_id, mode=mode, durability=self._durability
             )
@@ -178,7 +178,7 @@ class ApplicationSession(SessionBase[Client]):
                 raise
             return ""
 
-    def _stand_at(self, members: Sequence[Reference]) -> bool:
+    def _heads_are(self, members: Sequence[Reference]) -> bool:
         """Return whether the latest checkpoint of each thread is this one."""
         heads = [self._head(one.thread_id) for one in members]
         return heads == [one.checkpoint_id for one in members]

@@ -31,7 +31,7 @@ class PackRow(NamedTuple):
 
 
 def read_pack_index(file: BufferedReader) -> list[PackRow]:
-    """Return the index of a pack file; its members lie within the file.
+    """Return the index of a pack file; its members are within the file.
 
     Raises:
         Malformed: It is not a pack file, or its index does not fit.
@@ -48,5 +48,5 @@ def read_pack_index(file: BufferedReader) -> list[PackRow]:
         raise Malformed(f"{size} bytes cannot be a pack of {count} members")
     rows = [PackRow(*row) for row in _ROW.iter_unpack(file.read(count * _ROW.size))]
     if any(row.offset + row.size > size for row in rows):
-        raise Malformed("a member lies past its end")
+        raise Malformed("a member ends past its end")
     return rows

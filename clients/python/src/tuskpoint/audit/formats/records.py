@@ -62,7 +62,7 @@ class Record:
         incarnation: Incarnation of the thread.
         rank: Generation and `seq`: of two with the same subject the greater counts.
         about: Its subject.
-        says: The further fields of its kind that it has.
+        fields: The further fields of its kind that it has.
         location: Of a `member`: its location.
     """
 
@@ -71,18 +71,21 @@ class Record:
     incarnation: int
     rank: tuple[int, int]
     about: About
-    says: Mapping[str, Any]
+    fields: Mapping[str, Any]
     location: Location | None = None
 
     @property
     def place(self) -> Place:
         """Namespace and ID of its checkpoint."""
-        return (self.says["checkpoint_ns"], self.says["checkpoint_id"])
+        return (self.fields["checkpoint_ns"], self.fields["checkpoint_id"])
 
     @property
     def held_place(self) -> Place:
         """Namespace and ID of its checkpoint in the segment that it names."""
-        return (self.says.get("held_ns", self.says["checkpoint_ns"]), self.says["checkpoint_id"])
+        return (
+            self.fields.get("held_ns", self.fields["checkpoint_ns"]),
+            self.fields["checkpoint_id"],
+        )
 
     @property
     def position(self) -> tuple[str, ...]:
@@ -106,31 +109,31 @@ def read_record(fields: Fields) -> Record:
         shape = ({**_GAP, **(_SEGMENT if fields.has("segment") else _PLACE)}, {})
     if shape is None:
         raise Malformed(f"records of kind '{kind[:40]}' are not known")
-    says = {key: read(fields, key) for key, read in shape[0].items()}
-    says |= {key: read(fields, key) for key, read in shape[1].items() if fields.has(key)}
-    if kind == "member" and says["holds"] not in _HELD:
+    given = {key: read(fields, key) for key, read in shape[0].items()}
+    given |= {key: read(fields, key) for key, read in shape[1].items() if fields.has(key)}
+    if kind == "member" and given["holds"] not in _HELD:
         raise Malformed("a member holds neither a segment nor parts of one")
     return Record(
         kind,
         fields.name("thread_id"),
         fields.count("incarnation"),
         (fields.count("generation"), fields.count("seq")),
-        _about(kind, says),
-        says,
+        _about(kind, given),
+        given,
         fields.location() if kind == "member" else None,
     )
 
 
-def _about(kind: str, says: Mapping[str, Any]) -> About:
+def _about(kind: str, given: Mapping[str, Any]) -> About:
     if kind == "member":
-        return (kind, says["sha256"])
+        return (kind, given["sha256"])
     if kind in ("end", "setting"):
         return (kind,)
-    if kind == "pin" or (kind == "gap" and "segment" in says):
-        return (kind, says["segment"])
-    place = (says["checkpoint_ns"], says["checkpoint_id"])
+    if kind == "pin" or (kind == "gap" and "segment" in given):
+        return (kind, given["segment"])
+    place = (given["checkpoint_ns"], given["checkpoint_id"])
     if kind == "writes":
-        return (kind, *place, says["segment"])
+        return (kind, *place, given["segment"])
     return ("gap of" if kind == "gap" else kind, *place)
 
 
@@ -194,7 +197,7 @@ def fold(thread_id: str, records: Iterable[Record]) -> Folded:
     folded.ended = end is not None and end.incarnation == incarnation
     folded.facts = {
         "agent_id": "",
-        "deleted_through": end.says["deleted_through"] if end else "",
+        "deleted_through": end.fields["deleted_through"] if end else "",
         "retention_s": 0,
         "unsearchable": False,
     }
@@ -207,27 +210,27 @@ def fold(thread_id: str, records: Iterable[Record]) -> Folded:
 
 def _counts(record: Record, newest: Mapping[About, Record]) -> bool:
     """Return whether a record outlives every removal."""
-    if record.kind == "removal" or record.says.get("reason") == "":
+    if record.kind == "removal" or record.fields.get("reason") == "":
         return False
-    if record.kind not in _OF_PLACES or "checkpoint_id" not in record.says:
+    if record.kind not in _OF_PLACES or "checkpoint_id" not in record.fields:
         return True
     removal = newest.get(("removal", *record.place))
     return removal is None or removal.rank < record.rank
 
 
 def _put(folded: Folded, record: Record) -> None:
-    says = record.says
+    fields = record.fields
     match record.kind:
         case "checkpoint":
             folded.checkpoints[record.place] = record
         case "writes":
             folded.writes.setdefault(record.place, []).append(record)
         case "gap":
-            key: Place | str = says["segment"] if "segment" in says else record.place  # noqa: SIM401
+            key: Place | str = fields["segment"] if "segment" in fields else record.place  # noqa: SIM401
             folded.gaps[key] = record
         case "setting":
-            folded.facts |= says
+            folded.facts |= fields
         case "member":
-            folded.members[says["sha256"]] = record
+            folded.members[fields["sha256"]] = record
         case "pin":
             folded.pins.append(record)

@@ -229,11 +229,11 @@ class Values:
 
     Attributes:
         problems: Digest -> problem of the value.
-        lying_in: Digest -> hashes of the members that hold it, or should.
+        segments_of: Digest -> hashes of the members that hold it, or should.
     """
 
     problems: dict[bytes, str] = field(default_factory=dict)
-    lying_in: dict[bytes, frozenset[str]] = field(default_factory=dict)
+    segments_of: dict[bytes, frozenset[str]] = field(default_factory=dict)
 
 
 def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Values:
@@ -266,8 +266,8 @@ def check_values(segment: Segment, members: Mapping[str, Segment | None]) -> Val
             found.problems.setdefault(digest, f"value {digest.hex()} lacks its keyframe")
             continue
         _plain(value, keyframe if based_on else None, found, digest)
-    for digest in found.problems.keys() & found.lying_in.keys():
-        if any(members.get(one) is None for one in found.lying_in[digest]):
+    for digest in found.problems.keys() & found.segments_of.keys():
+        if any(members.get(one) is None for one in found.segments_of[digest]):
             del found.problems[digest]  # the finding about the member says more
     return found
 
@@ -285,7 +285,7 @@ def _find(
     for location, prefixes in segment.members:
         if digest[:_PREFIX] not in prefixes:
             continue
-        found.lying_in[asking] = found.lying_in.get(asking, frozenset()) | {location.sha256}
+        found.segments_of[asking] = found.segments_of.get(asking, frozenset()) | {location.sha256}
         member = members.get(location.sha256)
         value = member.values.get(digest) if member is not None else None
         if member is None or value is not None:

@@ -28,7 +28,7 @@ URL_VARIABLE = "WALRUS_AGGREGATOR_URL"
 
 AUDIT = typer.Typer(
     name="audit",
-    help="Check stored data against its hashes, without a server.",
+    help="Check stored data against its hashes without a server.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 PROGRAM.add_typer(AUDIT, name="audit", rich_help_panel=OPERATE)
@@ -43,35 +43,41 @@ AggregatorOption = Annotated[
 ]
 BlobDirOption = Annotated[
     Path | None,
-    typer.Option("--blob-dir", metavar="DIR", help="A blob directory, instead of aggregators."),
+    typer.Option(
+        "--blob-dir", metavar="DIR", help="Read blobs from this directory instead of aggregators."
+    ),
 ]
 BlobsOption = Annotated[
     str,
     typer.Option(
         "--blobs",
         metavar="URL",
-        help="The server's --blobs: a URL of s3://, gs://, az:// or file://.",
+        help="Read blobs from this bucket: the value of the server's --blobs.",
     ),
 ]
 RecentOption = Annotated[
     bool,
     typer.Option(
-        "--recent", help="The blobs are new: wait up to 31 s before one counts as missing."
+        "--recent",
+        help="Wait up to 31 s for a blob before it counts as missing, because the blobs are new.",
     ),
 ]
 ReportOption = Annotated[
     Path | None,
-    typer.Option("--report", metavar="FILE.json", help="Write the report in JSON to a file."),
+    typer.Option("--report", metavar="FILE.json", help="Write the report as JSON to this file."),
 ]
 TextOption = Annotated[
     Path | None,
-    typer.Option("--text", metavar="FILE.txt", help="Write the report for people to a file."),
+    typer.Option("--text", metavar="FILE.txt", help="Write the report as text to this file."),
 ]
 ShaOption = Annotated[
-    str, typer.Option("--sha256", metavar="HEX", help="SHA-256 of its bytes. No hash, no pass.")
+    str,
+    typer.Option(
+        "--sha256", metavar="HEX", help="Expected SHA-256 of the blob. Required for a PASS."
+    ),
 ]
 IdentifierOption = Annotated[
-    str, typer.Option("--identifier", metavar="NAME", help="Patch of the quilt that it is.")
+    str, typer.Option("--identifier", metavar="NAME", help="The patch of a quilt to read.")
 ]
 NameArgument = Annotated[
     str,
@@ -83,11 +89,11 @@ NameArgument = Annotated[
 ]
 HistoryOption = Annotated[
     int,
-    typer.Option("--history", metavar="N", min=0, help="Read up to N catalogs before it, too."),
+    typer.Option("--history", metavar="N", min=0, help="Also read up to N earlier catalogs."),
 ]
 ThreadOption = Annotated[
     list[str] | None,
-    typer.Option("--thread", metavar="THREAD", help="Only this thread; may be given again."),
+    typer.Option("--thread", metavar="THREAD", help="Only this thread; may be repeated."),
 ]
 
 
@@ -186,8 +192,12 @@ def audit_catalog(
 @command("compare", within=AUDIT)
 def compare_reports(
     session: Session,
-    first: Annotated[str, typer.Argument(metavar="FIRST.json", help="The report of an audit.")],
-    second: Annotated[str, typer.Argument(metavar="SECOND.json", help="Another.")],
+    first: Annotated[
+        str, typer.Argument(metavar="FIRST.json", help="The JSON report of one audit.")
+    ],
+    second: Annotated[
+        str, typer.Argument(metavar="SECOND.json", help="The JSON report of another audit.")
+    ],
 ) -> None:
     """Compare the reports of two audits."""
     from ...audit.report import BadReport, compare, read_report

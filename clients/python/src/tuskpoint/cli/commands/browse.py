@@ -49,14 +49,14 @@ def browse(
     thread_id: Annotated[
         str | None,
         typer.Argument(
-            metavar="THREAD", help="Begin with this thread.", autocompletion=complete_thread
+            metavar="THREAD", help="Open this thread first.", autocompletion=complete_thread
         ),
     ] = None,
     stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read the keys from stdin even if it is not a terminal.")
+        bool, typer.Option("--stdin", help="Read keys from stdin even if it is not a terminal.")
     ] = False,
 ) -> None:
-    """Pick a thread and a checkpoint of it; look at its state, restore it, or fork it."""
+    """Browse threads and checkpoints; view, restore or fork them."""
     if not stdin and not sys.stdin.isatty():
         raise CommandError(
             Exit.USAGE,

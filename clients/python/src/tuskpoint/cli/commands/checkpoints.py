@@ -43,7 +43,9 @@ def list_checkpoints(
     cli: Session,
     thread_id: Thread,
     checkpoint_ns: NamespaceOrAll = None,
-    label: Annotated[str, typer.Option(metavar="LABEL", help="Only with this label.")] = "",
+    label: Annotated[
+        str, typer.Option(metavar="LABEL", help="Only checkpoints with this label.")
+    ] = "",
     metadata: Metadata = None,
     limit: Limit = None,
 ) -> None:
@@ -103,7 +105,7 @@ def show(
         bool, typer.Option("--state", help="Print only the state, in the form that `save` reads.")
     ] = False,
     blob: Annotated[
-        bool, typer.Option("--blob", help="Read it from the blob store, not from a copy.")
+        bool, typer.Option("--blob", help="Read it from the blob store, not from the journal.")
     ] = False,
 ) -> None:
     """Show a checkpoint: its state, in the JSON view, and what it waits for."""
@@ -198,26 +200,37 @@ def save(
     cli: Session,
     thread_id: Thread,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A JSON object, a channel per key; - is stdin.")
+        str,
+        typer.Argument(
+            metavar="FILE", help="A JSON object with one channel per key; - reads stdin."
+        ),
     ] = STDIN,
     parent: Annotated[
         str | None,
-        typer.Option(metavar="CHECKPOINT", help="What it follows, '' for nothing. [the latest]"),
+        typer.Option(metavar="CHECKPOINT", help="The parent; '' for none. [the latest checkpoint]"),
     ] = None,
     expected_head: Annotated[
         str | None,
-        typer.Option(metavar="CHECKPOINT", help="Refuse if the latest is not this one."),
+        typer.Option(metavar="CHECKPOINT", help="Fail unless this is the latest checkpoint."),
     ] = None,
     checkpoint_id: Annotated[
-        str | None, typer.Option("--id", metavar="CHECKPOINT", help="The ID to give it.")
+        str | None, typer.Option("--id", metavar="CHECKPOINT", help="The ID of the new checkpoint.")
     ] = None,
     summary: Annotated[
-        str, typer.Option("--summary", "-m", metavar="TEXT", help="What happened, in a sentence.")
+        str,
+        typer.Option(
+            "--summary",
+            "-m",
+            metavar="TEXT",
+            help="What happened, in one sentence; search finds it.",
+        ),
     ] = "",
-    label: Annotated[str, typer.Option(metavar="LABEL", help="A name for it.")] = "",
-    agent: Annotated[str, typer.Option(metavar="NAME", help="Who drives the thread.")] = "",
+    label: Annotated[str, typer.Option(metavar="LABEL", help="A name for the checkpoint.")] = "",
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="The agent that owns the thread.")
+    ] = "",
     metadata: Annotated[
-        str | None, typer.Option(metavar="JSON", help="An object to save with it.")
+        str | None, typer.Option(metavar="JSON", help="A JSON object to save as metadata.")
     ] = None,
     checkpoint_ns: Namespace = "",
     certified: Certified = False,
@@ -256,12 +269,12 @@ def _whole(cli: Session, thread_id: str, given: str | None, checkpoint_ns: str) 
 def label(
     cli: Session,
     thread_id: Thread,
-    label: Annotated[str, typer.Argument(metavar="LABEL", help="The name; '' clears it.")],
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="The label; '' removes it.")],
     checkpoint: CheckpointOrLatest = None,
     checkpoint_ns: Namespace = "",
     certified: Certified = False,
 ) -> None:
-    """Give a checkpoint a name by which it is found again."""
+    """Set the label of a checkpoint, or clear it."""
     labelled = cli.client.set_label(
         thread_id,
         label,
@@ -288,20 +301,20 @@ def answer(
     thread_id: Thread,
     value: Annotated[
         str,
-        typer.Argument(
-            metavar="ANSWER", help="JSON; what is not JSON is taken as text. - reads stdin."
-        ),
+        typer.Argument(metavar="ANSWER", help="JSON, or else plain text; - reads stdin."),
     ],
     checkpoint: CheckpointOrLatest = None,
     interrupt: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Which question, if there are several; see `show`."),
+        typer.Option(
+            metavar="ID", help="The interrupt to answer, if there are several; `show` lists them."
+        ),
     ] = None,
     text: Annotated[
-        bool, typer.Option("--text", help="Treat it as text even if it is JSON.")
+        bool, typer.Option("--text", help="Send the answer as text even if it is valid JSON.")
     ] = False,
 ) -> None:
-    """Answer a thread that waits. Its graph continues at its next run."""
+    """Answer the question that a thread waits for; its graph continues at its next run."""
     said = cli.read(STDIN, "the answer").rstrip("\n") if value == STDIN else value
     given = _answer(said, is_text=text)
     wanted = finding.checkpoint_id(cli.client, thread_id, checkpoint)
@@ -333,5 +346,5 @@ def _answer(said: str, *, is_text: bool) -> Any:
     except ValueError:
         return said
     if given is None:
-        raise CommandError(Exit.USAGE, "null is no answer", "--text takes it as a text")
+        raise CommandError(Exit.USAGE, "null is not an answer", "--text sends it as text")
     return given

@@ -33,10 +33,11 @@ def handoff(
     thread_id: Thread,
     checkpoint: CheckpointOrLatest = None,
     to_agent: Annotated[
-        str, typer.Option("--to", metavar="AGENT", help="The agent that it is meant for.")
+        str, typer.Option("--to", metavar="AGENT", help="The agent that receives the hand-off.")
     ] = "",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it there.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write the descriptor to this file."),
     ] = None,
     checkpoint_ns: Namespace = "",
 ) -> None:
@@ -69,14 +70,17 @@ def _write(path: Path, text: str) -> None:
 def adopt(
     cli: Session,
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="The descriptor; - is stdin.")
+        str, typer.Argument(metavar="FILE", help="The descriptor; - reads stdin.")
     ] = STDIN,
     new_thread: NewThread = "",
     journaled: Annotated[
-        bool, typer.Option("--journaled", help="Do not wait until it is certified here.")
+        bool,
+        typer.Option(
+            "--journaled", help="Do not wait until this server has certified the new thread."
+        ),
     ] = False,
 ) -> None:
-    """Make a hand-off the first checkpoint of a new thread, once its hash is checked."""
+    """Check the hash of a hand-off, and continue it as a new thread."""
     descriptor = cli.read(file, "the descriptor")
     with progress(cli.out, _DOING["fetching"], noun=BYTES) as bar:
 

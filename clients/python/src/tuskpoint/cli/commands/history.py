@@ -77,7 +77,8 @@ class ShownView(StrEnum):
 
 
 ViewOption = Annotated[
-    ShownView, typer.Option("--view", help="Without state, or with it in the JSON view.")
+    ShownView,
+    typer.Option("--view", help="Show checkpoints without their state, or with it as JSON."),
 ]
 
 
@@ -94,11 +95,11 @@ def history(
     ] = None,
     by: Annotated[
         By | None,
-        typer.Option(help="How the tree is arranged. [parent for a thread, agent for all]"),
+        typer.Option(help="How to arrange the tree. [parent for one thread, agent for all]"),
     ] = None,
     limit: Limit = None,
 ) -> None:
-    """Show what happened as a tree, newest first: by agent, by date, or from parent to child."""
+    """Show checkpoints as a tree, newest first: by agent, by date, or from parent to child."""
     arranged = by or (By.AGENT if thread_id is None else By.PARENT)
     if arranged is By.PARENT and thread_id is None:
         raise CommandError(Exit.USAGE, "--by parent needs a thread", "name the thread")
@@ -165,14 +166,24 @@ def replay(
     thread_id: Thread,
     checkpoint_ns: NamespaceOrAll = None,
     begin: Annotated[
-        str, typer.Option("--from", metavar="CHECKPOINT", help="The first; how it begins will do.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="CHECKPOINT",
+            help="Start at this checkpoint: its ID or the first characters.",
+        ),
     ] = "",
     last: Annotated[
-        str, typer.Option("--to", metavar="CHECKPOINT", help="The last; how it begins will do.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="CHECKPOINT",
+            help="End at this checkpoint: its ID or the first characters.",
+        ),
     ] = "",
     view: ViewOption = ShownView.JSON,
 ) -> None:
-    """Go through a thread from the oldest checkpoint to the latest, with the state of each."""
+    """Replay a thread from its oldest checkpoint to its latest, with the state of each."""
     client, namespace = cli.client, checkpoint_ns or ""
     replayed = client.replay(
         thread_id,
@@ -214,15 +225,17 @@ def watch(
     cli: Session,
     thread_id: Thread,
     cursor: Annotated[
-        str, typer.Option(metavar="CURSOR", help="Go on after this event of an earlier watch.")
+        str, typer.Option(metavar="CURSOR", help="Continue after this cursor of an earlier watch.")
     ] = "",
-    kind: Annotated[list[Kind] | None, typer.Option(help="Only this; may be repeated.")] = None,
+    kind: Annotated[
+        list[Kind] | None, typer.Option(help="Only events of this kind; may be repeated.")
+    ] = None,
     view: ViewOption = ShownView.ENTRY,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="End after so many.")
+        int | None, typer.Option("--limit", "-n", min=1, metavar="N", help="Stop after N events.")
     ] = None,
 ) -> None:
-    """Print what happened to a thread, then what happens, until Ctrl-C."""
+    """Print the events of a thread, earlier and new ones, until Ctrl-C."""
     kinds: list[EventName] | None = [one.value for one in kind] if kind else None
     watched = cli.client.watch(thread_id, cursor=_cursor(cursor), kinds=kinds, view=view.value)
     with closing(watched) as found:
@@ -264,11 +277,15 @@ def diff(
     before: Checkpoint,
     after: CheckpointOrLatest = None,
     to_thread: Annotated[
-        str | None, typer.Option(metavar="THREAD", help="Thread of the second. [the same]")
+        str | None,
+        typer.Option(metavar="THREAD", help="Thread of the second checkpoint. [the same thread]"),
     ] = None,
     checkpoint_ns: Namespace = "",
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=10_000, metavar="N", help="Most changes.")
+        int,
+        typer.Option(
+            "--limit", "-n", min=1, max=10_000, metavar="N", help="Show at most N changes."
+        ),
     ] = 1_000,
 ) -> None:
     """Show what differs between the states of two checkpoints, in the JSON view."""

@@ -67,7 +67,7 @@ def rollback(
     checkpoint: Checkpoint,
     expected_head: Annotated[
         str | None,
-        typer.Option(metavar="CHECKPOINT", help="Refuse if the latest is not this one."),
+        typer.Option(metavar="CHECKPOINT", help="Fail unless this is the latest checkpoint."),
     ] = None,
     checkpoint_ns: Namespace = "",
     certified: Certified = False,
@@ -124,16 +124,19 @@ def restore(
         str,
         typer.Argument(
             metavar="THREAD|SNAPSHOT",
-            help="A thread to restore, or a snapshot whose threads are restored.",
+            help="A thread or a snapshot to restore.",
             autocompletion=complete_thread,
         ),
     ],
     checkpoint: Annotated[
         str | None,
-        typer.Argument(metavar="CHECKPOINT", help="Where to: its ID, or how it begins."),
+        typer.Argument(
+            metavar="CHECKPOINT", help="The checkpoint to restore: its ID or the first characters."
+        ),
     ] = None,
     label: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Where to: the latest that has this label.")
+        str | None,
+        typer.Option(metavar="LABEL", help="Restore the latest checkpoint that has this label."),
     ] = None,
     certified: Certified = False,
     yes: Yes = False,

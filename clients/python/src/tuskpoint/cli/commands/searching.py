@@ -27,19 +27,26 @@ def search(
     cli: Session,
     query: Annotated[
         str,
-        typer.Argument(metavar="QUERY", help='What happened; in "double quotes", exactly these.'),
+        typer.Argument(
+            metavar="QUERY", help='Words to search for; text in "double quotes" must occur exactly.'
+        ),
     ],
     thread_id: Annotated[
         str | None, typer.Option("--thread", metavar="THREAD", help="Only this thread.")
     ] = None,
-    agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only of this agent.")] = None,
+    agent: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only threads of this agent.")
+    ] = None,
     metadata: Metadata = None,
-    mode: Annotated[Mode | None, typer.Option(help="How. [the best that the server has]")] = None,
+    mode: Annotated[
+        Mode | None, typer.Option(help="The kind of search. [the best that the server has]")
+    ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, max=100, metavar="N", help="At most so many.")
+        int,
+        typer.Option("--limit", "-n", min=1, max=100, metavar="N", help="Show at most N results."),
     ] = 10,
 ) -> None:
-    """Find checkpoints by what happened."""
+    """Search checkpoints by their summaries and states."""
     found = cli.client.search_history(
         query,
         limit,

@@ -61,7 +61,7 @@ def _is_serving(cli: Session) -> bool:
         health_pb2.HealthCheckResponse,
     )
     try:
-        answer = cli.client._calls._unary(check, health_pb2.HealthCheckRequest())
+        answer = cli.client._calls.unary(check, health_pb2.HealthCheckRequest())
     except Unimplemented:
         return True
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -18,17 +18,15 @@ from ..session import Session, json_object
 if TYPE_CHECKING:
     from ..._messages.snapshots import RestoreModeName, SnapshotRecord
 
-SNAPSHOTS = typer.Typer(help="Capture several threads at one instant, and restore them together.")
+SNAPSHOTS = typer.Typer(help="Capture several threads at one instant and restore them together.")
 PROGRAM.add_typer(SNAPSHOTS, name="snapshot", rich_help_panel=CHANGE)
 
 SessionOption = Annotated[
     str, typer.Option("--session", metavar="ID", help="Session of the application.")
 ]
-HostOption = Annotated[
-    str, typer.Option("--host", metavar="NAME", help="Host that the application runs on.")
-]
+HostOption = Annotated[str, typer.Option("--host", metavar="NAME", help="Host of the application.")]
 DirectoryOption = Annotated[
-    str, typer.Option("--directory", metavar="DIR", help="Directory that it runs in.")
+    str, typer.Option("--directory", metavar="DIR", help="Working directory of the application.")
 ]
 
 
@@ -40,7 +38,7 @@ def create(
     host: HostOption = "",
     directory: DirectoryOption = "",
     metadata: Annotated[
-        str | None, typer.Option(metavar="JSON", help="An object to save with it.")
+        str | None, typer.Option(metavar="JSON", help="A JSON object to save as metadata.")
     ] = None,
     certified: Certified = False,
 ) -> None:
@@ -128,12 +126,15 @@ def restore(
     snapshot: Snapshot,
     rollback: Annotated[
         bool,
-        typer.Option("--rollback", help="Roll back the captured threads instead. It asks first."),
+        typer.Option(
+            "--rollback",
+            help="Roll back the captured threads instead of making new ones. It asks first.",
+        ),
     ] = False,
     certified: Certified = False,
     yes: Yes = False,
 ) -> None:
-    """Make a new thread of each thread in a snapshot: of all, or of none."""
+    """Restore the threads of a snapshot as new threads: all of them, or none."""
     one = finding.snapshot(cli.client, snapshot)
     if rollback:
         names = ", ".join(f"'{member.thread_id}'" for member in one.members)

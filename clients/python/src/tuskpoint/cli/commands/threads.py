@@ -39,15 +39,16 @@ def threads(
         list[str] | None,
         typer.Argument(
             metavar="THREAD",
-            help="Describe only these, with their numbers.",
+            help="Show only these threads, with their counts.",
             autocompletion=complete_thread,
         ),
     ] = None,
-    agent: Annotated[str, typer.Option(metavar="NAME", help="Only of this agent.")] = "",
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Only threads of this agent.")] = "",
     label: Annotated[
-        str, typer.Option(metavar="LABEL", help="Only with a checkpoint that has this label.")
+        str,
+        typer.Option(metavar="LABEL", help="Only threads that have a checkpoint with this label."),
     ] = "",
-    state: Annotated[State | None, typer.Option(help="Only in this state.")] = None,
+    state: Annotated[State | None, typer.Option(help="Only threads in this state.")] = None,
     limit: Limit = None,
 ) -> None:
     """List the threads, or describe some."""

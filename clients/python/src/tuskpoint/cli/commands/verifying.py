@@ -33,10 +33,10 @@ def verify(
     cli: Session,
     thread_id: Thread,
     every: Annotated[
-        bool, typer.Option("--all", help="Show every verdict, not only what failed.")
+        bool, typer.Option("--all", help="Show every verdict, not only failures.")
     ] = False,
 ) -> None:
-    """Read every stored checkpoint of a thread back, and judge it by the recorded hash."""
+    """Read back every stored checkpoint of a thread, and compare it with its recorded hash."""
     total = cli.client.thread(thread_id).checkpoint_count
     shown: list[CheckpointVerdict] = []
     with progress(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
 
-from ...errors import NotFound, ValuesMissing
+from ..._async.saving import save_inlining
+from ..._messages.requests import copying, deletion
+from ..._transport import methods
+from ...errors import NotFound
+from ...v1.admin_service_pb2 import FlushRequest
 from .._base import SaverBase, as_early
 from .._decode import decode_config
-from .._encode import inline_channels, prune_requests, run_requests
+from .._encode import inline_channels, prune_requests, run_requests, write_requests
 
 
 class AsyncChanges(SaverBase):
@@ -31,17 +36,8 @@ class AsyncChanges(SaverBase):
             ThreadDeleted: The thread was deleted since its parent was saved.
         """
         request = self._save_request(config, checkpoint, metadata, new_versions)
-        try:
-            answer = await self._async_calls.save_checkpoint(request)
-        except ValuesMissing as missing:
-            inline_channels(request.checkpoint, missing.channels, checkpoint, self.serde)
-            try:
-                answer = await self._async_calls.save_checkpoint(request)
-            except (
-                ValuesMissing
-            ):  # trailers are bounded: the refusal named only the channels that fit
-                inline_channels(request.checkpoint, None, checkpoint, self.serde)
-                answer = await self._async_calls.save_checkpoint(request)
+        inline = partial(inline_channels, request.checkpoint, checkpoint, self.serde)
+        answer = await save_inlining(self._async_calls, request, inline)
         return decode_config(answer.ref)
 
     async def aput_writes(
@@ -56,7 +52,9 @@ class AsyncChanges(SaverBase):
         Raises:
             ThreadDeleted: The thread was deleted since that checkpoint was saved.
         """
-        for request in self._write_requests(config, writes, task_id, task_path):
+        for request in write_requests(
+            config, writes, task_id, task_path, self.serde, self._durability
+        ):
             try:
                 await self._async_calls.save_writes(request)
             except NotFound as early:
@@ -65,12 +63,13 @@ class AsyncChanges(SaverBase):
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Delete a thread with all its namespaces, if it exists."""
-        await self._async_calls.delete_thread(self._delete_request(thread_id))
+        request = deletion(str(thread_id), self._waits_for)
+        await self._async_calls.unary(methods.DELETE_THREAD, request)
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints whose metadata has one of these runs, in all threads."""
-        for request in run_requests(run_ids, self._durability):
-            await self._async_calls.delete_runs(request)
+        for request in run_requests(run_ids, self._waits_for):
+            await self._async_calls.unary(methods.DELETE_RUNS, request)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copy a thread with IDs, parents and writes.
@@ -79,7 +78,8 @@ class AsyncChanges(SaverBase):
             NotFound: There is no such source.
             AlreadyExists: The target has checkpoints.
         """
-        await self._async_calls.copy_thread(self._copy_request(source_thread_id, target_thread_id))
+        request = copying(str(source_thread_id), str(target_thread_id), self._waits_for)
+        await self._async_calls.unary(methods.COPY_THREAD, request)
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete old checkpoints of threads.
@@ -93,9 +93,9 @@ class AsyncChanges(SaverBase):
             TypeError: `thread_ids` is one string.
             ValueError: The strategy is unknown.
         """
-        for request in prune_requests(thread_ids, strategy, self._durability):
-            await self._async_calls.prune_threads(request)
+        for request in prune_requests(thread_ids, strategy, self._waits_for):
+            await self._async_calls.unary(methods.PRUNE_THREADS, request)
 
     async def aflush(self) -> None:
         """Wait until everything saved so far is certified."""
-        await self._async_calls.flush()
+        await self._async_calls.unary(methods.FLUSH, FlushRequest())

@@ -9,6 +9,7 @@ from typing import Any
 from ..._messages import handoff as handoffs
 from ..._messages import lineage as lineages
 from ..._messages.handoff import DescriptorLike
+from ..._transport import methods
 from ...v1.thread_service_pb2 import VerifyThreadRequest
 from .._base import SaverBase
 from .._encode import thread_text
@@ -38,7 +39,7 @@ class AsyncLineage(SaverBase):
             Unavailable: The blob store is not available.
         """
         request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent or "")
-        answer = await self._async_calls.create_handoff(request)
+        answer = await self._async_calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()
 
     async def aadopt_checkpoint(
@@ -90,7 +91,8 @@ class AsyncLineage(SaverBase):
         request = lineages.forking(
             thread_text(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
         )
-        return asdict(lineages.fork_of(await self._async_calls.fork_thread(request)))
+        answer = await self._async_calls.unary(methods.FORK_THREAD, request)
+        return asdict(lineages.fork_of(answer))
 
     async def arollback_to(
         self, thread_id: str, checkpoint_id: str, *, expected_head: str | None = None
@@ -116,7 +118,8 @@ class AsyncLineage(SaverBase):
         request = lineages.rolling_back(
             thread_text(thread_id), checkpoint_id, expected_head, "", self._waits_for
         )
-        return asdict(lineages.rollback_of(await self._async_calls.rollback_thread(request)))
+        answer = await self._async_calls.unary(methods.ROLLBACK_THREAD, request)
+        return asdict(lineages.rollback_of(answer))
 
     async def averify_trail(self, thread_id: str) -> dict[str, Any]:
         """Read every stored checkpoint of a thread back from the blob store and check it.
@@ -167,7 +170,8 @@ class AsyncLineage(SaverBase):
             "",
             0,
         )
-        return _plain(lineages.diff_of(await self._async_calls.diff_checkpoints(request)))
+        answer = await self._async_calls.unary(methods.DIFF_CHECKPOINTS, request)
+        return _plain(lineages.diff_of(answer))
 
 
 def _named(thread_id: object) -> str:

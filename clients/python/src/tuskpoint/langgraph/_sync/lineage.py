@@ -10,6 +10,7 @@ from typing import Any
 from ..._messages import handoff as handoffs
 from ..._messages import lineage as lineages
 from ..._messages.handoff import DescriptorLike
+from ..._transport import methods
 from ...v1.thread_service_pb2 import VerifyThreadRequest
 from .._base import SaverBase
 from .._encode import thread_text
@@ -39,7 +40,7 @@ class SyncLineage(SaverBase):
             Unavailable: The blob store is not available.
         """
         request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent or "")
-        answer = self._calls.create_handoff(request)
+        answer = self._calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()
 
     def adopt_checkpoint(self, descriptor: DescriptorLike, new_thread_id: str) -> dict[str, Any]:
@@ -89,7 +90,8 @@ class SyncLineage(SaverBase):
         request = lineages.forking(
             thread_text(thread_id), checkpoint_id, _named(new_thread_id), "", self._waits_for
         )
-        return asdict(lineages.fork_of(self._calls.fork_thread(request)))
+        answer = self._calls.unary(methods.FORK_THREAD, request)
+        return asdict(lineages.fork_of(answer))
 
     def rollback_to(
         self, thread_id: str, checkpoint_id: str, *, expected_head: str | None = None
@@ -115,7 +117,8 @@ class SyncLineage(SaverBase):
         request = lineages.rolling_back(
             thread_text(thread_id), checkpoint_id, expected_head, "", self._waits_for
         )
-        return asdict(lineages.rollback_of(self._calls.rollback_thread(request)))
+        answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
+        return asdict(lineages.rollback_of(answer))
 
     def verify_trail(self, thread_id: str) -> dict[str, Any]:
         """Read every stored checkpoint of a thread back from the blob store and check it.
@@ -166,7 +169,8 @@ class SyncLineage(SaverBase):
             "",
             0,
         )
-        return _plain(lineages.diff_of(self._calls.diff_checkpoints(request)))
+        answer = self._calls.unary(methods.DIFF_CHECKPOINTS, request)
+        return _plain(lineages.diff_of(answer))
 
 
 def _named(thread_id: object) -> str:

@@ -1,6 +1,6 @@
 """Types of Python's library that travel as text or as a few fields, and types of the caller.
 
-Each has a name, which is all that reading looks at: nothing is imported by what data says.
+Each has a name, which is all that reading looks at: nothing is imported because of data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Form:
     """How objects of one type are taken apart and put together.
 
     Attributes:
-        name: What the saved object says it is.
+        name: The class name that the saved object has.
         fields: What is saved of an object; none is called `lc`, `type` or `class`.
         build: Makes the object of what was saved; any error means that it is malformed.
     """

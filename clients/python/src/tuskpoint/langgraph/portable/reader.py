@@ -1,7 +1,7 @@
 """From the JSON that LangGraph.js, or `writer`, wrote to values of Python.
 
 What is built is decided by the tables of this package. Names in the data are looked up there;
-nothing is imported, and no method is called because data says so. A form that is not known, or
+nothing is imported, and no method is called because of data. A form that is not known, or
 has no counterpart in Python, stays the object that it is in JSON, as a `Record`.
 """
 
@@ -241,7 +241,7 @@ def _entries(pairs: list[Any]) -> dict[Any, Any]:
 
 
 def _frozen(item: Any) -> Any:
-    """Return an item as it can be hashed: lists that stand there were tuples."""
+    """Return an item as it can be hashed: its lists were tuples."""
     if isinstance(item, list):
         return tuple(_frozen(part) for part in item)
     return frozenset(item) if isinstance(item, set) else item

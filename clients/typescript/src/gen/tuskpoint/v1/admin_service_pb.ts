@@ -695,8 +695,8 @@ export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_admin_service, 9);
 
 /**
- * Describes the server and the state of its archive. Scopes: `read`, and
- * `admin` for `Flush`.
+ * Describes the server and the state of its archive. Scopes: `admin` for
+ * `Flush`, `read` for the rest.
  *
  * @generated from service tuskpoint.v1.AdminService
  */

@@ -39,10 +39,11 @@ export type CheckpointRef = Message<"tuskpoint.v1.CheckpointRef"> & {
 
   /**
    * The checkpoint. At most 128 bytes of UTF-8, without NUL. Empty in a read
-   * means the latest of the namespace; empty in a save means that the server
-   * mints one that sorts, by code point, after the namespace's greatest: a
-   * UUIDv6, or, if the greatest is a caller's own that no UUIDv6 sorts after,
-   * that ID with a dash and a UUIDv6 behind it, which later ones replace.
+   * means the latest of the namespace. Empty in a save: the server generates an
+   * ID that sorts, by code point, after the greatest of the namespace. It is a
+   * UUIDv6. If a caller chose a greatest ID that sorts after every UUIDv6, the
+   * server appends a dash and a UUIDv6 to that ID; the next generated ID has
+   * another UUIDv6 in that place.
    * `INVALID_ARGUMENT` / `INVALID_FIELD` if that would be longer than 128 bytes.
    *
    * @generated from field: string checkpoint_id = 3;

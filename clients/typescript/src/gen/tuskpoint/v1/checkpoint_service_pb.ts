@@ -28,7 +28,7 @@ export const file_tuskpoint_v1_checkpoint_service: GenFile = /*@__PURE__*/
 export type SaveCheckpointRequest = Message<"tuskpoint.v1.SaveCheckpointRequest"> & {
   /**
    * The checkpoint. Output-only fields are ignored. `ref.checkpoint_id` may be
-   * empty: the server mints one, as `CheckpointRef.checkpoint_id` says.
+   * empty: the server generates one, as `CheckpointRef.checkpoint_id` says.
    *
    * @generated from field: tuskpoint.v1.Checkpoint checkpoint = 1;
    */

@@ -476,7 +476,7 @@ export enum ErrorReason {
 
   /**
    * A later attempt of the session replaced this `Exchange` stream: `ABORTED`.
-   * Frames without an answer belong on the later stream. Example: {"reason":
+   * Send frames without an answer again on the later stream. Example: {"reason":
    * "SESSION_RESUMED", "metadata": {"attempt": "3"}}
    *
    * @generated from enum value: ERROR_REASON_SESSION_RESUMED = 37;

@@ -222,8 +222,8 @@ export type SearchCheckpointsResponse = Message<"tuskpoint.v1.SearchCheckpointsR
   unindexedCheckpoints: bigint;
 
   /**
-   * More results may exist: MemWal returns at most 100 memories, of which
-   * those that the filters leave out count.
+   * More results may exist: MemWal returns at most 100 memories, and the
+   * filters apply to these.
    *
    * @generated from field: bool truncated = 5;
    */
@@ -348,7 +348,7 @@ export const SearchService: GenService<{
    * Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
    * of the wrong dimension, with a component that is not finite, or of length
    * 0 with the cosine metric, an unknown filter operator, a limit out of
-   * range, a mode that does not go with the query; `INVALID_ARGUMENT` /
+   * range, a mode that cannot answer such a query; `INVALID_ARGUMENT` /
    * `METADATA_NOT_JSON`; `FAILED_PRECONDITION` / `SEARCH_UNAVAILABLE` if the
    * server does not index, or lacks what the requested mode needs;
    * `UNAVAILABLE` / `SEARCH_UNAVAILABLE`, with the time after which to retry,

@@ -55,7 +55,7 @@ export const SegmentHeaderSchema: GenMessage<SegmentHeader> = /*@__PURE__*/
 
 /**
  * A piece of one thread's log: the rows that changed after `first_seq` - 1 and
- * up to `last_seq`, as they were when the segment was built, less removed
+ * up to `last_seq`, as they were when the segment was built, without removed
  * ones. A row may have a greater `seq` than `last_seq`: it changed again
  * before the segment was built. Where several segments hold the same row, the
  * greatest (`generation`, `seq`) counts.
@@ -123,7 +123,7 @@ export type ThreadSegment = Message<"tuskpoint.v1.ThreadSegment"> & {
 
   /**
    * Other segments, at most 4, that hold values which are needed here and are
-   * not among `values`. Members of these are never needed.
+   * not among `values`. What those segments name is not needed here.
    *
    * @generated from field: repeated tuskpoint.v1.SegmentMember members = 9;
    */
@@ -646,7 +646,7 @@ export const SealingSchema: GenEnum<Sealing> = /*@__PURE__*/
  */
 export enum ValueEncoding {
   /**
-   * As it is.
+   * The value's own bytes.
    *
    * @generated from enum value: VALUE_ENCODING_UNSPECIFIED = 0;
    */

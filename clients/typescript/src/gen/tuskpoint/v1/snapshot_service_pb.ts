@@ -360,7 +360,7 @@ export type RestoreSnapshotRequest = Message<"tuskpoint.v1.RestoreSnapshotReques
   snapshotId: string;
 
   /**
-   * How.
+   * Whether it makes new threads or rolls the captured ones back.
    *
    * @generated from field: tuskpoint.v1.RestoreMode mode = 2;
    */
@@ -508,7 +508,7 @@ export const RestoreModeSchema: GenEnum<RestoreMode> = /*@__PURE__*/
 
 /**
  * Captures several threads together as one checkpoint of an application.
- * Scopes: `read`, and `write` to create, restore and delete.
+ * Scopes: `write` to create, restore and delete, `read` for the rest.
  *
  * @generated from service tuskpoint.v1.SnapshotService
  */

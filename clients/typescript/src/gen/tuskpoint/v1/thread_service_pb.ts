@@ -685,7 +685,7 @@ export const GetLineageRequestSchema: GenMessage<GetLineageRequest> = /*@__PURE_
  */
 export type LineageStep = Message<"tuskpoint.v1.LineageStep"> & {
   /**
-   * How.
+   * The call that made `to`.
    *
    * @generated from field: tuskpoint.v1.LineageKind kind = 1;
    */
@@ -1318,8 +1318,9 @@ export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
   enumDesc(file_tuskpoint_v1_thread_service, 3);
 
 /**
- * Looks after whole threads. Scopes: `read` for what begins with `Get` or
- * `List` and for `DiffCheckpoints` and `VerifyThread`, `write` for the rest.
+ * Describes, copies, compares and removes whole threads. Scopes: `read` for
+ * calls that begin with `Get` or `List`, for `DiffCheckpoints` and
+ * `VerifyThread`; `write` for the rest.
  *
  * Errors of all calls, beyond those listed with each, as for
  * `CheckpointService`.

@@ -8,8 +8,8 @@ import {
   InvalidRequest,
   NotFound,
   type ThreadEvent,
-} from "../src/index.js";
-import { all, take, TestServer } from "./kit.js";
+} from "../../src/index.js";
+import { all, take, TestServer } from "../kit.js";
 
 let server: TestServer;
 let client: Client;

@@ -12,8 +12,8 @@ import {
   type ExchangeRequest,
   type ExchangeResponse,
   type Frame,
-} from "../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
-import { Durability } from "../src/gen/tuskpoint/v1/checkpoint_pb.js";
+} from "../../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { Durability } from "../../src/gen/tuskpoint/v1/checkpoint_pb.js";
 
 type AnswerInit = NonNullable<MessageInitShape<typeof ExchangeResponseSchema>["answers"]>[number];
 

@@ -1,4 +1,4 @@
-/** Streams that continue where they broke off: what was delivered, and what is requested next. Pure. */
+/** Streams that resume after a break: what was delivered, and the next request. Pure. */
 
 import { clone, create, type MessageInitShape } from "@bufbuild/protobuf";
 
@@ -20,36 +20,38 @@ import {
   type WatchThreadResponse,
 } from "../gen/tuskpoint/v1/history_service_pb.js";
 
-/** A stream that may be begun again, with what was delivered of it. */
-export interface Course<Request, Frame, Item> {
-  /** Return the request for what was not delivered yet. */
-  begin(): Request;
+/** A stream that can be requested again, and what was delivered of it. */
+export interface Resumable<Request, Frame, Item> {
+  /** Return the request for the rest of the stream. */
+  nextRequest(): Request;
   /**
-   * Take the next frame; return what is to be delivered now, if anything is.
+   * Add the next frame; return the item that it completes, if any.
    *
    * @throws ServerError - The frame breaks the contract.
    */
-  take(frame: Frame): Item | undefined;
+  add(frame: Frame): Item | undefined;
   /**
-   * Take the end of the stream.
+   * Check the end of the stream.
    *
-   * @throws TuskPointError - It must not end here.
+   * @throws TuskPointError - The stream is incomplete.
    */
   end(): void;
 }
 
-/** A replay; it continues after the last checkpoint that it delivered. */
-export class ReplayCourse implements Course<ReplayThreadRequest, ReplayThreadResponse, Checkpoint> {
+/** A replay; it resumes after the last checkpoint that it delivered. */
+export class ReplayStream
+  implements Resumable<ReplayThreadRequest, ReplayThreadResponse, Checkpoint>
+{
   readonly #request: ReplayThreadRequest;
   #assembler = new CheckpointAssembler();
-  #delivered: { id: string; ns: string } | undefined;
+  #delivered: Place | undefined;
 
-  /** @param request - Where to begin. */
+  /** @param request - The first request. */
   constructor(request: MessageInitShape<typeof ReplayThreadRequestSchema>) {
-    this.#request = clone(ReplayThreadRequestSchema, create(ReplayThreadRequestSchema, request));
+    this.#request = create(ReplayThreadRequestSchema, request);
   }
 
-  begin(): ReplayThreadRequest {
+  nextRequest(): ReplayThreadRequest {
     this.#assembler = new CheckpointAssembler();
     const request = clone(ReplayThreadRequestSchema, this.#request);
     if (this.#delivered !== undefined) {
@@ -58,7 +60,7 @@ export class ReplayCourse implements Course<ReplayThreadRequest, ReplayThreadRes
     return request;
   }
 
-  take(frame: ReplayThreadResponse): Checkpoint | undefined {
+  add(frame: ReplayThreadResponse): Checkpoint | undefined {
     const complete = this.#assembler.add(frame.frame);
     if (complete === undefined) {
       return undefined;
@@ -77,22 +79,24 @@ export class ReplayCourse implements Course<ReplayThreadRequest, ReplayThreadRes
   }
 }
 
-/** A watch; it continues after the last cursor that it delivered, and never ends. */
-export class WatchCourse implements Course<WatchThreadRequest, WatchThreadResponse, ThreadEvent> {
+/** A watch; it resumes after the last cursor that it delivered, and never ends. */
+export class WatchStream
+  implements Resumable<WatchThreadRequest, WatchThreadResponse, ThreadEvent>
+{
   readonly #request: WatchThreadRequest;
   #assembler = new EventAssembler();
 
-  /** @param request - Where to begin. */
-  constructor(request: MessageInitShape<typeof WatchThreadRequestSchema>) {
-    this.#request = clone(WatchThreadRequestSchema, create(WatchThreadRequestSchema, request));
+  /** @param request - The first request. */
+  constructor(request: WatchThreadRequest) {
+    this.#request = request;
   }
 
-  begin(): WatchThreadRequest {
+  nextRequest(): WatchThreadRequest {
     this.#assembler = new EventAssembler();
     return clone(WatchThreadRequestSchema, this.#request);
   }
 
-  take(frame: WatchThreadResponse): ThreadEvent | undefined {
+  add(frame: WatchThreadResponse): ThreadEvent | undefined {
     const complete = this.#assembler.add(frame.frame);
     if (complete !== undefined) {
       this.#request.cursor = complete.cursor;
@@ -101,14 +105,14 @@ export class WatchCourse implements Course<WatchThreadRequest, WatchThreadRespon
   }
 
   end(): void {
-    // A watch lasts as long as its thread, so that the end of a stream is a failure.
+    // A watch has no end of its own.
     throw new Unavailable("the server ended the watch", { status: "UNAVAILABLE" });
   }
 }
 
-/** An adoption; started again, it delivers only progress beyond what it has delivered. */
-export class AdoptCourse
-  implements Course<AdoptHandoffRequest, AdoptHandoffResponse, AdoptHandoffResponse>
+/** An adoption; after a break it delivers only stages that are new. */
+export class AdoptionStream
+  implements Resumable<AdoptHandoffRequest, AdoptHandoffResponse, AdoptHandoffResponse>
 {
   readonly #request: AdoptHandoffRequest;
   #stage = AdoptStage.UNSPECIFIED;
@@ -119,11 +123,11 @@ export class AdoptCourse
     this.#request = request;
   }
 
-  begin(): AdoptHandoffRequest {
+  nextRequest(): AdoptHandoffRequest {
     return this.#request;
   }
 
-  take(frame: AdoptHandoffResponse): AdoptHandoffResponse | undefined {
+  add(frame: AdoptHandoffResponse): AdoptHandoffResponse | undefined {
     const isSame = frame.stage === this.#stage;
     if (frame.stage < this.#stage || (isSame && frame.fetchedBytes <= this.#fetched)) {
       return undefined;

@@ -5,7 +5,7 @@ import { createServer, type AddressInfo, type Socket } from "node:net";
 
 import { afterAll, beforeAll, expect, test } from "vitest";
 
-import { Client } from "../src/index.js";
+import { Client } from "../../src/index.js";
 
 /** Types and flags of HTTP/2 frames. */
 const [DATA, HEADERS, SETTINGS] = [0, 1, 4];

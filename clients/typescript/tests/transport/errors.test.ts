@@ -19,10 +19,10 @@ import {
   Unavailable,
   ValuesMissing,
   type StatusName,
-} from "../src/errors.js";
-import { BadRequestSchema, ErrorInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
-import { CallErrorSchema, ErrorReason } from "../src/gen/tuskpoint/v1/errors_pb.js";
-import { fromCallError, fromConnectError } from "../src/transport/status.js";
+} from "../../src/errors.js";
+import { BadRequestSchema, ErrorInfoSchema } from "../../src/gen/google/rpc/error_details_pb.js";
+import { CallErrorSchema, ErrorReason } from "../../src/gen/tuskpoint/v1/errors_pb.js";
+import { fromCallError, fromConnectError } from "../../src/transport/status.js";
 
 const TOLD = { "grpc-status": "1" };
 
@@ -147,8 +147,10 @@ describe("what no server answers", () => {
     expect(error.message).toMatch(/^here:1 does not speak TLS: .*TUSKPOINT_TLS=0 \(.*\)$/);
   });
 
-  test("a server that hangs up may want TLS, or a certificate", () => {
+  test("a server that closes the connection may want TLS, or a certificate", () => {
     const error = fromConnectError(new ConnectError("closed", Code.Canceled), "here:1");
-    expect(error.message).toMatch(/^here:1 hung up: .*TUSKPOINT_TLS.*TUSKPOINT_CERT_FILE/);
+    expect(error.message).toMatch(
+      /^here:1 closed the connection: .*TUSKPOINT_TLS.*TUSKPOINT_CERT_FILE/,
+    );
   });
 });

@@ -1,7 +1,6 @@
 /** TLS and tokens, against a real server that asks for both. */
 
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { inspect } from "node:util";
@@ -14,20 +13,19 @@ import {
   Unauthenticated,
   Unavailable,
   type ConnectionOptions,
-} from "../src/index.js";
-import { BIN, TestServer, writeCertificates } from "./kit.js";
+} from "../../src/index.js";
+import { makeToken, TestServer, writeCertificates } from "../kit.js";
 
 const directory = mkdtempSync(join(tmpdir(), "tuskpoint-typescript-"));
 const { caFile, certFile, keyFile } = writeCertificates(directory);
 const tokens = join(directory, "tokens.toml");
 const clients: Client[] = [];
+const { token: writer, entry: writerEntry } = makeToken("writer", "default", "read", "write");
+const { token: reader, entry: readerEntry } = makeToken("reader", "default", "read");
 let server: TestServer;
-let writer: string;
-let reader: string;
 
 beforeAll(async () => {
-  writer = newToken("writer", "read", "write");
-  reader = newToken("reader", "read");
+  writeFileSync(tokens, writerEntry + readerEntry);
   server = await TestServer.start(
     ...["--tls-cert", certFile, "--tls-key", keyFile, "--tls-client-ca", caFile],
     ...["--tokens", tokens],
@@ -45,12 +43,6 @@ afterAll(async () => {
   await server.remove();
   rmSync(directory, { recursive: true });
 });
-
-function newToken(name: string, ...scopes: string[]): string {
-  const asked = scopes.flatMap((scope) => ["--scope", scope]);
-  const command = ["token", "--name", name, ...asked, "--append", tokens];
-  return execFileSync(join(BIN, "tuskpoint-server"), command, { encoding: "utf8" }).trim();
-}
 
 /** Return a client of the server, which ends with the test. */
 function client(options: ConnectionOptions): Client {
@@ -121,6 +113,6 @@ function noFiles(): ConnectionOptions {
 }
 
 function readVersion(): string {
-  const manifest = readFileSync(new URL("../package.json", import.meta.url), "utf8");
+  const manifest = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
   return (JSON.parse(manifest) as { version: string }).version;
 }

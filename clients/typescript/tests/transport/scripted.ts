@@ -1,6 +1,11 @@
 /** A server that fails as a test wants, to see what the client does about it. */
 
-import { createServer, type ServerHttp2Session } from "node:http2";
+import {
+  createSecureServer,
+  createServer,
+  type SecureServerOptions,
+  type ServerHttp2Session,
+} from "node:http2";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 
@@ -17,9 +22,20 @@ export interface ScriptedServer {
   readonly close: () => Promise<void>;
 }
 
-/** Start a server with the services that a function adds. */
-export async function scripted(routes: (router: ConnectRouter) => void): Promise<ScriptedServer> {
-  const server = createServer(connectNodeAdapter({ routes }));
+/**
+ * Start a server with the services that a function adds.
+ *
+ * @param routes - The function.
+ * @param address - Where it is. Default: a free port.
+ * @param tls - What it makes TLS with. Default: plaintext.
+ */
+export async function scripted(
+  routes: (router: ConnectRouter) => void,
+  address = "127.0.0.1:0",
+  tls?: SecureServerOptions,
+): Promise<ScriptedServer> {
+  const handler = connectNodeAdapter({ routes });
+  const server = tls === undefined ? createServer(handler) : createSecureServer(tls, handler);
   const sessions = new Set<ServerHttp2Session>();
   server.on("session", (session) => {
     sessions.add(session);
@@ -30,7 +46,8 @@ export async function scripted(routes: (router: ConnectRouter) => void): Promise
       session.destroy();
     }
   };
-  server.listen(0, "127.0.0.1");
+  const [host, listen] = address.split(":");
+  server.listen(Number(listen), host);
   await once(server, "listening");
   const { port } = server.address() as AddressInfo;
   const close = async () => {
@@ -38,5 +55,5 @@ export async function scripted(routes: (router: ConnectRouter) => void): Promise
     server.close();
     await once(server, "close");
   };
-  return { target: `127.0.0.1:${port}`, cut, close };
+  return { target: `${host}:${port}`, cut, close };
 }

@@ -1,20 +1,20 @@
-/** The attempts of a stream that continues where it broke off. */
+/** The attempts of a stream that resumes after a break. */
 
 import { Attempts, RETRY_POLICY, type Repeat, type Times } from "./retry.js";
 
-/** Time for which a stream that broke off tries to continue, in milliseconds. */
+/** Time for which an interrupted stream tries to resume, in milliseconds. */
 const RESUME_MS = 300_000;
-/** What lasted longer, in milliseconds, was a connection and no attempt to make one. */
-const STOOD_MS = 30_000;
+/** An attempt that lasted longer, in milliseconds, was connected. */
+const CONNECTED_MS = 30_000;
 
 /**
- * The attempts of a stream that continues where it broke off.
+ * The attempts of a stream that resumes after a break.
  *
- * The first connection has the time of any call. One that delivered something, or stood for a
- * while, is followed by others for five minutes, counted anew whenever that is so again: a watch
- * may have nothing to deliver for hours.
+ * The first connection has the retries of any call. After a connection that delivered something or
+ * lasted a while, retries continue for five minutes. The time restarts after each such connection:
+ * a watch may have nothing to deliver for hours.
  */
-export class Persistence {
+export class ResumeAttempts {
   readonly #deadlineMs: number;
   readonly #end: number;
   #attempts: Attempts;
@@ -44,14 +44,14 @@ export class Persistence {
     return this.#attempts.remainingMs(now);
   }
 
-  /** Note that the caller was given something that is not asked for again. */
+  /** Note that the caller received an item; it is not requested again. */
   delivered(): void {
     this.#hasDelivered = true;
   }
 
-  /** Return the attempts that the next connection is one of. */
+  /** Return the attempts that the next connection belongs to. */
   afterFailure(now: number): Attempts {
-    if (this.#hasDelivered || now - this.#begun >= STOOD_MS) {
+    if (this.#hasDelivered || now - this.#begun >= CONNECTED_MS) {
       this.#hasDelivered = false;
       const policy = { ...RETRY_POLICY, maxAttempts: Number.POSITIVE_INFINITY };
       const deadlineMs = Math.min(this.#deadlineMs, this.#end - now);

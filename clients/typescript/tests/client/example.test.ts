@@ -2,7 +2,7 @@
 
 import { afterAll, beforeAll, expect, test, vi } from "vitest";
 
-import { TestServer } from "./kit.js";
+import { TestServer } from "../kit.js";
 
 let server: TestServer;
 
@@ -21,11 +21,11 @@ test("a plan is saved, watched and handed over", async () => {
   const lines: string[] = [];
   vi.spyOn(console, "log").mockImplementation((line: string) => lines.push(line));
 
-  await import("../examples/hand-over.js" as string);
+  await import("../../examples/hand-over.js" as string);
 
   const linesOf = (who: string) => lines.filter((line) => line.startsWith(`${who}: `));
   expect(linesOf("planner")).toHaveLength(3);
   expect(linesOf("reviewer").at(-1)).toBe("reviewer: Planned to write the summary. (3 steps)");
   expect(linesOf("reviewer")).toHaveLength(4);
-  expect(linesOf("writer").at(-1)).toMatch(/^writer: goes on from report-.*:.* with 3 steps$/);
+  expect(linesOf("writer").at(-1)).toMatch(/^writer: continues from report-.*:.* with 3 steps$/);
 });

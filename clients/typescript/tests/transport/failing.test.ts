@@ -9,23 +9,24 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { durationFromMs } from "@bufbuild/protobuf/wkt";
 import { afterEach, expect, test, vi } from "vitest";
 
-import { ErrorInfoSchema, RetryInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
-import { AdminService } from "../src/gen/tuskpoint/v1/admin_service_pb.js";
-import { CheckpointService } from "../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
-import { ErrorReason } from "../src/gen/tuskpoint/v1/errors_pb.js";
-import { AdoptStage, HandoffService } from "../src/gen/tuskpoint/v1/handoff_service_pb.js";
-import { HistoryService } from "../src/gen/tuskpoint/v1/history_service_pb.js";
-import { ThreadService } from "../src/gen/tuskpoint/v1/thread_service_pb.js";
+import { ErrorInfoSchema, RetryInfoSchema } from "../../src/gen/google/rpc/error_details_pb.js";
+import { AdminService } from "../../src/gen/tuskpoint/v1/admin_service_pb.js";
+import { CheckpointService } from "../../src/gen/tuskpoint/v1/checkpoint_service_pb.js";
+import { ErrorReason } from "../../src/gen/tuskpoint/v1/errors_pb.js";
+import { AdoptStage, HandoffService } from "../../src/gen/tuskpoint/v1/handoff_service_pb.js";
+import { HistoryService } from "../../src/gen/tuskpoint/v1/history_service_pb.js";
+import { ThreadService } from "../../src/gen/tuskpoint/v1/thread_service_pb.js";
 import {
   Client,
   Conflict,
   DeadlineExceeded,
+  InvalidRequest,
   ResourceExhausted,
   ServerError,
   Unauthenticated,
   Unavailable,
-} from "../src/index.js";
-import { all, holdTime, take } from "./kit.js";
+} from "../../src/index.js";
+import { all, holdTime, take } from "../kit.js";
 import { scripted, type ScriptedServer } from "./scripted.js";
 import { answering } from "./scripted-exchange.js";
 
@@ -257,6 +258,19 @@ test("a call whose token was replaced meanwhile is made again with the new one",
 
   await expect(client.info()).rejects.toThrow(Unauthenticated);
   expect(shown).toEqual(["Bearer old", "Bearer new"]);
+});
+
+test("a request that cannot be written is not sent again", async () => {
+  const { client } = await facing((router) =>
+    router
+      .service(ThreadService, { deleteThread: () => ({}) })
+      .service(HistoryService, { async *replayThread() {} }),
+  );
+  const { threads, history } = client.raw;
+  const call = threads.deleteThread({ durability: "x" as never });
+  await expect(call).rejects.toThrow(InvalidRequest);
+  const stream = history.replayThread({ view: "x" as never });
+  await expect(all(stream)).rejects.toThrow(InvalidRequest);
 });
 
 test("a stream that broke after its first answer is not begun again by the raw calls", async () => {

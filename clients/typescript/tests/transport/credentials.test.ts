@@ -7,11 +7,11 @@ import { inspect } from "node:util";
 
 import { afterAll, describe, expect, test } from "vitest";
 
-import { Connection } from "../src/transport/connection.js";
-import { credentialsFor } from "../src/transport/credentials.js";
-import { InvalidRequest } from "../src/errors.js";
-import { Client } from "../src/index.js";
-import { writeCertificates } from "./kit.js";
+import { Connection } from "../../src/transport/connection.js";
+import { credentialsFor } from "../../src/transport/credentials.js";
+import { InvalidRequest } from "../../src/errors.js";
+import { Client } from "../../src/index.js";
+import { writeCertificates } from "../kit.js";
 
 const directory = mkdtempSync(join(tmpdir(), "tuskpoint-typescript-"));
 const certificates = writeCertificates(directory);

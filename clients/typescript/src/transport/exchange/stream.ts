@@ -43,7 +43,7 @@ interface Batch {
  * otherwise all saves that have gathered meanwhile go together. Loads always go at once: one that the
  * server fetches from its blob store must hold up nothing.
  */
-export class Passage {
+export class Stream {
   readonly #hello: Hello;
   readonly #queue: Queue;
   readonly #isOutdated: () => boolean;
@@ -59,7 +59,7 @@ export class Passage {
   /**
    * @param hello - Names the session.
    * @param queue - The calls to send. They are taken out of it as they are sent.
-   * @param isOutdated - Tells whether the token of the stream was replaced.
+   * @param isOutdated - Returns whether the token of the stream was replaced.
    */
   constructor(hello: Hello, queue: Queue, isOutdated: () => boolean) {
     this.#hello = hello;
@@ -91,7 +91,7 @@ export class Passage {
     }
   }
 
-  /** Look again whether a message may be written: a call was added, or an answer came. */
+  /** Check again whether a message may be written: a call was added, or an answer came. */
   look(): void {
     const wake = this.#wake;
     if (wake !== undefined && (this.#isReady || this.#isOver)) {
