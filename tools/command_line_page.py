@@ -13,10 +13,8 @@ import contextlib
 import difflib
 import functools
 import hashlib
-import os
 import re
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +27,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import tuskpoint.cli.app  # noqa: F401 - adds the commands
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 from tuskpoint._messages.arguments import encode_json
 from tuskpoint._messages.interrupts import INTERRUPT
@@ -89,27 +88,11 @@ def _program() -> Any:
 
 
 @contextlib.contextmanager
-def served(directory: Path, *arguments: str) -> Iterator[str]:
+def served(directory: Path) -> Iterator[str]:
     """Run a server in a process of its own that flushes when it is asked to; yield its address."""
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "tuskpoint_server", "--listen", "127.0.0.1:0"),
-            *("--data-dir", str(directory / "data"), "--flush-interval", "3600", *arguments),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={name: value for name, value in os.environ.items() if "TUSKPOINT" not in name},
-    )
-    try:
-        line = process.stdout.readline() if process.stdout else ""
-        found = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
-        if found is None:
-            raise RuntimeError("the server did not start")
-        yield found[1]
-    finally:
-        process.terminate()
-        process.communicate()
+    with ServerProcess(directory, {"TUSKPOINT_FLUSH_INTERVAL": "3600"}) as server:
+        server.start()
+        yield server.target
 
 
 def interrupt(client: Client, thread_id: str, checkpoint_id: str, question: object) -> None:

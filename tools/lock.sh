@@ -26,3 +26,15 @@ compile=(
 "${compile[@]}" "$@" \
     --output-file requirements/s3.txt \
     requirements/s3.in
+"${compile[@]}" "$@" \
+    --constraint requirements/dev.txt \
+    --output-file requirements/build.txt \
+    requirements/build.in
+"${compile[@]}" "$@" \
+    --extra memwal --extra objects --extra otlp --extra postgres --no-emit-package tuskpoint \
+    --constraint requirements/dev.txt \
+    --output-file requirements/server.txt \
+    server/pyproject.toml
+"${compile[@]}" "$@" \
+    --output-file requirements/deploy.txt \
+    requirements/deploy.in

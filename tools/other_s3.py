@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
-from tests.crash.processes import unused_port
+from tests.kit.servers.processes import unused_port
 
 SUITE = "tests/contract/blobs/test_blob_store.py"
 START_SECONDS = 60.0

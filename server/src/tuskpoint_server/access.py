@@ -1,9 +1,8 @@
-"""Who may call, as it is configured: TLS, tokens, and taking up changes of both.
+"""Loads the TLS files and the token file, and loads them again when they change.
 
-A file counts as changed once it looks other than before and the same at two looks running:
-then it is written to the end, and of two files that belong together both are replaced. What
-cannot be used at the start ends it. If it becomes unusable later, the log says so once for each
-change, and what was read before stays in force.
+A changed file is loaded once two checks in a row find it the same. So no file is read while it is
+being written, and no certificate without its new key. A file that cannot be used at the start
+stops the server. Later, the error is logged once per change and the previous content stays in use.
 """
 
 from __future__ import annotations
@@ -34,18 +33,18 @@ _Stamp = tuple[object, ...]
 
 
 class Followed(Generic[T]):
-    """What some files say, now (`first`) and after every change."""
+    """The content of some files: at first (`first`), and after every change."""
 
     def __init__(self, files: Sequence[Path], read: Callable[[], T]) -> None:
         self._files = files
         self._read = read
-        # Taken before reading: what changes meanwhile is read again.
+        # Taken before reading: a file that changes meanwhile is read again.
         self._known = self._last = _stamp(files)
         self._reported: _Stamp | None = None
         self.first = read()
 
     async def follow(self, take: Callable[[T], None]) -> None:
-        """Hand over what the files say after every change, until cancelled."""
+        """Pass on the content after every change, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
@@ -56,7 +55,7 @@ class Followed(Generic[T]):
                 incident(error, "the reading of changed files")
 
     async def look(self, take: Callable[[T], None]) -> None:
-        """Look once, and hand over what the files say if they have changed."""
+        """Check once, and pass on the content if it has changed."""
         stamp = await asyncio.to_thread(_stamp, self._files)
         settled, self._last = stamp == self._last, stamp
         if not settled or stamp == self._known:
@@ -64,16 +63,16 @@ class Followed(Generic[T]):
         try:
             content = await asyncio.to_thread(self._read)
         except Exception:
-            # Read again at every look: a lack of descriptors, say, passes without a change.
+            # Tried again at every check: the cause, such as too few descriptors, may be temporary.
             if self._reported == stamp:
                 return
             self._reported = stamp
             raise
         if await asyncio.to_thread(_stamp, self._files) != stamp:
-            return  # what was read may be half of one content and half of another
+            return  # the content may be half old and half new
         self._known, self._reported = stamp, None
         take(content)
-        _log.info("read again and now in use: %s", ", ".join(map(str, self._files)))
+        _log.info("reloaded: %s", ", ".join(map(str, self._files)))
 
 
 def _stamp(files: Sequence[Path]) -> _Stamp:
@@ -90,7 +89,7 @@ def _stamp(files: Sequence[Path]) -> _Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may call, and what to serve TLS with; `None`: plaintext."""
+    """Who may call, and the TLS to serve with; `None`: plaintext."""
 
     authentication: Authentication
     tls: Tls | None
@@ -98,7 +97,7 @@ class Access:
     _files: Followed[Certified] | None
 
     async def follow(self) -> None:
-        """Take up every change of the files, until cancelled."""
+        """Apply every change of the files, until cancelled."""
         async with asyncio.TaskGroup() as following:
             if self._tokens is not None:
                 following.create_task(self._tokens.follow(self.authentication.replace))

@@ -11,8 +11,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 
 import uvloop
 from google.protobuf.descriptor import ServiceDescriptor
@@ -26,11 +27,12 @@ from .domain.limits import LIMITS
 from .journal.archiving.eviction import EvictionSettings, Evictor
 from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
+from .journal.lease import Duty
 from .journal.lineage.handoffs import Handoffs as HandoffRows
 from .journal.lineage.lineage import Lineage
 from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal
-from .opening import open_blobs, open_journal, start_archive, start_recall
+from .opening import open_blobs, open_journal, open_lease, start_archive, start_keeper, start_recall
 from .recall.recall import Recall
 from .rpc.around.errors import incident
 from .rpc.server import server as rpc
@@ -44,14 +46,14 @@ from .service.threads import Snapshots, Threads
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
-SWEEP_SECONDS = 300.0  # time between two sweeps of what nothing needs any more, which read more
+SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
 
 _log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the server until a signal stops it; return the exit code."""
-    # Numpy's threads wait for one another while they spin, and take from saves what they need.
+    # Numpy's threads spin while they wait for one another, and slow saves down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     version = importlib.metadata.version("tuskpoint-server")
     arguments = list(sys.argv[1:] if argv is None else argv)
@@ -61,6 +63,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             run = stopped.main_recover if arguments[0] == "recover" else stopped.main_collect
             return run(arguments[1:], version)
+        if arguments[:1] in (["copy"], ["backup"], ["restore"]):
+            from . import moving
+
+            return moving.COMMANDS[arguments[0]](arguments[1:], version)
         if arguments[:1] == ["token"]:
             from . import tokens
 
@@ -114,7 +120,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(journal.close)
         blobs = open_blobs(config)
         stack.push_async_callback(blobs.close)
-        archive = await start_archive(config, journal, blobs)
+        lease = await open_lease(config, journal)
+        archive = await start_archive(config, journal, lease, blobs)
         stack.push_async_callback(archive.stop)
         removal = Removal(journal)
         eviction = EvictionSettings(
@@ -122,21 +129,19 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             interval_s=config.eviction_interval,
             grace_s=config.eviction_grace,
         )
-        evicting = asyncio.create_task(Evictor(journal, removal.passes, eviction).run())
-        stack.push_async_callback(_cancel, evicting)
+        evictor = Evictor(journal, eviction)
         rows, lineage = CheckpointRows(journal), Lineage(journal)
         completer = Completer(rows, archive)
-        recall = await start_recall(config, journal)
+        recall = await start_recall(config, journal, lease)
         if recall is not None:
             stack.push_async_callback(recall.stop)
         threads = Threads(rows, removal, lineage, archive, completer, journal.journal_id)
-        handed_off = HandoffRows(journal)
         contract = services(
             Checkpoints(rows, archive, completer),
             threads,
             Snapshots(SnapshotRows(journal), archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
-            Handoffs(rows, lineage, handed_off, archive.apart, archive, completer),
+            Handoffs(rows, lineage, HandoffRows(journal), archive, completer),
             Search(recall),
             Admin(
                 journal,
@@ -146,8 +151,15 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 blob_backend=blobs.backend,
             ),
         )
-        sweeper = asyncio.create_task(_sweep(removal, threads, recall))
-        stack.push_async_callback(_cancel, sweeper)
+        duties: list[Duty] = [
+            archive.keeping,
+            partial(_doing, evictor.run),
+            partial(_doing, partial(_sweep, removal, threads, recall)),
+        ]
+        if recall is not None:
+            duties.append(recall.keeping)
+        keeper = await start_keeper(lease, duties)
+        stack.push_async_callback(keeper.stop)
         server = _listen(config, contract, access)
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
@@ -178,13 +190,23 @@ def _listen(
         ) from None
 
 
+@asynccontextmanager
+async def _doing(work: Callable[[], Coroutine[object, object, None]]) -> AsyncIterator[None]:
+    """Do work that has no end inside the context."""
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        await _cancel(task)
+
+
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
 
 async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> None:
-    """Remove from time to time what is past its retention, and what nothing needs any more."""
+    """Remove expired threads and unneeded rows from time to time."""
 
     def sweep() -> Awaitable[object]:
         return removal.sweep(

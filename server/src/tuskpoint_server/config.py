@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import (
     BaseModel,
@@ -45,7 +45,7 @@ MAX_NAMESPACE_BYTES = 128
 
 
 def _words(value: object) -> object:
-    """Split the text of a variable: several words stand there with spaces or commas."""
+    """Split the text of a variable that has several words, with spaces or commas."""
     return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
 
 
@@ -55,7 +55,7 @@ _FILE_SCHEME = "file://"
 
 
 class Config(BaseModel):
-    """Settings in force. What stands below a setting is what `--help` says of it."""
+    """Settings in force. The docstring of each setting is its text in `--help`."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -65,6 +65,13 @@ class Config(BaseModel):
     """Address to serve on, HOST:PORT; port 0 picks a free one."""
     data_dir: Path = Path("./.tuskpoint")
     """Directory of the journal, the spool and the cache; one server at a time."""
+    journal: str = ""
+    """PostgreSQL database that keeps the journal, as libpq takes it:
+    postgresql://USER@HOST/DATABASE; any number of servers. Default: SQLite, in
+    DATA_DIR/journal.db, for one server."""
+    lease_seconds: float = Field(default=10.0, ge=1, le=600)
+    """Seconds after which another server of a journal in PostgreSQL takes the duties over of one
+    that died; a clean stop hands them over at once."""
     blob_dir: Path | None = None
     """Directory of the blob store; may be shared by several servers. Default: DATA_DIR/blobs."""
     blobs: str = ""
@@ -130,7 +137,7 @@ class Config(BaseModel):
     """Name of a channel, or of a key at any depth of the state, that is never indexed; may be
     given more than once."""
     search_cache_bytes: int = Field(default=256 * MIB, ge=0)
-    """Most bytes of vectors that are kept in memory for search."""
+    """Size limit of the vectors that search keeps in memory, in bytes."""
     embedder: Literal["none", "local", "openai"] = "none"
     """What makes vectors of text: the local model if its package is installed, or an endpoint of
     OpenAI's kind. Without one, text is searched by words."""
@@ -152,10 +159,10 @@ class Config(BaseModel):
     memwal_namespace: str = Field(default="tuskpoint", min_length=1)
     """Namespace of the memories in MemWal."""
     memwal_points_per_minute: int = Field(default=25, ge=10)
-    """Points of the relayer's rate limit that deliveries may spend in a minute; searches have
+    """Points of the relayer's rate limit that deliveries may spend in a minute; searches may spend
     five more."""
     memwal_points_per_hour: int = Field(default=450, ge=10)
-    """Points that deliveries may spend in an hour; searches have fifty more."""
+    """Points that deliveries may spend in an hour; searches may spend fifty more."""
     max_call_seconds: float = Field(default=300.0, gt=0)
     """Longest time of a call, whatever deadline the client sets; streams of requests and watches
     are exempt."""
@@ -188,6 +195,8 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         self._check_access()
+        if self.journal and urlsplit(self.journal).scheme not in ("postgresql", "postgres"):
+            raise ValueError("--journal is not a URL that begins with postgresql://")
         if self.blobs.startswith(_FILE_SCHEME):
             parts = urlsplit(self.blobs)
             if parts.netloc or parts.query or parts.fragment or len(parts.path) < 2:
@@ -248,6 +257,35 @@ class Config(BaseModel):
             )
 
     @property
+    def journal_place(self) -> Path | str:
+        """File or URL of the journal."""
+        return self.journal or self.data_dir / "journal.db"
+
+    @property
+    def journal_name(self) -> str:
+        """The journal as messages may show it: without a password."""
+        if not self.journal:
+            return str(self.journal_place)
+        parts = urlsplit(self.journal)
+        user, at, host = parts.netloc.rpartition("@")
+        return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
+
+    @property
+    def common(self) -> dict[str, str]:
+        """Settings that all servers of a journal need alike, by name."""
+        blobs = self.bucket or str(self.blob_directory.absolute())
+        embedder: str = self.embedder
+        if embedder == "openai":
+            embedder = f"openai {self.embedder_model} {self.embedder_dimensions or ''}".strip()
+        return {
+            "the blob store": "Walrus" if self.walrus_aggregator_url else blobs,
+            "--search": "on" if self.search else "off",
+            "--search-exclude": " ".join(sorted(self.search_exclude)),
+            "--embedder": embedder,
+            "MEMWAL_ACCOUNT_ID": self.memwal_account_id,
+        }
+
+    @property
     def bucket(self) -> str:
         """URL of the bucket that is the blob store; empty if it is a directory or Walrus."""
         return "" if self.blobs.startswith(_FILE_SCHEME) else self.blobs
@@ -295,7 +333,9 @@ def load(argv: Sequence[str], *, version: str) -> Config:
         "names, by its key. SIGTERM drains: running calls finish, then the server ends. "
         "`tuskpoint-server recover --help` says how to rebuild an empty server from blobs, "
         "`tuskpoint-server collect --help` how to remove unneeded blobs from a blob store, "
-        "`tuskpoint-server token --help` how to make tokens.",
+        "`copy --help`, `backup --help` and `restore --help` how to move and back up a journal, "
+        "`tuskpoint-server token --help` how to make tokens, `tuskpoint-server health "
+        "--help` how to check a server.",
     )
     return from_flags(vars(parser.parse_args(argv)))
 
@@ -309,6 +349,11 @@ def from_flags(flags: dict[str, Any]) -> Config:
         for variable, name in (ECOSYSTEM_VARIABLES | own).items()
         if os.environ.get(variable)
     }
+    if has_password(flags.get("journal", "")):
+        raise ConfigError(
+            "--journal has a password, which every user of this machine could read; set "
+            f"{ENV_PREFIX}JOURNAL, or let PGPASSFILE name a file with it"
+        )
     try:
         keys = tomllib.loads(Path(file).read_text("utf-8")) if file else {}
         return Config(**(keys | variables | flags))
@@ -332,6 +377,12 @@ def _first_problem(error: ValidationError) -> str:
     if Config.model_fields[name].annotation is SecretStr:
         return f"{ENV_PREFIX}{name.upper()}: {said}"
     return f"--{name.replace('_', '-')}: {said}, not '{problem['input']}'"
+
+
+def has_password(url: str) -> bool:
+    """Return whether a URL of a database has a password in it."""
+    parts = urlsplit(url)
+    return parts.password is not None or "password" in parse_qs(parts.query)
 
 
 def split_address(address: str) -> tuple[str, int]:

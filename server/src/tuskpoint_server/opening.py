@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from .blobs.packed import UnknownLayoutError
 from .config import Config
 from .domain.errors import Refusal
 from .journal.database.database import Database
+from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
 from .recall.embedders import Embedder, EmbedderError
 from .recall.memwal.api import MemWalSettings
 from .recall.pacing import IndexSettings
@@ -37,17 +38,28 @@ MODELS = "models"  # folder of the data directory that keeps the local embedder'
 _log = logging.getLogger(__name__)
 
 
-async def open_journal(config: Config) -> Database:
-    """Open the journal, or make one."""
-    path = config.data_dir / "journal.db"
+async def open_journal(
+    config: Config, *, generation: int | None = None, alone: bool = False
+) -> Database:
+    """Open the journal, or make one; `Database.open` explains the arguments."""
     try:
-        return await Database.open(path)
+        return await Database.open(config.journal_place, generation=generation, alone=alone)
+    except ImportError as error:
+        raise process.ConfigError(
+            f"--journal needs {error.name}, which is not installed; pip install "
+            "'tuskpoint-server[postgres]'"
+        ) from None
     except Exception as error:
-        cause = error if isinstance(error, RuntimeError) else error.__cause__ or error
-        reason = str(cause).partition("\n")[0]
+        problem = error.metadata["problem"] if isinstance(error, Refusal) else str(error)
+        reason = problem.partition("\n")[0]
+        advice = (
+            "check --journal and the server's log"
+            if config.journal
+            else "restore it, or choose another --data-dir"
+        )
         raise process.StartError(
             process.EXIT_JOURNAL,
-            f"journal {path} cannot be opened: {reason}; restore it, or choose another --data-dir",
+            f"journal {config.journal_name} cannot be opened: {reason}; {advice}",
         ) from error
 
 
@@ -77,9 +89,9 @@ def _directory(config: Config) -> BlobStore:
 
 
 def _bucket(config: Config) -> BlobStore:
-    """Open a bucket. One that does not answer ends the start only of who never stored anything.
+    """Open a bucket. If it does not answer, a server that never stored anything does not start.
 
-    All others serve from their journal meanwhile; what they store next sees to the bucket first.
+    Any other server serves from its journal meanwhile; its next put checks the bucket first.
     """
     from .blobs.objects.places import open_bucket, parse_place
 
@@ -146,8 +158,10 @@ def _jwt_secret(file: Path | None) -> bytes:
     return secret_bytes(text)
 
 
-async def start_archive(config: Config, journal: Database, blobs: BlobStore) -> Archive:
-    """Start the archive, which takes up its spool."""
+async def start_archive(
+    config: Config, journal: Database, lease: Lease, blobs: BlobStore
+) -> Archive:
+    """Start the archive, which flushes once it is kept."""
     path = config.data_dir / "spool"
     settings = ArchiveSettings(
         pointer=config.pointer,
@@ -164,27 +178,58 @@ async def start_archive(config: Config, journal: Database, blobs: BlobStore) -> 
     try:
         with process.usable("spool directory", path):
             archive = Archive(
-                journal, blobs, path, settings=settings, clock_us=lambda: time.time_ns() // 1000
+                journal,
+                lease,
+                blobs,
+                path,
+                settings=settings,
+                clock_us=lambda: time.time_ns() // 1000,
             )
             await archive.start()
     except Refusal as refusal:
-        raise process.StartError(
-            process.EXIT_ARCHIVE, f"the archive cannot start: {refusal}"
-        ) from None
+        raise _not_started(refusal) from None
     except StoreChangedError as changed:
         raise process.StartError(
             process.EXIT_ARCHIVE,
-            f"journal {config.data_dir / 'journal.db'}: {changed}; use the settings of that "
+            f"journal {config.journal_name}: {changed}; use the settings of that "
             "store, or an empty --data-dir",
         ) from None
     return archive
 
 
-async def start_recall(config: Config, journal: Database) -> Recall | None:
+async def open_lease(config: Config, journal: Database) -> Lease:
+    """Return the keeper's lease; refuse settings that differ from those of the other servers."""
+    lease = Lease(journal, config.lease_seconds, settings=config.common)
+    try:
+        await lease.agree()
+    except SettingsDifferError as error:
+        raise process.ConfigError(str(error)) from None
+    except Refusal as refusal:
+        raise _not_started(refusal) from None
+    return lease
+
+
+async def start_keeper(lease: Lease, duties: Sequence[Duty]) -> Keeper:
+    """Begin with the duties of the keeper, if no other server has them."""
+    keeper = Keeper(lease, duties)
+    try:
+        await keeper.start()
+    except SettingsDifferError as error:
+        raise process.ConfigError(str(error)) from None
+    except Refusal as refusal:
+        raise _not_started(refusal) from None
+    return keeper
+
+
+def _not_started(refusal: Refusal) -> process.StartError:
+    return process.StartError(process.EXIT_ARCHIVE, f"the archive cannot start: {refusal}")
+
+
+async def start_recall(config: Config, journal: Database, lease: Lease) -> Recall | None:
     """Start search; return `None` if it is switched off.
 
-    An embedder that cannot be loaded ends the start: its user would otherwise search by words and
-    not know it. MemWal that cannot be had does not: it may be back, and the log says what is wrong.
+    An embedder that cannot be loaded stops the start: otherwise its user would unknowingly search
+    by words. Unusable MemWal does not: it may come back, and the log names the problem.
     """
     if not config.search:
         if config.memwal_private_key.get_secret_value() or config.memwal_account_id:
@@ -195,7 +240,7 @@ async def start_recall(config: Config, journal: Database) -> Recall | None:
     )
     try:
         embedder, memwal = _embedder(config), _memwal(config, journal)
-        recall = Recall(journal, settings, embedder=embedder, memwal=memwal)
+        recall = Recall(journal, lease, settings, embedder=embedder, memwal=memwal)
     except EmbedderError as error:
         raise process.ConfigError(f"--embedder {config.embedder} cannot be used: {error}") from None
     await recall.start()
@@ -219,7 +264,9 @@ def _embedder(config: Config) -> Embedder | None:
     return None
 
 
-def _memwal(config: Config, journal: Database) -> Callable[[Count], MemWal] | None:
+def _memwal(
+    config: Config, journal: Database
+) -> Callable[[Count, Callable[[], bool]], MemWal] | None:
     key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
     if not (key and account):
         if key or account:

@@ -1,4 +1,4 @@
-"""What the program is to its machine: exit codes, the data directory, logs, telemetry.
+"""The process: exit codes, the lock on the data directory, logs, telemetry.
 
 docs/operations.md lists the exit codes.
 """
@@ -34,7 +34,7 @@ class StartError(Exception):
 
 
 class ConfigError(StartError):
-    """A setting, or the file that it names, cannot be used; the text says which and why."""
+    """A setting, or a file that it names, cannot be used; the text names it and the problem."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(EXIT_CONFIG, problem)
@@ -49,7 +49,7 @@ def read_bytes(flag: str, path: Path) -> bytes:
 
 
 def sync(path: Path) -> None:
-    """Make what is at a path last: the bytes of a file, or the names in a directory."""
+    """Make the bytes of a file, or the names in a directory, durable (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -88,7 +88,7 @@ class DataDirLock:
 
 @contextmanager
 def usable(what: str, path: Path) -> Iterator[None]:
-    """Report an `OSError` with its place on disk to the person who starts the server."""
+    """Turn an `OSError` into a `StartError` that names the path."""
     try:
         yield
     except OSError as error:
@@ -119,7 +119,7 @@ def configure_logs(level: str) -> None:
     line = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
     handler.setFormatter(_OneLineFormatter(line, "%Y-%m-%dT%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    # What gRPC says of metadata that is not UTF-8 quotes it, credentials included.
+    # gRPC's warning about metadata that is not UTF-8 quotes it, credentials included.
     logging.getLogger("grpc._cython.cygrpc").addFilter(
         lambda record: not str(record.msg).startswith("Invalid encoding")
     )
@@ -128,9 +128,9 @@ def configure_logs(level: str) -> None:
 
 
 def start_telemetry(exporter: str, version: str) -> Callable[[], None]:
-    """Send traces and metrics to an exporter; return what flushes and ends it.
+    """Send traces and metrics to an exporter; return a function that flushes and stops both.
 
-    `OTEL_*` variables work as OpenTelemetry documents them. Nobody else pays for the SDK's import.
+    `OTEL_*` variables work as OpenTelemetry documents them. The SDK is imported only here.
     """
     if exporter == "none":
         return lambda: None

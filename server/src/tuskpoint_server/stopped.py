@@ -1,8 +1,8 @@
-"""What is done to a server that is stopped: `tuskpoint-server recover` and `collect`.
+"""The commands for a stopped server: `tuskpoint-server recover` and `collect`.
 
-`recover` rebuilds an empty server's journal from blobs alone. The journal is filled beside its
-place and moved there when it is whole, so whatever ends the program in between leaves a directory
-without a journal, and it can be run again. `collect` frees what a blob store need not hold.
+`recover` rebuilds an empty server's journal from blobs alone. It fills the journal beside its
+final path and renames it at the end. So an interrupted recovery leaves no journal and can be run
+again. `collect` removes blobs that nothing needs.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ from .domain.credentials import DEFAULT_TENANT
 from .domain.errors import Reason, Refusal
 from .domain.formats.stored_json import Kind
 from .domain.model import BlobLocation
-from .journal import recovery as publishing
-from .journal.database.database import Database
-from .opening import open_blobs
+from .opening import open_blobs, open_journal
 from .tokens import tenant_name
 
 PROGRESS_SECONDS = 2.0
@@ -48,11 +46,11 @@ _CODES = {
     Reason.BLOB_HASH_MISMATCH: process.EXIT_DAMAGED,
     Reason.BLOB_MALFORMED: process.EXIT_DAMAGED,
     Reason.JOURNAL_UNAVAILABLE: process.EXIT_JOURNAL,
-}  # of refusals; others say that the store does not answer
+}  # of refusals; every other one means that the store does not answer
 
 
 class Order(NamedTuple):
-    """What to recover: the newest catalog or the stored manifest of one thread, as a tenant's."""
+    """What to recover: the newest catalog or a thread's stored manifest, and for which tenant."""
 
     kind: Kind
     reference: str
@@ -62,9 +60,9 @@ class Order(NamedTuple):
 
 @asynccontextmanager
 async def _stopped(config: Config, nothing: str) -> AsyncIterator[BlobStore]:
-    """Hold the data directory and the blob store, past its cache.
+    """Hold the data directory and yield the blob store without its cache.
 
-    What fails ends the command with its exit code; `nothing` says what then is not done.
+    A failure ends the command with its exit code; its message begins with `nothing`.
     """
     lock = process.DataDirLock(config.data_dir)
     try:
@@ -78,20 +76,21 @@ async def _stopped(config: Config, nothing: str) -> AsyncIterator[BlobStore]:
         raise process.StartError(code, f"{nothing}: {refusal}") from refusal
     except RuntimeError as error:
         raise process.StartError(
-            process.EXIT_JOURNAL, f"{nothing}: no journal to use in {config.data_dir}: {error}"
+            process.EXIT_JOURNAL,
+            f"{nothing}: journal {config.journal_name} cannot be used: {error}",
         ) from error
     finally:
         lock.release()
 
 
 def main_recover(arguments: Sequence[str], version: str) -> int:
-    """Recover as the arguments behind `recover` say, and return the exit code."""
+    """Recover with the arguments after `recover`, and return the exit code."""
     config, order = parse(arguments, version)
     process.configure_logs(config.log_level)
     recovered = asyncio.run(until_terminated(recover(config, order)))
-    _say(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
+    say(f"recovered {_counts(recovered)}; start the server on {config.data_dir}")
     for what in recovered.left_out:
-        _say(f"left out: {what}")
+        say(f"left out: {what}")
     return process.EXIT_LEFT_OUT if recovered.left_out else 0
 
 
@@ -109,53 +108,49 @@ async def until_terminated(work: Coroutine[Any, Any, Recovered]) -> Recovered:
 
 
 async def recover(config: Config, order: Order) -> Recovered:
-    """Make the journal of an empty data directory."""
-    path = config.data_dir / "journal.db"
+    """Make the journal of an empty data directory, or of an empty database."""
     try:
         reference = parse_reference(order.reference)
         async with _stopped(config, "nothing is recovered") as blobs:
-            if there := publishing.remains(path):
-                raise process.StartError(
-                    process.EXIT_JOURNAL,
-                    f"{there[0]} is there already; recover into an empty --data-dir, or move it "
-                    "away",
-                )
             location = await find(blobs, reference, order.kind)
             with process.usable("data directory", config.data_dir):
-                recovered = await _fill(path, blobs, location, order)
+                recovered = await _fill(config, blobs, location, order)
             if order.kind is Kind.CATALOG:
-                _point(config, order.tenant, location.blob_id)
+                point(config, order.tenant, location.blob_id)
             return recovered
     except UnclearReferenceError as error:
         raise process.ConfigError(str(error)) from None
 
 
-async def _fill(path: Path, blobs: BlobStore, location: BlobLocation, order: Order) -> Recovered:
+async def _fill(
+    config: Config, blobs: BlobStore, location: BlobLocation, order: Order
+) -> Recovered:
     source = await read_source(blobs, location, order.kind)
-    filled = publishing.beside(path)
-    publishing.remove(filled)
+    journal, log = config.journal_place, config.data_dir / "journal.db-wal"
+    if isinstance(journal, Path) and log.exists() and not journal.exists():
+        raise process.StartError(
+            process.EXIT_JOURNAL, f"{log} is there without its journal; move it away"
+        )
+    database = await open_journal(config, generation=source.generation)
     try:
-        database = await Database.open(filled, generation=source.generation)
-        try:
-            recovery = Recovery(
-                order.tenant,
-                database,
-                blobs,
-                skip_damaged=order.skip_damaged,
-                on_progress=_progress(),
-            )
-            recovered = await recovery.recover(source)
-        finally:
-            await database.close()
-        publishing.publish(path)
+        recovery = Recovery(
+            order.tenant,
+            database,
+            blobs,
+            skip_damaged=order.skip_damaged,
+            on_progress=_progress(),
+        )
+        recovered = await recovery.recover(source)
+        await database.finish()
     except BaseException:
-        publishing.remove(filled)
+        await database.remove()
         raise
+    await database.close()
     return recovered
 
 
 def parse(arguments: Sequence[str], version: str) -> tuple[Config, Order]:
-    """Return what the arguments behind `recover` ask for."""
+    """Return the configuration and the order in the arguments after `recover`."""
     parser = settings_parser(
         version,
         prog="tuskpoint-server recover",
@@ -197,20 +192,20 @@ def _joined(arguments: Sequence[str]) -> list[str]:
     return joined
 
 
-def _point(config: Config, tenant: str, blob_id: str) -> None:
-    """Write the pointer file; the next flush tries again what fails here.
+def point(config: Config, tenant: str, blob_id: str) -> None:
+    """Write the pointer file; if that fails, the next flush writes it.
 
-    After a recovery from an old catalog by mistake, the output names the newer one.
+    If the file named a newer catalog, because an old one was given by mistake, the output names it.
     """
     pointer = Pointer(config.pointer)
     try:
         path = pointer.path(tenant)
         before = path.read_text(encoding="utf-8").strip() if path.exists() else blob_id
         if before != blob_id:
-            _say(f"{path} named catalog {before} and now names {blob_id}")
+            say(f"{path} named catalog {before} and now names {blob_id}")
         pointer.write(tenant, blob_id)
     except (OSError, UnicodeDecodeError) as error:
-        _say(f"the pointer file cannot be written: {error}")
+        say(f"the pointer file cannot be written: {error}")
 
 
 def _progress() -> Callable[[Recovered], None]:
@@ -220,7 +215,7 @@ def _progress() -> Callable[[Recovered], None]:
         nonlocal printed
         if time.monotonic() >= printed + PROGRESS_SECONDS:
             printed = time.monotonic()
-            _say(f"recovering: {_counts(recovered)}")
+            say(f"recovering: {_counts(recovered)}")
 
     return show
 
@@ -233,12 +228,13 @@ def _counts(recovered: Recovered) -> str:
     )
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Print a line for the person at the terminal."""
     print(f"tuskpoint-server: {text}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it
 
 
 def main_collect(arguments: Sequence[str], version: str) -> int:
-    """Collect as the arguments behind `collect` say, and return the exit code."""
+    """Collect with the arguments after `collect`, and return the exit code."""
     parser = settings_parser(
         version,
         prog="tuskpoint-server collect",
@@ -267,25 +263,25 @@ def main_collect(arguments: Sequence[str], version: str) -> int:
     verb = "would be removed" if dry_run else "are removed"
     size = sum(file.size for file in files)
     stay = f"; {others} that others may have stored stay" if others else ""
-    _say(f"{len(files)} blobs with {size} bytes {verb}{stay}")
+    say(f"{len(files)} blobs with {size} bytes {verb}{stay}")
     return 0
 
 
 async def _collect(
     config: Config, *, dry_run: bool, of_others: bool
 ) -> tuple[Sequence[StoredFile], int]:
-    """Return what is not needed, removed unless `dry_run`, and how many blobs others may need."""
-    path = config.data_dir / "journal.db"
-    if not path.exists():
+    """Return the unneeded blobs, removed unless `dry_run`, and how many others may need."""
+    path = config.journal_place
+    if isinstance(path, Path) and not path.exists():
         raise process.StartError(
-            process.EXIT_JOURNAL, f"there is no journal {path}; choose its --data-dir"
+            process.EXIT_JOURNAL, f"there is no journal {path}; give the --data-dir of a server"
         )
     async with _stopped(config, "nothing more is collected") as store:
         if not isinstance(store, PackStore):
             raise process.ConfigError(
                 f"nothing is collected in the {store.backend} store: unneeded blobs expire there"
             )
-        database = await Database.open(path)
+        database = await open_journal(config, alone=True)
         try:
             found = await unneeded(database, store, of_others=of_others)
             files = found.removable if dry_run else await remove(database, store, found)

@@ -1,4 +1,4 @@
-"""The token file: who may call, whose data that is about, what for. And `token`, which makes one.
+"""The token file, which grants callers a tenant and scopes, and the command `token`.
 
 docs/security.md describes the file.
 """
@@ -41,7 +41,7 @@ _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
 
 
 class EntryError(argparse.ArgumentTypeError):
-    """A value of an entry or a flag that cannot be used; never quotes what could be a token."""
+    """A value of an entry or a flag cannot be used; the text never quotes a possible token."""
 
 
 def read_tokens(path: Path, *, certificates: bool) -> Credentials:
@@ -158,7 +158,7 @@ def _subject(value: object) -> str:
 
 
 def _quoted(value: object) -> str:
-    """Return how to show what somebody wrote: whole if it is too short for a token."""
+    """Return a value for an error message: quoted only if it is too short for a token."""
     return f"'{value}'" if isinstance(value, str) and len(value) <= 20 else "something"
 
 
@@ -199,7 +199,7 @@ def new_token(grant: Grant) -> tuple[str, str]:
 
 
 def parse(arguments: Sequence[str], *, now: datetime) -> tuple[Grant, Path | None]:
-    """Return what a token is asked for, and the file that its entry goes to, if any."""
+    """Return the grant of the token to make, and the file for its entry, if one is given."""
     parser = OneLineParser(
         prog="tuskpoint-server token",
         description="Make a token. It is printed once; the entry for the file that --tokens "
@@ -251,14 +251,14 @@ def _expiry(text: str, now: datetime) -> datetime:
             f"2027-01-01T00:00:00Z, not '{text}'"
         ) from None
     if expires <= now:
-        raise EntryError(f"{text} is past")
+        raise EntryError(f"{text} is in the past")
     return expires
 
 
 def append(path: Path, entry: str) -> None:
-    """Add an entry to a token file, or make one; readers see the old or the new content.
+    """Add an entry to a token file, or make the file; readers see the old or the new content.
 
-    The file is then readable by its owner alone, who stays the same.
+    Its owner stays the same, and nobody else can read it afterwards.
     """
     path = Path(os.path.realpath(path))  # a link stays one
     try:

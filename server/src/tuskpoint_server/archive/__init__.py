@@ -1,9 +1,8 @@
-"""Between journal and blob store: making things certain, and reading them back.
+"""From the journal to the blob store and back: certifying changes, and reading stored bytes.
 
-It reads what the journal holds, makes segments, runs and catalogs of it, stores them,
-reads them back and only then lets the journal call something certified. It knows
-how a checkpoint is read from stored bytes again.
+Makes segments, runs and catalogs of the journal's rows, stores them, reads them back, and only then
+lets the journal record them as certified. Reads checkpoints from stored bytes.
 
-It must never: delay a save (saves end in the journal), certify what was not read
-back, trust bytes without their hash, or make stored bytes twice.
+It must not delay a save (saves end in the journal), certify bytes that were not read back, trust
+bytes without their hash, or build the bytes of a spooled pack a second time.
 """

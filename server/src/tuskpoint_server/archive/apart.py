@@ -1,8 +1,7 @@
-"""Storing bytes as a blob of their own, whose ID is all that another side needs.
+"""Storing content as a blob of its own, so that its ID is enough to fetch it.
 
-What is larger than a member of the store may be is cut;
-the list of its parts is stored last and stands in its place. So are bundles of hand-offs, and
-nothing here asks a local copy.
+Larger content than a member may be is cut; the list of its parts is stored last, in its place.
+Bundles of hand-offs are stored and fetched this way. No local cache is used.
 """
 
 from __future__ import annotations
@@ -17,20 +16,19 @@ from ..domain.formats.bundles import MAX_STORED_BYTES, Closure, decode_bundle, e
 from ..domain.formats.stored_json import (
     MEMBER_BYTES,
     Kind,
-    cut_in_parts,
     decode_parts,
     encode_parts,
     is_part_list,
     join_parts,
 )
 from ..domain.model import BlobLocation
-from ..domain.values import blob_digest
+from ..domain.values import blob_digest, split
 
 GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
-"""The store does not have what was stored in a place."""
+"""Reasons that the store does not have the bytes that were stored at a location."""
 
 Put = Callable[[str, Sequence[Member]], Awaitable[Mapping[bytes, BlobLocation]]]
-"""Stores a tenant's members, each as a blob of its own; returns where they lie, once read back."""
+"""Stores a tenant's members, each as a blob of its own; returns their locations by hash."""
 
 _PARTS_AT_ONCE = 4
 _OPENED_AT_ONCE = 2
@@ -51,7 +49,7 @@ class ApartStore:
         self._blobs = blobs
         self._put = put
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
-        # Half of what the store takes at once: flushes must get through.
+        # Half of the store's concurrent puts: flushes must get through.
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
 
     async def store(self, tenant: str, data: bytes, kind: Kind) -> StoredApart:
@@ -59,7 +57,7 @@ class ApartStore:
         largest = min(MEMBER_BYTES, self._blobs.limits.max_member_bytes or MEMBER_BYTES)
         if len(data) <= largest:
             return StoredApart(await self._store(tenant, data, kind))
-        cut = cut_in_parts(data, largest)
+        cut = split(data, largest)
         parts = await every(self._store(tenant, part, Kind.PART) for part in cut)
         listed = await asyncio.to_thread(encode_parts, data, parts)
         return StoredApart(await self._store(tenant, listed, Kind.PARTS), tuple(parts))
@@ -109,7 +107,7 @@ class ApartStore:
 
             async with gate:
                 data = await self._blobs.get(part, progress=note)
-            # At once: the sum of what the list claims is bounded, what comes is not.
+            # Not at the end: the list bounds the sizes that it names, not those of the blobs.
             if len(data) != part.size:
                 raise malformed(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
@@ -119,6 +117,6 @@ class ApartStore:
 
     async def open(self, data: bytes, blob_id: str) -> Closure:
         """Return the closure in a bundle's bytes; refuses with `BLOB_MALFORMED`."""
-        # In a thread and few at once: a few bytes, packed, can unpack to much.
+        # In a thread, and few at a time: a few packed bytes can unpack to very many.
         async with self._opening:
             return await asyncio.to_thread(decode_bundle, data, blob_id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,15 +18,17 @@ from ..domain.formats.manifests import Manifest, encode_manifest, fold
 from ..domain.formats.records import MemberRecord
 from ..domain.formats.stored_json import Kind
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
-from ..journal.archiving import holes, lifetimes, plan, standing, status
+from ..journal.archiving import asking, holes, lifetimes, plan, standing, status
 from ..journal.archiving.holes import Hole
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
+from ..journal.lease import Lease
 from .apart import GONE, ApartStore
-from .flush.flusher import Backlog, FlushOutcome, TenantFlusher
+from .flush.flusher import Backlog, FlushOutcome, TenantFlusher, Trouble
 from .flush.one_flush import ArchiveSettings, Flush
 from .flush.packs import PackRunner, Pointer, Spool
 from .flush.telemetry import Instruments
+from .following import Following
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
 from .read import Segments, placed, records_of
@@ -68,14 +70,18 @@ class StoreChangedError(Exception):
 
 
 class Archive:
-    """Brings what is journaled to the blob store; one per server. A cache may stand before it.
+    """Certifies journaled changes in the blob store; one per server. Reads may use a cache.
 
-    Packs on their way lie in the spool, on a disk that survives a restart.
+    Of the servers that share a journal one flushes, the keeper (`journal.lease`); callers wait for
+    certification on each of them.
+
+    Packs on their way are in the spool, on a disk that survives a restart.
     """
 
     def __init__(
         self,
         database: Database,
+        lease: Lease,
         blobs: BlobStore,
         spool: Path,
         *,
@@ -84,6 +90,7 @@ class Archive:
         meters: MeterProvider | None = None,
     ) -> None:
         self._database = database
+        self._lease = lease
         self._blobs = blobs
         self._origin = origin(blobs)
         self._spool = Spool(spool)
@@ -92,17 +99,18 @@ class Archive:
         self._pointer = Pointer(settings.pointer)
         epochs = EpochClock(blobs.epoch_s, settings.epochs)
         self._runner = PackRunner(
-            database, self._origin, self._spool, lambda blob: epochs.stored(blob, clock_us())
+            database, lease, self._origin, self._spool, lambda blob: epochs.stored(blob, clock_us())
         )
         self.apart = ApartStore(self._origin, partial(self._runner.store, apart=True))
         self._segments = Segments(blobs, places=placed(database))
         self._origin_segments = Segments(self._origin, 0, placed(database))
         self._instruments = Instruments(meters)
         self._flushers: dict[str, TenantFlusher] = {}
-        self._started = False
+        self._keeping = False
         database.added.append(self._added)
         self.lifetime = Lifetime(
             database,
+            lease,
             blobs,
             self._runner,
             epochs,
@@ -111,6 +119,7 @@ class Archive:
             clock_us,
             self._instruments,
         )
+        self._following = Following(database, lease, self._flushers, self._flusher, self._trouble)
         self._instruments.gauge(
             "tuskpoint.archive.backlog.size",
             "By",
@@ -125,10 +134,13 @@ class Archive:
         )
 
     async def start(self) -> None:
-        """Resume what an earlier run left on its way, and begin to flush.
+        """Let callers wait for certification; `keeping` certifies, here or on another server.
+
+        Removes the files of packs that another server has finished since.
 
         Raises:
             StoreChangedError: The journal's blobs are in another kind of store.
+            Refusal: `JOURNAL_UNAVAILABLE`.
         """
         backend = self._origin.backend
         home = await self._database.transact(
@@ -136,9 +148,28 @@ class Archive:
         )
         if home != backend:
             raise StoreChangedError(home, backend)
-        left = await self._database.query(plan.unfinished)
-        await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in left})
-        # A crash may have come before a pointer file was written.
+        await self._unfinished()
+        if self._database.is_shared:
+            await self._following.start()
+
+    async def stop(self) -> None:
+        """Let nobody wait any more."""
+        await self._following.stop()
+        for flusher in self._flushers.values():
+            flusher.refuse()
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Resume the packs of an earlier run, flush and renew inside the context.
+
+        That is a duty of the keeper. A pack on its way is finished, or resumes at the next start;
+        one that is on the way of another server is built again.
+
+        Raises:
+            Refusal: The journal cannot be used.
+        """
+        left = await self._unfinished()
+        # A crash may have come before a pointer file was written, or another server was the keeper.
         for tenant in await self._database.query(status.catalog_tenants):
             known = await self.catalog(tenant)
             if known is not None:
@@ -149,26 +180,33 @@ class Archive:
             pack = await self._runner.resume(stored)
             if pack is not None:
                 self._flusher(stored.tenant).flush.resume(pack)
-        self._started = True
+        self._keeping = True
         for flusher in self._flushers.values():
             flusher.start()
             flusher.flush_soon()
-        await self.lifetime.start()
+        try:
+            await self.lifetime.start()
+            async with self._following.serving():
+                yield
+        finally:
+            await self.lifetime.stop()
+            self._keeping = False
+            await asyncio.gather(*(flusher.end() for flusher in self._flushers.values()))
 
-    async def stop(self) -> None:
-        """Stop flushing; a pack on its way is finished or resumes at the next start."""
-        await self.lifetime.stop()
-        self._started = False
-        await asyncio.gather(*(flusher.stop() for flusher in self._flushers.values()))
+    async def _unfinished(self) -> list[plan.StoredPack]:
+        """Return the packs on their way; the files of all others are removed."""
+        left = await self._database.query(plan.unfinished)
+        await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in left})
+        return left
 
     def backlog(self, tenant: str) -> Backlog:
-        """Return what waits of a tenant: it admits saves, or warns of them."""
+        """Return the backlog of a tenant, which admits saves or warns of its size."""
         return self._flusher(tenant).backlog
 
     async def certify(self, tenant: str, key: CheckpointKey, seq: int) -> BlobLocation:
         """Wait until a change of a checkpoint is certified; return the catalog.
 
-        With an empty checkpoint ID: until all that its thread is up to there.
+        With an empty checkpoint ID: until all changes of its thread up to that one are.
         Starts a flush at once; concurrent callers share it. Goes on through failures of
         the blob store: the caller's deadline ends the wait.
 
@@ -204,7 +242,7 @@ class Archive:
             return await self._segments.values_at(locations, digests)
 
     async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
-        """Begin to compare what is stored of a thread with what was recorded; `None`: no thread."""
+        """Begin to compare a thread's stored bytes with the recorded ones; `None`: no thread."""
         found = await self._database.query(
             partial(standing.of_thread_now, tenant=tenant, thread_id=thread_id)
         )
@@ -214,9 +252,9 @@ class Archive:
         return ThreadVerification(self._database, self._origin, *found, mismatch)
 
     async def manifest(self, tenant: str, thread_id: str) -> tuple[Manifest, KnownCatalog] | None:
-        """Fold what the newest certified catalog leads to of a thread, which lives or was deleted.
+        """Return the manifest of a thread, live or deleted, and the newest certified catalog.
 
-        Returns the manifest and that catalog; `None` if nothing is stored of it.
+        `None` if nothing of the thread is stored.
         """
         places = placed(self._database, tenant)
 
@@ -239,10 +277,10 @@ class Archive:
         return None
 
     async def store_manifest(self, tenant: str, found: Manifest) -> BlobLocation:
-        """Store a manifest as a blob of its own, which recovery takes in the place of a catalog.
+        """Store a manifest as a blob of its own, which recovery accepts in the place of a catalog.
 
-        It lasts as long as the store itself, no cache, keeps blobs; nothing renews it. Returns
-        where it lies, or the list of its parts.
+        It lasts as long as the store keeps blobs; nothing renews it. Returns its location, or that
+        of the list of its parts.
         """
         members = [one.location for one in found.records if isinstance(one, MemberRecord)]
         where = {one.sha256: one for one in await placed(self._database, tenant)(members)}
@@ -284,15 +322,24 @@ class Archive:
                 cost=cost,
                 holes=holes.count(connection, tenant),
                 first_holes=holes.first(connection, tenant, _HOLES_SHOWN),
-                failing_renewals=self.lifetime.failing.count(tenant),
+                failing_renewals=failing,
             )
 
-        flusher = self._flushers.get(tenant)
-        troubles = (self.lifetime.trouble(tenant), flusher.trouble if flusher else None)
-        trouble = max(filter(None, troubles), key=lambda one: one.at_us, default=None)
+        trouble, failing = self._trouble(tenant)
+        if not self._lease.held:  # only the keeper knows
+            row = await self._database.query(partial(asking.of_tenant, tenant=tenant))
+            trouble = None if row.trouble_us is None else Trouble(row.trouble, row.trouble_us)
+            failing = row.failing
         spool_bytes = await asyncio.to_thread(self._spool.size_bytes)
         cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
         return await self._database.query(read)
+
+    def _trouble(self, tenant: str) -> tuple[Trouble | None, int]:
+        """Return the last error of a tenant here, and how many of its renewals fail."""
+        flusher = self._flushers.get(tenant)
+        troubles = (self.lifetime.trouble(tenant), flusher.trouble if flusher else None)
+        last = max(filter(None, troubles), key=lambda one: one.at_us, default=None)
+        return last, self.lifetime.failing.count(tenant)
 
     @contextmanager
     def _mismatches(self) -> Iterator[None]:
@@ -311,10 +358,17 @@ class Archive:
     def _flusher(self, tenant: str) -> TenantFlusher:
         flusher = self._flushers.get(tenant)
         if flusher is None:
-            chosen = (tenant, self._database, self._settings, self._instruments, self._clock_us)
+            chosen = (
+                tenant,
+                self._database,
+                self._lease,
+                self._settings,
+                self._instruments,
+                self._clock_us,
+            )
             flush = Flush(*chosen, self._origin, self._runner, self._pointer)
             flusher = TenantFlusher(*chosen, flush, self.lifetime.damaged)
             self._flushers[tenant] = flusher
-            if self._started:
+            if self._keeping:
                 flusher.start()
         return flusher

@@ -1,7 +1,7 @@
-"""From the blob store to checkpoints and manifests: fetched, checked and put together.
+"""Reading checkpoints and manifests from the blob store.
 
-Every byte was compared with its hash by the store, and every value with its digest here.
-The journal says which catalog is the newest and where bytes lie; content never comes from it.
+The store checked every byte against its hash; values are checked here against their digests. The
+journal names the newest catalog and the locations of bytes; content never comes from it.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from ..journal.database.database import Database
 from .apart import GONE
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]
-"""Returns where bytes lie by what was recorded last; what is not recorded stays as it is."""
+"""Returns the recorded locations of bytes; unrecorded ones are returned unchanged."""
 
 DAMAGE = (*GONE, Reason.BLOB_MALFORMED)
 """The store does not have a blob any more, or has other bytes."""
 
 One = TypeVar("One")
 
-_READS_AT_ONCE = 16  # once many could not be read together
+_READS_AT_ONCE = 16  # one by one, after reading many together has failed
 THREAD_ABOVE_BYTES = 64 * 1024
 
 
-class Stored(NamedTuple):
+class StoredSegment(NamedTuple):
     """A decoded segment; checkpoints and their writes are by namespace and ID.
 
-    The values are those of its writes too: a checkpoint that stays when another is removed may
-    need what was written to that one.
+    `values` has those of its writes too: when a checkpoint is removed, a remaining one may need
+    the values of its writes.
     """
 
     segment: Segment
@@ -69,9 +69,10 @@ class Stored(NamedTuple):
 
 
 class Segments:
-    """Reads segments of a blob store, and keeps some decoded, by their stored bytes.
+    """Reads segments of a blob store, and keeps some of them decoded.
 
-    `places` is asked about bytes that are not where a segment says; `None`: nobody knows.
+    `places` returns the current locations of bytes that have moved since a segment named them;
+    `None`: no other locations are known.
     """
 
     def __init__(
@@ -80,13 +81,13 @@ class Segments:
         self._blobs = blobs
         self._places = places
         self._limit = kept_bytes
-        self._kept: OrderedDict[bytes, tuple[Stored, int]] = OrderedDict()
+        self._kept: OrderedDict[bytes, tuple[StoredSegment, int]] = OrderedDict()
         self._kept_bytes = 0
 
     async def checkpoint(self, entry: Entry) -> Checkpoint:
         """Return a checkpoint whose state, writes and metadata come from its segments.
 
-        The other fields of what the journal knows of it are taken over.
+        The other fields are those of the entry.
 
         Raises:
             Refusal: `NOT_CERTIFIED` if the entry is not; `BLOB_HASH_MISMATCH`,
@@ -104,7 +105,7 @@ class Segments:
             writes=newest_writes(segments, entry.key),
         )
 
-    async def needed(self, holder: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
+    async def needed(self, holder: StoredSegment, digests: Collection[bytes]) -> dict[bytes, Value]:
         """Return values of a checkpoint, which its segment or one that it names must hold."""
         values = await self.values(holder, digests)
         for digest in digests:
@@ -113,9 +114,9 @@ class Segments:
                 raise malformed(name, f"neither it nor what it names holds value {digest.hex()}")
         return values
 
-    async def read(self, locations: Sequence[BlobLocation]) -> list[Stored]:
+    async def read(self, locations: Sequence[BlobLocation]) -> list[StoredSegment]:
         """Return segments, in order; those in parts are joined."""
-        found: dict[bytes, Stored] = {}
+        found: dict[bytes, StoredSegment] = {}
         lacking: dict[bytes, BlobLocation] = {}
         for location in locations:
             kept = self._kept.get(location.sha256)
@@ -130,7 +131,7 @@ class Segments:
             found[location.sha256] = await self._take(location, data)
         return [found[location.sha256] for location in locations]
 
-    async def _take(self, location: BlobLocation, data: bytes) -> Stored:
+    async def _take(self, location: BlobLocation, data: bytes) -> StoredSegment:
         """Return the segment in stored bytes, and keep it while there is room."""
         if is_part_list(data):
             listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
@@ -158,7 +159,7 @@ class Segments:
         except Refusal as refusal:
             if self._places is None or refusal.reason not in GONE:
                 raise
-            # What a segment names may lie elsewhere since.
+            # Members that a segment names may have been moved since.
             places = await self._places(locations)
             if list(places) == list(locations):
                 raise
@@ -169,16 +170,16 @@ class Segments:
             return [await self._blobs.get(locations[0])]
         return await self._blobs.get_many(locations)
 
-    async def values(self, stored: Stored, digests: Collection[bytes]) -> dict[bytes, Value]:
-        """Return values that a segment holds, or names another one for, by digest.
+    async def values(self, stored: StoredSegment, digests: Collection[bytes]) -> dict[bytes, Value]:
+        """Return values from a segment, or from segments that it names, by digest.
 
-        Values that neither has are left out; one that is not what its digest says is refused.
+        Unknown values are left out; a value that does not fit its digest is refused.
         """
         found = await self._find(stored, digests)
         bases = {value.keyframe for value, _ in found.values() if value.keyframe}
         keyframes = {**found, **await self._find(stored, bases - found.keys())}
         for value, holder in found.values():
-            # Its own segment says where the keyframe of a patch is that this one names.
+            # The segment of a patch names the keyframe's segment, if this one does not.
             if value.keyframe and value.keyframe not in keyframes:
                 keyframes.update(await self._find(holder, [value.keyframe]))
         size = sum(value.size for value, _ in found.values())
@@ -197,8 +198,8 @@ class Segments:
         return found
 
     async def _find(
-        self, stored: Stored, digests: Iterable[bytes]
-    ) -> dict[bytes, tuple[SegmentValue, Stored]]:
+        self, stored: StoredSegment, digests: Iterable[bytes]
+    ) -> dict[bytes, tuple[SegmentValue, StoredSegment]]:
         wanted = set(digests)
         found = {one: (stored.values[one], stored) for one in wanted & stored.values.keys()}
         elsewhere = wanted - found.keys()
@@ -216,7 +217,7 @@ class Segments:
 
 
 async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list[bytes | Refusal]:
-    """Return the bytes at locations, or of each why what is stored there cannot be read."""
+    """Return for each location its bytes, or the reason why they cannot be read."""
 
     async def one(location: BlobLocation) -> bytes | Refusal:
         try:
@@ -240,7 +241,7 @@ async def read_each(blobs: BlobStore, locations: Sequence[BlobLocation]) -> list
 def sliced(
     found: Iterable[One], size_of: Callable[[One], int], most_bytes: int, most: int
 ) -> Iterable[list[One]]:
-    """Yield what was found in lists of at most so many bytes, or of one, and so many."""
+    """Yield items in lists of at most `most`, and of at most `most_bytes` or of one item."""
     some: list[One] = []
     size = 0
     for one in found:
@@ -255,7 +256,7 @@ def sliced(
 
 
 def placed(database: Database, tenant: str = "") -> Places:
-    """Return what says where bytes lie by what a journal recorded last, of a tenant or of any."""
+    """Return a function that returns a journal's recorded locations, of a tenant or of any."""
 
     async def places(locations: Sequence[BlobLocation]) -> Sequence[BlobLocation]:
         hashes = {one.sha256 for one in locations}
@@ -271,7 +272,9 @@ def placed(database: Database, tenant: str = "") -> Places:
     return places
 
 
-def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentCheckpoint, Stored]:
+def newest_row(
+    segments: Sequence[StoredSegment], key: CheckpointKey
+) -> tuple[SegmentCheckpoint, StoredSegment]:
     """Return the newest row of a checkpoint, and the segment that has it."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     rows = [(one.checkpoints[place], one) for one in segments if place in one.checkpoints]
@@ -281,7 +284,7 @@ def newest_row(segments: Sequence[Stored], key: CheckpointKey) -> tuple[SegmentC
     return max(rows, key=lambda one: _rank(one[1], one[0].seq, key))
 
 
-def newest_writes(segments: Sequence[Stored], key: CheckpointKey) -> tuple[Write, ...]:
+def newest_writes(segments: Sequence[StoredSegment], key: CheckpointKey) -> tuple[Write, ...]:
     """Return the pending writes of a checkpoint; of one slot the newest counts."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     newest: dict[tuple[str, int], tuple[tuple[bool, int, int], SegmentWrite, str]] = {}
@@ -305,16 +308,16 @@ def newest_writes(segments: Sequence[Stored], key: CheckpointKey) -> tuple[Write
     return tuple(sorted(found, key=write_order))
 
 
-def _rank(stored: Stored, seq: int, key: CheckpointKey) -> tuple[bool, int, int]:
-    """Say which of two rows is newer.
+def _rank(stored: StoredSegment, seq: int, key: CheckpointKey) -> tuple[bool, int, int]:
+    """Return the rank of a row: the greatest is the newest.
 
-    What the thread itself stored followed what it was copied from, whose numbers are others.
+    Rows that the thread itself stored are newer than copied ones, which have other numbers.
     """
     segment = stored.segment
     return (segment.thread_id == key.thread_id, segment.generation, seq)
 
 
-def _decoded(data: bytes, location: BlobLocation) -> Stored:
+def _decoded(data: bytes, location: BlobLocation) -> StoredSegment:
     segment = decode_segment(data, location.blob_id)
     writes: dict[tuple[str, str], list[SegmentWrite]] = {}
     values: dict[bytes, SegmentValue] = {}
@@ -323,12 +326,12 @@ def _decoded(data: bytes, location: BlobLocation) -> Stored:
         values[one.digest] = SegmentValue(one.digest, one.type, one.size, one.encoding, one.data)
     values.update((value.digest, value) for value in segment.values)
     rows = {(row.checkpoint_ns, row.checkpoint_id): row for row in segment.checkpoints}
-    return Stored(segment, location, rows, writes, values)
+    return StoredSegment(segment, location, rows, writes, values)
 
 
 def _unpacked(
-    found: Mapping[bytes, tuple[SegmentValue, Stored]],
-    keyframes: Mapping[bytes, tuple[SegmentValue, Stored]],
+    found: Mapping[bytes, tuple[SegmentValue, StoredSegment]],
+    keyframes: Mapping[bytes, tuple[SegmentValue, StoredSegment]],
 ) -> dict[bytes, Value]:
     whole: dict[bytes, Value] = {}
     values: dict[bytes, Value] = {}

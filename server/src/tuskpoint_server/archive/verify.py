@@ -1,13 +1,13 @@
 """Verifying a thread: a verdict on each of its checkpoints.
 
-First the newest catalog and its runs are read, and folded to the thread's manifest. Then the
-segments of every checkpoint are read, a page of checkpoints at a time, and compared with what
-the journal recorded and with the manifest. All bytes come from the blob store itself. Nothing is
-changed: neither the journal nor what is stored, and what is damaged is only reported.
+First the newest catalog and its runs are read and folded to the thread's manifest. Then the
+segments of every checkpoint are read, a page of checkpoints at a time, and compared with the
+journal and with the manifest. All bytes come from the blob store itself. Nothing is changed, and
+damage is only reported.
 
-Threads change while they are verified, so nothing is called damaged on one look: a broken
-chain must still be that of the newest catalog, and a checkpoint that fails must fail again
-with what journal and manifest say then.
+Threads change while they are verified, so nothing counts as damaged after one look: a broken chain
+must still be that of the newest catalog, and a failed checkpoint must fail again with the journal
+and the manifest of that moment.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .read import (
     DAMAGE,
     THREAD_ABOVE_BYTES,
     Segments,
-    Stored,
+    StoredSegment,
     newest_row,
     newest_writes,
     placed,
@@ -60,9 +60,9 @@ _CHECKED_VALUES = 100_000
 class ThreadVerification:
     """Verdicts on a thread: it and its checkpoints are those of `standing.of_thread_now`.
 
-    `_mismatch` is called once for each member that is found to have another hash than recorded.
-    `chain_problem` says what is wrong with the way from the newest catalog to the thread's
-    manifest, for people; else it is empty.
+    `_mismatch` is called once for each member with another hash than recorded. `chain_problem` is
+    the problem, for people, on the way from the newest catalog to the thread's manifest; else it is
+    empty.
     """
 
     _database: Database
@@ -73,7 +73,7 @@ class ThreadVerification:
 
     def __post_init__(self) -> None:
         self._segments = _VerifiedSegments(self._database, self._of.tenant, self._blobs)
-        self._catalog = b""  # hash of the one that was read; empty: none was
+        self._catalog = b""  # hash of the catalog that was read; empty: none was
         self._manifest = fold(self._of.thread_id, ())  # of the incarnation that lives
         self._chain_holds = True
         self._mismatched: set[bytes] = set()
@@ -83,8 +83,8 @@ class ThreadVerification:
     async def verdicts(self) -> AsyncGenerator[Verdict, None]:
         """Yield a verdict on each checkpoint, by namespace and ID.
 
-        Those are the checkpoints that journal and manifest knew when the verification
-        began, with those whose removal the runs still have.
+        Those are the checkpoints that the journal or the manifest had when the verification
+        began, and those whose removal the runs still record.
         """
         first = await self._look(())
         manifest = self._manifest
@@ -116,14 +116,14 @@ class ThreadVerification:
             self._mismatch()
 
     async def _look(self, places: Sequence[Place]) -> Standing:
-        """Return what the journal says, and read the manifest of the same moment.
+        """Return the journal's view, and read the manifest of the same moment.
 
-        Once a catalog was followed by another, nothing keeps what it names: a broken chain
-        must still be that of the newest catalog.
+        Once a newer catalog is certified, the members of the older one may go: a broken chain must
+        still be that of the newest catalog.
         """
         broken: bytes | None = None
         while True:
-            self._segments.forget()  # what could not be read may lie elsewhere now
+            self._segments.forget()  # unreadable members may have been moved since
             standing = await self._standing(places)
             known = standing.catalog
             if known is None or known.location.sha256 == self._catalog:
@@ -147,7 +147,7 @@ class ThreadVerification:
             return standing
 
     async def _read_chain(self, known: KnownCatalog) -> Manifest:
-        """Return what a catalog leads to of the thread, or raise `Damage`."""
+        """Return the thread's manifest from a catalog, or raise `Damage`."""
         with _damage_at(known.location):
             [data] = await self._segments.fetch([known.location])
             stored = decode_catalog(data, known.location.blob_id)
@@ -167,8 +167,8 @@ class ThreadVerification:
     async def _verdicts(self, batch: Sequence[Place], standing: Standing) -> Iterable[Verdict]:
         """Return the verdicts on a batch, in order.
 
-        What fails is judged again by what journal and manifest say then, until the journal
-        says what it said before.
+        A failed checkpoint is judged again, with the journal and the manifest of that moment, until
+        the journal does not change between two looks.
         """
         verdicts = await self._judge_all(batch, standing)
         doubtful = [one for one in batch if verdicts[one].kind is VerdictKind.FAIL]
@@ -204,7 +204,7 @@ class ThreadVerification:
         return verdicts
 
     def _named_elsewhere(self, place: Place, recorded: RecordedCheckpoint) -> list[BlobLocation]:
-        """Return the segments that the manifest names for a checkpoint, where they are others."""
+        """Return the segments that the manifest names for a checkpoint, unless the journal does."""
         entry = self._manifest.entries.get(place)
         if entry is None or not recorded.entry.certified or entry.record.seq != recorded.seq:
             return []
@@ -237,7 +237,7 @@ class ThreadVerification:
                 await self._check(key, recorded, others)
         except Damage as damage:
             at, reason = damage.location, standing.lost.get(damage.location.sha256)
-            if reason is not None and not recorded.lost:  # a known hole is no news
+            if reason is not None and not recorded.lost:  # a hole that is known already
                 return Verdict(key, VerdictKind.UNVERIFIED, at, detail=reason)
             return Verdict(key, VerdictKind.FAIL, at, damage.actual_sha256, damage.detail)
         holds = self._chain_holds
@@ -250,17 +250,17 @@ class ThreadVerification:
     async def _check(
         self, key: CheckpointKey, recorded: RecordedCheckpoint, places: Sequence[BlobLocation]
     ) -> None:
-        """Raise `Damage` unless segments hold what the journal says of a checkpoint."""
+        """Raise `Damage` unless segments hold the checkpoint that the journal has."""
         with _damage_at(places[0]):
             stored = await self._segments.read(places)
             row, holder = newest_row(stored, key)
             found = await _digests(stored, row, key)
-            if not recorded.entry.certified:  # its writes go on beside what is stored
+            if not recorded.entry.certified:  # it has writes that are not stored yet
                 found[PENDING_WRITES] = recorded.content[PENDING_WRITES]
             if different := difference(found, recorded.content):
                 detail = f"the {different} in its segment and in the journal differ"
                 raise Damage(places[0], places[0].sha256, detail)
-            # What its values are is known of each segment once.
+            # The values of a segment are checked once.
             digests = {
                 (holder.location.sha256, one) for one in digests_of(row, holder.location.blob_id)
             }
@@ -273,7 +273,7 @@ class ThreadVerification:
 
 @dataclass(eq=False)
 class Damage(Exception):
-    """Stored bytes that cannot be read, or are not what was recorded; fields as in `Verdict`."""
+    """Stored bytes cannot be read, or are not the recorded ones; fields as in `Verdict`."""
 
     location: BlobLocation
     actual_sha256: bytes
@@ -281,7 +281,7 @@ class Damage(Exception):
 
     @classmethod
     def named(cls, location: BlobLocation, refusal: Refusal) -> Damage:
-        """Return what a refusal says of what is stored at a location."""
+        """Return the damage at a location that a refusal reports."""
         actual = b""
         if refusal.reason is Reason.BLOB_HASH_MISMATCH:
             actual = bytes.fromhex(refusal.metadata["actual"])
@@ -292,7 +292,7 @@ class Damage(Exception):
 
 @contextmanager
 def _damage_at(location: BlobLocation) -> Iterator[None]:
-    """Raise `Damage` for a refusal that says something of what is stored at a location."""
+    """Raise `Damage` for a refusal that reports damage at a location."""
     try:
         yield
     except Refusal as refusal:
@@ -304,8 +304,8 @@ def _damage_at(location: BlobLocation) -> Iterator[None]:
 class _VerifiedSegments(Segments):
     """Segments of a tenant, read from the blob store itself.
 
-    What is unreadable raises `Damage`, and is not read again before `forget`. The manifest says
-    where segments lie that the journal does not know.
+    An unreadable member raises `Damage`, and is not read again before `forget`. The manifest has
+    the locations of segments that the journal does not know.
     """
 
     def __init__(self, database: Database, tenant: str, blobs: BlobStore) -> None:
@@ -318,7 +318,7 @@ class _VerifiedSegments(Segments):
         self._damaged.clear()
 
     async def load(self, locations: Iterable[BlobLocation]) -> None:
-        """Fetch segments, many at a time, and keep them; what is unreadable is passed over."""
+        """Fetch segments, many at a time, and keep them; unreadable ones are skipped."""
         wanted = [one for one in locations if one.sha256 not in self._kept]
         for location, data in zip(wanted, await self._read(wanted), strict=True):
             try:
@@ -328,7 +328,7 @@ class _VerifiedSegments(Segments):
                 self._damaged[location.sha256] = damage
 
     async def load_named(self, hashes: Iterable[bytes]) -> None:
-        """Fetch the first of what kept segments name; the rest is read when it is needed."""
+        """Fetch the first members that kept segments name; the rest is read on demand."""
         size = 0
         wanted: dict[bytes, BlobLocation] = {}
         for stored, _ in [self._kept[one] for one in hashes if one in self._kept]:
@@ -346,7 +346,7 @@ class _VerifiedSegments(Segments):
         return list(map(_whole, await self._read(locations)))
 
     async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | Damage]:
-        """Return what lies at locations, or what is wrong with it, which is noted."""
+        """Return for each location its bytes or their damage, which is noted."""
         wanted = {one.sha256: one for one in locations if one.sha256 not in self._damaged}
         hints = [self.manifest.location(one) or hint for one, hint in wanted.items()]
         places = await self._recorded(hints) if hints else ()
@@ -368,7 +368,7 @@ def _whole(data: bytes | Damage) -> bytes:
 
 
 def _leading(catalog: Catalog) -> tuple[object, ...]:
-    """Return what a catalog leads to, by hash: where that lies may have changed."""
+    """Return the hashes of a catalog's runs and its identity; locations may have changed."""
     runs = [ref.location.sha256 for ref in catalog.runs.oldest_first()]
     return (catalog.tenant, catalog.generation, catalog.number, runs)
 
@@ -376,7 +376,7 @@ def _leading(catalog: Catalog) -> tuple[object, ...]:
 def _contradiction(
     recorded: RecordedCheckpoint, entry: ManifestEntry | None, manifest: Manifest
 ) -> str:
-    """Say in what a manifest contradicts the journal, for people; empty if in nothing."""
+    """Return how a manifest contradicts the journal, for people; empty if it does not."""
     if entry is None:
         return "it is certified and missing from the manifest"
     record, saved = entry.record, recorded.entry
@@ -409,15 +409,15 @@ def _named_by(entry: ManifestEntry) -> list[bytes]:
 
 
 def _facts(standing: Standing, place: Place) -> RecordedCheckpoint | None:
-    """Return what a failure rests on; a watermark that moves on changes nothing of it."""
+    """Return the facts that a failure depends on; the watermark is not among them."""
     recorded = standing.checkpoints.get(place)
     return None if recorded is None else replace(recorded, certified_seq=0)
 
 
 async def _digests(
-    segments: Sequence[Stored], row: SegmentCheckpoint, key: CheckpointKey
+    segments: Sequence[StoredSegment], row: SegmentCheckpoint, key: CheckpointKey
 ) -> dict[str, bytes]:
-    """Return the digests of what segments hold of a checkpoint; its writes are unpacked."""
+    """Return the digests of a checkpoint in segments; its writes are unpacked."""
     place = (key.checkpoint_ns, key.checkpoint_id)
     size = sum(write.size for one in segments for write in one.writes.get(place, ()))
     if size > THREAD_ABOVE_BYTES:

@@ -1,4 +1,4 @@
-"""What a blob store does, whatever it is made of; how blobs are named, and how checked."""
+"""The interface of blob stores, the names of blobs, and the check of their hashes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..domain.errors import Reason, Refusal
+from ..domain.errors import Reason, Refusal, foreign_text
 from ..domain.model import BlobLocation, StoredBlob
 from ..domain.values import DIGEST_BYTES, blob_digest
 
 _T = TypeVar("_T")
 
-_DETAIL_CHARS = 160
 _TOKEN = re.compile(r"[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,}|\b(?:Bearer|Basic)\s+\S+", re.IGNORECASE)
-_CREDENTIALS = re.compile(r"//[^/\s@]*@")
 
 Progress = Callable[[int], None]
-"""Called in the event loop with the bytes that have arrived; falls where a read begins anew."""
+"""Called in the event loop with the bytes that have arrived; falls when a read starts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class Member:
 
     sha256: bytes
     data: bytes
-    kind: str = ""  # a word by which a reader who knows only a blob ID finds it; empty: none
+    kind: str = ""  # by which a reader who knows only the blob ID finds it; empty: none
 
 
 def unique_members(members: Sequence[Member]) -> list[Member]:
@@ -44,11 +42,11 @@ def unique_members(members: Sequence[Member]) -> list[Member]:
 
 @dataclass(frozen=True, slots=True)
 class StoreLimits:
-    """What one put may hold; `None` is no limit. Sizes are in bytes."""
+    """Limits of one put; `None` is no limit. Sizes are in bytes."""
 
     max_members: int | None = None
     max_put_bytes: int | None = None  # of all members of a put together, as `measure` has it
-    max_member_bytes: int | None = None  # what is larger has to be cut
+    max_member_bytes: int | None = None  # a larger member has to be cut
     puts_at_once: int = 1
     measure: Callable[[Sequence[int]], int] = sum
 
@@ -69,7 +67,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a blob holds: a location (of unknown size: 0) and the member's kind."""
+    """A member of a blob: its location (of unknown size: 0) and its kind."""
 
     location: BlobLocation
     kind: str
@@ -87,14 +85,14 @@ class BlobStore(Protocol):
 
     @property
     def limits(self) -> StoreLimits:
-        """What one put may hold."""
+        """Limits of one put."""
 
     @property
     def epoch_s(self) -> float | None:
         """Length of an epoch in seconds; `None` if stored blobs never expire."""
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
-        """Return the location that these bytes will have; without a blob ID if only a put has it.
+        """Return the location that these bytes will have; without a blob ID if a put gives it.
 
         Members of one pack refer to one another by an empty blob ID ("this quilt").
         """
@@ -115,21 +113,21 @@ class BlobStore(Protocol):
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order, each after checking its SHA-256.
 
-        Takes fewer requests than one for each where many lie in the same blob.
+        Takes fewer requests than `get` for each if several are in the same blob.
         """
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
-        """Return what a blob holds; also refuses with `BLOB_MALFORMED`."""
+        """Return the members of a blob; also refuses with `BLOB_MALFORMED`."""
 
     async def renew(self, blob_id: str) -> Receipt:
-        """Make a stored blob last as long as one that is stored now.
+        """Make a stored blob last as long as a new one.
 
-        Reads it, checks every member, and stores identical bytes again. Its ID stays unless
-        the receipt says otherwise. Refuses as `get` and `put` do.
+        Reads it, checks every member, and stores identical bytes again. Its ID stays unless the
+        receipt has another one. Refuses as `get` and `put` do.
         """
 
     async def close(self) -> None:
-        """Release what the store holds."""
+        """Close connections and threads."""
 
 
 def blob_name(sha256: bytes) -> str:
@@ -170,11 +168,9 @@ def hash_mismatch(blob_id: str, expected: bytes, actual: bytes) -> Refusal:
     )
 
 
-def one_line(text: str) -> str:
-    """Return what a stranger says as one short printable line, secrets taken out."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
-    line = _CREDENTIALS.sub("//", _TOKEN.sub("(credential)", line))
-    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 3] + "..."
+def printable(text: str) -> str:
+    """Return another program's text as one short line, tokens hidden; hashes are shown."""
+    return foreign_text(text, _TOKEN)
 
 
 async def every(calls: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:

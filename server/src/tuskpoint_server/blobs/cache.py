@@ -1,4 +1,4 @@
-"""A bounded copy on local disk of what another store returned."""
+"""A bounded cache of blobs on local disk."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _log = logging.getLogger(__name__)
 
 
 class CachedStore:
-    """A `BlobStore` that keeps verified bytes of another one, least recently used out.
+    """A `BlobStore` that caches verified bytes of another one; the least recently used go first.
 
-    The cache is named by hash and its files are hashed again on every read; a damaged
-    one is dropped and the inner store asked. It holds nothing that is not also there,
-    so its own trouble is logged and never fails a read. Nothing is cached before it was
-    read back. Its directory is created if it is missing.
+    Files are named by hash and hashed again on every read; a damaged one is removed, and the
+    inner store is read. The cache has nothing that the inner store lacks, so its own failures are
+    logged and never fail a read. Nothing is cached before it was read back. The directory is
+    created if it is missing.
     """
 
     def __init__(self, inner: BlobStore, path: Path, max_bytes: int) -> None:
@@ -71,7 +71,7 @@ class CachedStore:
         return [found[location.sha256] for location in locations]
 
     def _scan(self) -> None:
-        """Take over what an earlier process left, oldest first."""
+        """Adopt the files of an earlier process, oldest first."""
         for part in self._path.glob("*.part"):
             part.unlink()
         found = [(file.stat(), file.name) for file in self._path.iterdir()]

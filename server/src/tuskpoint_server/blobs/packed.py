@@ -1,8 +1,8 @@
-"""What blob stores have in common that keep each put as one pack: a directory, a bucket.
+"""Blob stores that keep each put as one pack: the part that directory and bucket share.
 
 A put is one blob: a pack whose members are named by their SHA-256 in hex, or one member as it is.
 The ID of a blob is the base64url of its SHA-256, and its name `XX/ID` begins with the first two
-characters of that. What is read is checked here; where it lies is the business of the store.
+characters of that. Reads are checked here; a subclass stores and opens the blobs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LAYOUT = b"tuskpoint blobs, layout 1\n"
 """Content of the file `layout`, which is there before the first blob."""
 SHARD_CHARACTERS = 2
 _LONGEST_BYTES = 2 * LIMITS.max_bundle
-"""Bound on what is read into memory; anyone who shares the store may have put it there."""
+"""Bound on bytes that are read into memory: anyone who shares the store may have put them."""
 
 
 class UnknownLayoutError(Exception):
@@ -70,7 +70,7 @@ class Blob(Protocol):
         """Its bytes."""
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Note what will be read: offsets and sizes in ascending order."""
+        """Announce the reads to come: offsets and sizes in ascending order."""
 
     def read(self, offset: int, size: int) -> bytes:
         """Return so many bytes from an offset on, fewer if it ends before."""
@@ -87,7 +87,7 @@ class PackStore(ABC):
     epoch_s = None  # nothing expires
     threads: ClassVar[int] = 8
     troubles: ClassVar[tuple[type[Exception], ...]] = (OSError,)
-    """What the place raises when it cannot be used."""
+    """Exceptions of a store that cannot be used."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(self.threads, thread_name_prefix=f"blobs-{self.backend}")
@@ -146,8 +146,8 @@ class PackStore(ABC):
     async def remove(self, blob_id: str, *, min_age_s: float = 0.0) -> bool:
         """Remove a blob for good with all of its members; return whether it was there and old.
 
-        Nothing is removed but by this call. What was put lately may be another server's, which
-        has not recorded it yet.
+        Nothing else removes blobs. A young blob may be another server's, which has not recorded it
+        yet.
         """
         [removed] = await self._each(lambda name: self._remove(name, min_age_s), [blob_id])
         return removed
@@ -156,7 +156,7 @@ class PackStore(ABC):
         """Wait for running work and end the threads."""
         await asyncio.to_thread(self._pool.shutdown)
 
-    # --- what a store does by itself, in threads --------------------------------------------
+    # --- implemented by each store; runs in threads -----------------------------------------
 
     @abstractmethod
     def _place(self, blob_id: str, pieces: Sequence[bytes]) -> None:
@@ -164,27 +164,27 @@ class PackStore(ABC):
 
     @abstractmethod
     def _open(self, blob_id: str, likely: int) -> AbstractContextManager[Blob]:
-        """Open a blob, of which likely so many first bytes are read; or `FileNotFoundError`."""
+        """Open a blob, whose first `likely` bytes are likely read; or `FileNotFoundError`."""
 
     @abstractmethod
     def _pages(self) -> Iterator[list[StoredFile]]:
-        """Return every blob, some at a time; what is not named like one is left out."""
+        """Return every blob, some at a time; skips names that are no blob's."""
 
     @abstractmethod
     def _remove(self, blob_id: str, min_age_s: float) -> bool:
         """Remove a blob unless it was put lately; return whether it was there and old."""
 
     def _problem(self, error: Exception) -> str:
-        """Return in one line what is wrong with the place."""
+        """Return in one line why the store cannot be used."""
         return getattr(error, "strerror", None) or type(error).__name__
 
-    # --- what all have in common, in threads ------------------------------------------------
+    # --- shared by all; runs in threads -----------------------------------------------------
 
     async def _each(self, work: Callable[[_A], _T], items: Sequence[_A]) -> list[_T]:
-        """Run work on items in the threads, of which each takes a share; wait for all.
+        """Run work on items in the threads, each of which takes a share; wait for all.
 
-        Handing over thousands of single items would cost the event loop more than the files
-        cost the disk. What fails ends its share.
+        Scheduling thousands of single items would cost the event loop more than the files cost the
+        disk. A failure ends its share.
         """
         loop = asyncio.get_running_loop()
         size = -(-len(items) // self.threads) or 1
@@ -205,14 +205,13 @@ class PackStore(ABC):
         return Refusal(Reason.BLOB_UNAVAILABLE, backend=self.backend, problem=problem)
 
     def _write(self, members: Sequence[Member]) -> list[BlobLocation]:
-        """Store members as one blob and return where they lie.
+        """Store members as one blob and return their locations.
 
-        One that is there already is stored again: that heals a damaged one, and its age begins
-        again.
+        An existing blob is stored again: that repairs a damaged one, and its age begins again.
         """
         first = members[0]
         pieces, digest, packed = [first.data], first.sha256, False
-        # What would be taken for a pack when it is listed becomes the member of one.
+        # A lone member that looks like a pack becomes the member of one.
         if len(members) > 1 or first.data.startswith(MAGIC):
             pieces, packed = pack_pieces(members), True
             hasher = hashlib.sha256()
@@ -232,14 +231,14 @@ class PackStore(ABC):
         """Return the bytes at locations in one blob, in order, each after checking its hash.
 
         They are read in the order of the blob. `report` is called in this thread with the number
-        of bytes that were read of the one that is being read.
+        of bytes that were read so far at the current location.
         """
         blob_id = locations[0].blob_id
         if not blob_id:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=locations[0].sha256.hex())
         packed = any(one.identifier for one in locations)
         likely = pack_bytes([one.size for one in locations])
-        # A small pack is mostly read whole; of a large one a member may lie anywhere.
+        # A small pack is mostly read whole; in a large one a member may be anywhere.
         with self._opened(blob_id, min(likely, MIB) if packed else likely) as blob:
             rows = read_rows(blob.read, blob.size) if packed else b""
             found = [b""] * len(locations)
@@ -267,10 +266,10 @@ class PackStore(ABC):
 
     @contextlib.contextmanager
     def _opened(self, blob_id: str, likely: int) -> Iterator[Blob]:
-        """Open a blob; where its index is wrong, its hash says whether it is what was stored."""
+        """Open a blob; if its index is wrong, check its hash to find out whether it is damaged."""
         try:
             if digest_of(blob_id) is None:
-                raise FileNotFoundError(blob_id)  # it cannot be the ID of one, and is no path
+                raise FileNotFoundError(blob_id)  # no blob has such an ID, and it must be no path
             with self._open(blob_id, likely) as blob:
                 try:
                     yield blob
@@ -282,7 +281,7 @@ class PackStore(ABC):
 
 
 def check_layout(found: bytes) -> None:
-    """Refuse a place whose file `layout` says that it is laid out in another way."""
+    """Refuse a store whose file `layout` names another layout."""
     if found != LAYOUT:
         shown = found.decode(errors="replace").strip().partition("\n")[0]
         raise UnknownLayoutError(
@@ -291,7 +290,7 @@ def check_layout(found: bytes) -> None:
 
 
 def without_layout() -> UnknownLayoutError:
-    """Return the refusal of a place with blobs that does not say how it is laid out."""
+    """Return the refusal of a store that has blobs and no file `layout`."""
     return UnknownLayoutError(
         "it holds blobs, but no file 'layout' that says how they are laid out"
     )
@@ -313,7 +312,7 @@ def check_whole(blob: Blob) -> None:
 
 
 def _span(blob: Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
-    """Return offset and size in bytes of what is at a location."""
+    """Return offset and size in bytes of the content at a location."""
     span: tuple[int, int] | None = (0, blob.size)
     if location.identifier:
         span = find(rows, member_hash(location.identifier) or b"")

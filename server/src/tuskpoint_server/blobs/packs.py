@@ -23,17 +23,17 @@ _HEAD = struct.Struct("<8sII")
 _ROW = struct.Struct("<32sQQ16s")
 _HASH_BYTES = 32
 _KIND_BYTES = 16
-_MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; nobody puts as many
+_MOST_MEMBERS = 1_000_000  # bound on the index that is read into memory; no put has as many
 
 
 class NotAPackError(Exception):
-    """A file that is no pack; the text says what is wrong with it."""
+    """A file that is no pack; the text gives the reason."""
 
 
 def pack_pieces(members: Sequence[Member]) -> list[bytes]:
     """Return the bytes of a pack file in pieces: head and index, then each member.
 
-    The same members make the same bytes, whatever their order; no two have the same hash.
+    Equal members make equal bytes, in any order; no two have the same hash.
     """
     if not 1 <= len(members) <= _MOST_MEMBERS:
         raise ValueError(f"a pack holds 1 to {_MOST_MEMBERS} members, not {len(members)}")
@@ -50,7 +50,7 @@ def pack_pieces(members: Sequence[Member]) -> list[bytes]:
 
 
 def reader(file: FileIO) -> Read:
-    """Return what reads an open file."""
+    """Return a function that reads an open file."""
 
     def read(offset: int, size: int) -> bytes:
         chunks: list[bytes] = []

@@ -1,8 +1,10 @@
-"""The words of the service and the rules that hold without any machinery.
+"""Types, rules and formats that need no database, network or clock.
 
-Values, identities, digests, storage formats and the one table of errors. Pure
-functions and frozen dataclasses: no I/O, no clock, no randomness that a caller
-does not pass in. Imports none of the other packages, and neither grpc nor SQL nor
-HTTP. It uses the contract's protobuf messages only where they are a storage
-format (state, segment). It never decodes the bytes of an agent's value.
+Values, identities, digests, storage formats and the table of errors: frozen dataclasses and pure
+functions. The exceptions are `pacing`, which waits, and `failpoints`, which kills the process in
+crash tests. Uses the contract's protobuf messages only where they are a storage format (state,
+segment).
+
+It must not import another package of the server, gRPC, SQL or HTTP, and never decodes the bytes of
+an agent's value.
 """

@@ -1,10 +1,10 @@
-"""Who may call, and whose data it is: credentials, tenants, and the hosts of this machine.
+"""Credentials, tenants, and the hosts that are this machine.
 
-Of a token only its SHA-256 is known. Tokens are 32 random bytes, so neither salt nor a slow
-hash would add anything, and the timing of a lookup by digest reveals nothing that helps to guess.
+The server knows only the SHA-256 of a token. Tokens are 32 random bytes, so a salt or a slow hash
+would add nothing, and the timing of a lookup by digest reveals nothing that helps to guess one.
 
-A tenant comes from the credential of a call, never from a request. Its name ends up in the
-file name of its catalog pointer and in its namespace in MemWal.
+A tenant comes from the credential of a call, never from a request. Its name becomes a part of the
+file name of its catalog pointer, and of its namespace in MemWal.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from enum import StrEnum
 DEFAULT_TENANT = "default"  # the tenant of callers without a credential
 
 TENANT_RULE = "1 to 64 of the characters a-z, 0-9, - and _, beginning with a letter or a digit"
-"""What a tenant's name may be: file names that differ in case are one on some systems."""
+"""Rule for a tenant's name. Only lower case: some file systems ignore case."""
 
 _TENANT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 TOKEN_PREFIX = "tusk_"  # noqa: S105 - no secret
-"""What tokens begin with: scanners find lost ones by it, and errors do not repeat them."""
+"""Prefix of tokens: scanners find leaked ones by it, and errors never repeat them."""
 
 
 class Scope(StrEnum):
-    """What a credential allows."""
+    """A permission of a credential."""
 
     READ = "read"
     WRITE = "write"
@@ -39,7 +39,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one credential stands for."""
+    """The tenant and the permissions of one credential."""
 
     name: str  # for logs; it is no secret
     tenant: str
@@ -52,14 +52,14 @@ class Grant:
 
 
 EVERYTHING = Grant("", DEFAULT_TENANT, frozenset(Scope))
-"""What everybody may where credentials are not asked for."""
+"""Grant of every caller where no credentials are asked for."""
 
 NOTHING = Grant("", "", frozenset())
-"""What a call may before it was authenticated."""
+"""Grant of a call that is not authenticated yet."""
 
 
 Presented = bytes | tuple[str, ...]
-"""What a call came with: the SHA-256 of its token, else the names in the client's certificate."""
+"""Credential of a call: the SHA-256 of its token, else the names in the client's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Credentials:
     subjects: Mapping[str, Grant] = field(default_factory=dict)
 
     def find(self, presented: Presented) -> Grant | None:
-        """Return what a credential stands for, expired or not; names of several grants: none."""
+        """Return the grant of a credential, expired or not; `None` if names lead to several."""
         if isinstance(presented, bytes):
             return self.tokens.get(presented)
         grants = {self.subjects[name] for name in presented if name in self.subjects}
@@ -88,10 +88,10 @@ def is_tenant(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a host, so that no proxy does either.
+    """Return whether a host is reachable only from this machine, so through no proxy either.
 
-    Names below `localhost` count, as https://www.rfc-editor.org/rfc/rfc6761#section-6.3 says.
-    Addresses have no brackets.
+    Names below `localhost` count (https://www.rfc-editor.org/rfc/rfc6761#section-6.3). Addresses
+    have no brackets.
     """
     if host == "localhost" or host.endswith(".localhost"):
         return True

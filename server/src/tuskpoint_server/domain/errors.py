@@ -7,11 +7,15 @@ and their example metadata are documented in `proto/tuskpoint/v1/errors.proto`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 _Row = tuple["Status", str, float | None]
+
+_URL_CREDENTIALS = re.compile(r"//[^/\s@]*@")
+_FOREIGN_CHARS = 160
 
 
 class Status(Enum):
@@ -28,11 +32,10 @@ class Status(Enum):
 
 
 class Reason(Enum):
-    """Why a call failed: the names of `tuskpoint.v1.ErrorReason`, less its prefix.
+    """Why a call failed: the names of `tuskpoint.v1.ErrorReason` without its prefix.
 
-    Each says the canonical status that it travels as, the text for people, in which `{name}` is
-    filled from the refusal's metadata, and the seconds after which a retry makes sense; `None` if
-    the same call can never succeed by waiting.
+    Each has a canonical status, a message, in which `{name}` is filled from the refusal's metadata,
+    and the seconds after which a retry makes sense; `None` if waiting never helps.
     """
 
     def __init__(self, status: Status, message: str, retry_after_s: float | None) -> None:
@@ -149,7 +152,7 @@ class Reason(Enum):
     )
     SEARCH_UNAVAILABLE = Status.FAILED_PRECONDITION.says("{problem}")
     SESSION_RESUMED = Status.ABORTED.says(
-        "attempt {attempt} of the session replaced this stream; read the answers there"
+        "attempt {attempt} of the session replaced this stream; send what has no answer again there"
     )
 
 
@@ -229,3 +232,13 @@ def checkpoint_missing(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -
         checkpoint_ns=checkpoint_ns,
         checkpoint_id=checkpoint_id,
     )
+
+
+def foreign_text(text: str, secret: re.Pattern[str]) -> str:
+    """Return another program's text as one short printable line for a message.
+
+    Matches of `secret` and the credentials of URLs are hidden.
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
+    line = _URL_CREDENTIALS.sub("//", secret.sub("(hidden)", line))
+    return line if len(line) <= _FOREIGN_CHARS else line[: _FOREIGN_CHARS - 3] + "..."

@@ -20,5 +20,5 @@ def _visit(name: str) -> None:
 
 
 def failpoint(name: str) -> None:
-    """Kill this process here if the environment says so; `name` is "room.place"."""
+    """Kill this process here if the environment names this place; `name` is "room.place"."""
     _visit(name)

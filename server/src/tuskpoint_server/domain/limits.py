@@ -12,9 +12,9 @@ MIB = 1024 * KIB
 class Limits:
     """Limits in force. Sizes are in bytes, times in seconds.
 
-    `max_message` is above `max_unary` and twice `max_chunk`, so that an answer at its limit
-    fits a message. What a read cannot cut into chunks (`max_metadata`, `max_state` and
-    `max_write_names`) fits one together: whatever is saved can be loaded.
+    `max_message` is above `max_unary` and twice `max_chunk`, so that an answer at its limit fits a
+    message. A read cannot cut metadata, state and names of writes into chunks, so `max_metadata`,
+    `max_state` and `max_write_names` fit one message together: all that is saved can be loaded.
     """
 
     max_message: int = 8 * MIB
@@ -68,7 +68,7 @@ LIMITS = Limits()
 
 
 def text_problem(value: str, maximum: int, *, required: bool = False) -> str:
-    """Say what is wrong with a string of at most so many bytes of UTF-8, or return an empty one."""
+    """Return the problem of a string of at most `maximum` bytes of UTF-8; empty if it has none."""
     if not value:
         return "must not be empty" if required else ""
     if len(value) > maximum or (

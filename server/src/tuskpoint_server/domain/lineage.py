@@ -1,9 +1,9 @@
-"""What the server makes of checkpoints: IDs, lineage, hand-offs and rollbacks.
+"""Minted IDs, lineage, hand-offs and rollbacks.
 
-IDs that the server makes sort, by code point, after all others of a namespace. Such an ID is a
-UUID of version 6 (RFC 9562, section 5.6), whose text order is its order in time. After a
-caller's ID that no UUIDv6 sorts after, such as `cp-001`, it is that ID, a dash and a UUIDv6. The
-next one keeps `cp-001-`, so that IDs do not grow and the caller's `cp-002` sorts after them all.
+A minted ID sorts, by code point, after all others of its namespace. It is a UUID of version 6
+(RFC 9562, section 5.6), whose text sorts by time. If a caller's ID such as `cp-001` sorts after
+every UUIDv6, the minted ID is that ID, a dash and a UUIDv6. The next one keeps `cp-001-`, so that
+IDs do not grow and the caller's `cp-002` sorts after them all.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str
 
 
 def _split(checkpoint_id: str) -> tuple[str, str]:
-    """Return what stands before the UUIDv6 at the end of an ID, and that; else "" and the ID."""
+    """Return the prefix of an ID that ends with a UUIDv6, and that UUID; else "" and the ID."""
     found = _UUID6_BEHIND.fullmatch(checkpoint_id)
     return (found[1], found[2]) if found else ("", checkpoint_id)
 
@@ -146,7 +146,7 @@ def encode_descriptor(descriptor: Descriptor) -> bytes:
 
 
 def decode_descriptor(encoded: bytes) -> Descriptor:
-    """Return what `encode_descriptor` wrote."""
+    """Decode a descriptor that `encode_descriptor` encoded."""
     return Descriptor(**json.loads(encoded))
 
 
@@ -154,11 +154,11 @@ BEFORE_FIRST_STEP = -2  # LangGraph's `step` of a thread that has no checkpoint 
 
 
 def rollback_metadata(raw: bytes, namespace: str, root_id: str) -> bytes:
-    """Return the earlier checkpoint's metadata as its rollback has it.
+    """Return the metadata of a rollback, made from the earlier checkpoint's.
 
-    `run_id` goes, because no run made it; in a subgraph `parents[""]` becomes `root_id`, that
-    of the root's rollback (else empty). `source` stays: below one whose source is "fork"
-    LangGraph looks for subgraphs by the parent's ID, and would miss what they did
+    `run_id` is removed, because no run made the rollback; in a subgraph `parents[""]` becomes
+    `root_id`, the ID of the root's rollback (else empty). `source` stays: for a checkpoint whose
+    source is "fork", LangGraph looks for subgraphs by the parent's ID, and would miss their writes
     (langgraph/pregel/_loop.py).
     """
     members = _members(raw.decode())
@@ -187,7 +187,7 @@ def rollback_frame(frame: bytes, now_us: int, *, empty: bool = False) -> bytes:
 
 
 def rollback_summary(reference: str, summary: str) -> str:
-    """Return a sentence that says what was rolled back to, within the limit."""
+    """Return the summary of a rollback, cut to the limit."""
     sentence = f"Rolled back to {reference}"
     sentence += f": {summary}" if summary else "."
     return sentence.encode()[: LIMITS.max_summary].decode(errors="ignore")

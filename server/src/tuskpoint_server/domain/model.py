@@ -1,9 +1,10 @@
-"""What the packages pass to one another: identities, values, checkpoints."""
+"""Types that the packages exchange: identities, values, checkpoints."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import attrgetter
 from typing import NamedTuple
 
 Version = str | int | float
@@ -65,7 +66,7 @@ class _Evicted(Value):
 
 
 EVICTED: Value = object.__new__(_Evicted)
-"""Stands where the journal gave a value up; `domain.state` puts the values back."""
+"""Placeholder of a value that was evicted from the journal; `domain.state` restores values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +92,12 @@ class Write:
     digest: bytes
 
 
-def write_order(write: Write) -> tuple[str, str, int]:
-    """Sort key of pending writes: (task_path, task_id, idx) by code point."""
-    return (write.task_path, write.task_id, write.idx)
+write_order = attrgetter("task_path", "task_id", "idx")
+"""Sort key of pending writes, by code point."""
 
 
 class Metadata(NamedTuple):
-    """Metadata of a checkpoint: the exact bytes, and what the service reads of them."""
+    """Metadata of a checkpoint: the exact bytes, and the fields that the service reads."""
 
     raw: bytes  # the JSON object as it was sent; never re-serialized
     run_id: str  # `run_id` if it is a string, else empty
@@ -120,8 +120,8 @@ NO_LINEAGE = Lineage()
 class State:
     """State of an agent.
 
-    The frame is the serialized `tuskpoint.v1.CheckpointState` without its channels: what only
-    the framework understands (`versions_seen`, `ts`, ...).
+    The frame is the serialized `tuskpoint.v1.CheckpointState` without its channels. Only the
+    framework understands its fields (`versions_seen`, `ts`, ...).
     """
 
     frame: bytes
@@ -130,7 +130,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class BlobLocation:
-    """Where stored bytes lie, and the SHA-256 that they are trusted by."""
+    """Location of stored bytes, and the SHA-256 that they are trusted by."""
 
     sha256: bytes  # over the exact stored bytes
     size: int
@@ -140,10 +140,10 @@ class BlobLocation:
 
 @dataclass(frozen=True, slots=True)
 class StoredBlob:
-    """A blob in the store, as a put found it: how long it lasts and what was paid."""
+    """A blob in the store after a put: how long it lasts and what the put cost."""
 
     blob_id: str  # the blob or quilt
-    object_id: str = ""  # identity of what its owner renews or deletes; empty if there is none
+    object_id: str = ""  # ID that its owner renews or deletes it by; empty if there is none
     size_bytes: int = 0  # bytes of content sent
     billed_bytes: int = 0  # bytes that the put was billed for; 0 if it was free
     cost: int = 0  # price of the put in the store's smallest coin
@@ -153,7 +153,7 @@ class StoredBlob:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What is known of a checkpoint without its state."""
+    """A checkpoint without its state."""
 
     key: CheckpointKey
     parent_id: str
@@ -205,9 +205,9 @@ class CheckpointQuery:
 
 @dataclass(frozen=True, slots=True)
 class DeltaHistory:
-    """What rebuilds one delta channel: a stored value, if any, and the writes since."""
+    """The value, if any, and the later writes that rebuild one delta channel."""
 
     channel: str
     seed: Channel | None
     writes: tuple[Write, ...]  # oldest first
-    sources: tuple[BlobLocation, ...] = ()  # of what was evicted of them
+    sources: tuple[BlobLocation, ...] = ()  # of the evicted ones

@@ -1,11 +1,11 @@
-"""What search is asked and what it answers: words, vectors, and memories in MemWal.
+"""Queries and answers of search: words, vectors, and memories in MemWal.
 
-Words are separated as the full text separates them: letters, digits and marks make a word,
-everything else ends one. So whatever comes out of here can be quoted and handed to it.
+Words are separated as the full-text index separates them: letters, digits and marks make a word,
+every other character ends one. So every word that is returned here can be quoted for the index.
 
-MemWal keeps nothing but text. So a memory is the summary, because that is what is embedded, and
-one short opaque token, its pointer. Every holder of a key of the account can write memories: text
-that comes back is compared with what this server would have written.
+MemWal stores only text. A memory is the summary, because that is what MemWal embeds, and a short
+opaque token, its pointer. Anyone with a key of the account can write memories, so returned text is
+compared with the text that this server would have written.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class Found:
     content: str  # its searchable text
     metadata: bytes  # a JSON object, as saved
     distance: float  # from the query; smaller is nearer
-    truncated: bool = False  # the state holds more than `content`: of what is long, the latest part
+    truncated: bool = False  # the state holds more than `content`, which then is its latest part
 
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """What a search found."""
+    """Result of a search."""
 
     results: tuple[Found, ...]  # nearest first
     mode: SearchMode  # how it was made
@@ -86,9 +86,9 @@ class SearchAnswer:
 
 
 MAX_WORDS = 64
-"""Most words, most phrases and most identifiers of a query; what comes after them is dropped."""
+"""Most words, phrases and identifiers of a query; the rest is dropped."""
 
-MANY_DIGITS = 4  # so many digits make a number an identifier: it is looked for, not counted with
+MANY_DIGITS = 4  # a number with this many digits is an identifier
 
 STOPWORDS = frozenset(
     """
@@ -100,14 +100,14 @@ STOPWORDS = frozenset(
     weren what when where which while who whom whose why will with would wouldn you your
     """.split()  # noqa: SIM905 - a list of a hundred words reads better as text
 )
-"""English words that are in every text, and what an apostrophe cuts off ("didn't")."""
+"""English words that are in every text, and the ends that an apostrophe cuts off ("didn't")."""
 
 _QUOTES = '"“”„‟«»\N{FULLWIDTH QUOTATION MARK}'
 _QUOTED = re.compile(f"[{_QUOTES}]([^{_QUOTES}]*+)[{_QUOTES}]")
 """Text between two double quotes of any style."""
 
 _JOINERS = "-_./:"
-"""What holds the parts of an identifier together: `PAY-1234`, `v1.2.3`, `thread_42`."""
+"""Characters that join the parts of an identifier: `PAY-1234`, `v1.2.3`, `thread_42`."""
 
 _JOINED = re.compile(rf"[{_JOINERS}]")
 _NOT_JOINED = re.compile(rf"[{_JOINERS}]{{2,}}")
@@ -115,11 +115,11 @@ _NOT_JOINED = re.compile(rf"[{_JOINERS}]{{2,}}")
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What a query looks for. Each part of its text is in one of the three; all is lower case."""
+    """The words of a query, each part in one of the three fields, in lower case."""
 
     words: tuple[str, ...] = ()  # of which a text should have some: the more, the better
     phrases: tuple[str, ...] = ()  # words that a text must have next to one another
-    identifiers: tuple[str, ...] = ()  # words whose parts (`pay-1234`) stand next to one another
+    identifiers: tuple[str, ...] = ()  # words with parts (`pay-1234`) that must follow one another
 
     @property
     def empty(self) -> bool:
@@ -128,7 +128,7 @@ class Words:
 
     @property
     def asks_exactly(self) -> bool:
-        """Whether it names something that a text has or has not, whatever the text means."""
+        """Whether it asks for exact text: a phrase or an identifier."""
         return bool(self.phrases or self.identifiers)
 
     def required(self) -> Words:
@@ -138,10 +138,10 @@ class Words:
 
 
 def analyse(text: str) -> Words:
-    """Return the words of a query. Any text will do; it takes time in proportion to its length.
+    """Return the words of a query. Accepts any text; its time is proportional to the length.
 
-    What stands in double quotes is a phrase, a word with letters and digits or `MANY_DIGITS`
-    digits an identifier. Stopwords are left out, unless nothing would be left.
+    Text in double quotes is a phrase, a word with letters and digits or with `MANY_DIGITS` digits
+    an identifier. Stopwords are left out, unless nothing would be left.
     """
     phrases: list[str] = []
 
@@ -165,7 +165,7 @@ def analyse(text: str) -> Words:
 
 
 def _tokens(text: str) -> list[str]:
-    """Return the words of a text with what is joined to each."""
+    """Return the words of a text, each with its joined parts."""
     spaced = "".join(c if _is_of_word(c) or c in _JOINERS else " " for c in text.lower())
     whole = _NOT_JOINED.sub(" ", spaced).split()
     return [token for joined in whole if (token := joined.strip(_JOINERS))]
@@ -195,7 +195,7 @@ COMPONENT_BYTES = 4
 
 
 def pack_vector(components: Iterable[float]) -> bytes:
-    """Return a vector as it is stored; what exceeds 32 bits becomes infinite."""
+    """Return a vector in its stored form; a component beyond 32 bits becomes infinite."""
     packed = array("f", components)
     if sys.byteorder == "big":
         packed.byteswap()
@@ -217,7 +217,7 @@ def vector_dimension(vector: bytes) -> int:
 
 
 def vector_problem(components: Iterable[float], maximum: int, *, zero_allowed: bool) -> str:
-    """Say what is wrong with a vector of at most so many components, or return an empty string."""
+    """Return the problem of a vector of at most `maximum` components; empty if it has none."""
     held = list(components)
     if not held:
         return "must have components"
@@ -278,7 +278,7 @@ def memory_text(summary: str, pointer: bytes) -> str:
 
 
 def one_line(summary: str) -> str:
-    """Return a summary as it stands in a memory: each run of white space is one space."""
+    """Return a summary as a memory has it: each run of white space becomes one space."""
     return " ".join(summary.split())
 
 

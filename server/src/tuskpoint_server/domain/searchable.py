@@ -1,6 +1,6 @@
-"""What search knows of a state: its plan in words, or else its JSON view.
+"""The searchable text of a state: its plan in words, or else its JSON view.
 
-The text is for finding, not for loading: what nobody looks for is left out of it.
+It serves to find a checkpoint, not to load it: parts that nobody searches for are left out.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from .json_view.views import Room, dump
 from .limits import MIB
 from .model import Value
 
-PLAN = "current_plan"  # channel that says in words what an agent is about to do
+PLAN = "current_plan"  # channel with the agent's next steps in words
 
 MAX_SHOWN = 1 * MIB
-"""Bytes of the views of one state that are made at all; a value that takes more says nothing."""
+"""Bytes of the views of one state that are made at most; a larger value adds no text."""
 
 _INTERNAL = ("__", "branch:")
-"""How the names of LangGraph's own channels begin: nobody looks for what they hold."""
+"""Prefixes of LangGraph's own channels, whose content nobody searches for."""
 
 _ROOT = "__root__"  # the one of them that holds state: that of a graph whose state is no object
 
 _NOT_TEXT = frozenset({"$bytes", "$bytearray", "$string", "$ext", "$opaque", "$too_deep"})
-"""Escapes of which nothing can be looked for: binary values are base64 in them."""
+"""Escapes without text to search for; binary values are base64 in them."""
 
-_OF_CODE = frozenset({"$type", "$method"})  # escapes that name what a program would call
+_OF_CODE = frozenset({"$type", "$method"})  # escapes that name types and methods
 _LONGEST_WORD = 128
 _NO_WORD = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONGEST_WORD + 1},}}")
-"""What is that long without a space is no word: images lie in messages as base64."""
+"""A longer run without a space is no word: messages hold images as base64."""
 
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")  # controls that are no white space
 
@@ -47,12 +47,12 @@ class Body(NamedTuple):
 def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int) -> Body:
     """Return the searchable text of a state. No bytes make it fail.
 
-    If there is a `PLAN` that says anything, the text is that: a string as it stands, an array
-    of strings line by line, anything else as JSON. It is cut at its end.
+    A `PLAN` that is not empty is the text: a string as it is, an array of strings line by line,
+    any other value as JSON. It is cut at its end.
 
     Otherwise it is one JSON object with the view of every channel, in the order given, without
-    LangGraph's own channels, binary values, names of types, and what is empty; line breaks are
-    spaces. What is too long is `shortened`.
+    LangGraph's own channels, binary values, names of types, and empty values. Line breaks become
+    spaces. A text that is too long is `shortened`.
 
     `excluded` names channels, and members at any depth, that are left out. `maximum` is in
     bytes of UTF-8.
@@ -81,7 +81,7 @@ def is_internal(channel: str) -> bool:
 
 
 def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool]:
-    """Return a plan in words, empty if it says nothing, and whether it is all of it."""
+    """Return a plan in words, empty if it has no text, and whether it is complete."""
     if isinstance(view, list) and all(isinstance(item, str) for item in view):
         view = "\n".join(map(str, view))
     if isinstance(view, str):
@@ -107,12 +107,12 @@ def _encodable(text: str) -> str:
 
 
 def _says(shown: Json) -> bool:
-    """Return whether there is anything to look for; 0 and `false` say something."""
+    """Return whether a view has any text to search for; 0 and `false` count."""
     return shown is not None and shown not in ("", [], {})
 
 
 def _searchable(view: Json, excluded: frozenset[str]) -> Json:
-    """Return what of a view can be looked for."""
+    """Return the searchable part of a view."""
     if isinstance(view, str):
         return " ".join(_words(view))
     if isinstance(view, list):

@@ -1,7 +1,7 @@
-"""Snapshots: several threads captured together, kept in threads of their own, out of users' sight.
+"""Snapshots: several threads captured together, each in a thread that users cannot see.
 
-The root checkpoint of one describes the snapshot, and another holds what was captured of
-each member. So a snapshot is stored, certified, renewed and recovered as every thread is.
+One such thread describes the snapshot, and one per member holds the captured checkpoints. So a
+snapshot is stored, certified, renewed and recovered like any thread.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Snapshot:
     created_us: int
 
 
-THREADS = "$snapshot/"  # what the names of these threads begin with; no caller can name one
+THREADS = "$snapshot/"  # prefix of the names of these threads; no caller can use it
 THREADS_END = "$snapshot0"  # the first name past them: "0" follows "/"
 
 MEMBER_THREADS = THREADS + "~"
-"""What the names of threads that hold a member begin with: they follow those that describe
-a snapshot, since no ID begins with "~"."""
+"""Prefix of the names of threads that hold a member. They follow the describing threads,
+since no ID begins with "~"."""
 
 MEMBERS, METADATA = "members", "metadata"
 """Channels of the describing checkpoint; their values have the type "json"."""
@@ -67,7 +67,7 @@ def thread_of(snapshot_id: str) -> str:
 
 
 def member_threads_of(snapshot_id: str) -> str:
-    """Return what the names of the threads that hold the members of a snapshot begin with."""
+    """Return the prefix of the names of the threads that hold the members of a snapshot."""
     return f"{MEMBER_THREADS}{snapshot_id}/"
 
 

@@ -1,4 +1,4 @@
-"""What is known and said of threads: their state, their events, verdicts on what is stored."""
+"""Threads: their state, their events, and verdicts on their stored checkpoints."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 from .model import BlobLocation, CheckpointKey
 
@@ -20,11 +20,11 @@ class ThreadState(IntEnum):
     FAILED = 3
 
 
-class PruneStrategy(StrEnum):
-    """What pruning keeps."""
+class PruneStrategy(IntEnum):
+    """Which checkpoints pruning keeps. Numbers are those of the contract."""
 
-    KEEP_LATEST = "keep_latest"
-    DELETE_ALL = "delete_all"
+    KEEP_LATEST = 1
+    DELETE_ALL = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class ThreadDetail:
-    """A thread with what takes counting."""
+    """A thread with the facts that have to be counted."""
 
     thread: Thread
     checkpoint_count: int
@@ -55,7 +55,7 @@ class ThreadDetail:
 
 
 class EventKind(IntEnum):
-    """What happened on a thread. Numbers are those of the contract."""
+    """Kind of an event on a thread. Numbers are those of the contract."""
 
     CHECKPOINT_SAVED = 1
     WRITES_SAVED = 2
@@ -83,7 +83,7 @@ class Event:
 
 
 class VerdictKind(IntEnum):
-    """What is said of a checkpoint. Numbers are those of the contract."""
+    """Result of verifying a checkpoint. Numbers are those of the contract."""
 
     PASS = 1
     FAIL = 2
@@ -93,7 +93,7 @@ class VerdictKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What verification says of one checkpoint."""
+    """Result of verifying one checkpoint, with the evidence."""
 
     key: CheckpointKey
     kind: VerdictKind
@@ -107,7 +107,7 @@ class VerificationTotal:
     """The end of a verification."""
 
     counts: Counter[VerdictKind]
-    chain_problem: str  # what is wrong with the chain of segments, for people
+    chain_problem: str  # problem of the chain of segments, for people; empty: none
 
     @property
     def ok(self) -> bool:
@@ -126,7 +126,7 @@ PENDING_WRITES = "pending writes"
 def row_digests(
     state: bytes, metadata: bytes, delta_base: bytes, writes: Iterable[WriteFacts]
 ) -> dict[str, bytes]:
-    """Return the SHA-256 of what a checkpoint has, by names for people; writes in any order."""
+    """Return the SHA-256 of each part of a checkpoint, by a readable name; writes in any order."""
     names = [
         json.dumps([task_path, task_id, idx, channel, digest.hex()])
         for task_id, task_path, idx, channel, digest in writes
@@ -137,25 +137,25 @@ def row_digests(
 
 
 def difference(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> str:
-    """Name what differs between the digests of two rows; empty if nothing does."""
+    """Return the names of the parts that differ between two rows; empty if none does."""
     return " and ".join(name for name in one if one[name] != other[name])
 
 
 ERROR, INTERRUPT, RESUME = "__error__", "__interrupt__", "__resume__"
-"""Channels of LangGraph (`langgraph.checkpoint.serde.types`) that say what a task waits for."""
+"""LangGraph's channels (`langgraph.checkpoint.serde.types`) that show what a task waits for."""
 
 NO_TASK = "00000000-0000-0000-0000-000000000000"
-"""What LangGraph gives as the task of a write that is no task's."""
+"""Task ID that LangGraph gives to a write of no task."""
 
 _ERROR_SOURCE = "__error_source_node__"
 
 
 def judge_state(pending: Iterable[tuple[str, str, int]]) -> ThreadState:
-    """Say what a thread waits for, from the pending writes of its latest root checkpoint.
+    """Return what a thread waits for, given the pending writes of its latest root checkpoint.
 
-    Of each these are task, channel, and a number that grows with the change that last wrote it.
-    Where it is equal, for instance after a fork, an answer of no task counts if the task has
-    used none, and one of the task itself counts as used, as for LangGraph.
+    Each write is its task, its channel, and a number that grows with each change. After a fork,
+    for instance, numbers can be equal. Then an answer of no task counts if the task has used none,
+    and an answer of the task itself counts as used, as in LangGraph.
     """
     asked: dict[str, int] = {}
     answered: dict[str, int] = {}

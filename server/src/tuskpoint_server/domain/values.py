@@ -43,6 +43,11 @@ def blob_digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+def split(data: bytes, length: int) -> list[bytes]:
+    """Return bytes in pieces of this length; the last one may be shorter."""
+    return [data[start : start + length] for start in range(0, len(data), length)]
+
+
 MIN_COMPRESSED = 2048
 """Bytes below which a value is stored as it is.
 
@@ -51,7 +56,7 @@ another thread may take the interpreter. Segments are compressed as a whole.
 """
 
 MIN_KEYFRAME = 8  # bytes that a keyframe has at least; Zstandard takes no shorter prefix
-_LEVEL = 2  # a tenth fewer bytes than 1 of what is large, for a quarter more time
+_LEVEL = 2  # large values take a tenth fewer bytes than at level 1, for a quarter more time
 _FRAME_LEVEL = 1
 _MIN_WINDOW_LOG = 10
 _EMPTY_FRAME_BYTES = 9  # a frame of nothing, so the least that a stored frame has
@@ -66,7 +71,7 @@ class Encoding(IntEnum):
 
 
 class DamagedValueError(Exception):
-    """Stored bytes are not what was stored: they cannot be read, or give something else."""
+    """Stored bytes cannot be read, or are not the bytes that were stored."""
 
 
 class Packed(NamedTuple):
@@ -98,10 +103,10 @@ def compress(data: bytes) -> Packed:
 
 
 def patch(data: bytes, keyframe: bytes) -> bytes:
-    """Return what is new in a value over a keyframe of at least `MIN_KEYFRAME` bytes, as a frame.
+    """Return a frame with the difference of a value to a keyframe of `MIN_KEYFRAME` bytes or more.
 
-    Long-distance matching finds a shared stretch wherever it lies in the keyframe; the
-    level's own search would look only a few positions back.
+    Long-distance matching finds a shared stretch anywhere in the keyframe; the level's own search
+    would look only a few positions back.
     """
     window_log = max(_MIN_WINDOW_LOG, (len(data) + len(keyframe)).bit_length())
     return zstd.compress(
@@ -116,10 +121,12 @@ def patch(data: bytes, keyframe: bytes) -> bytes:
 
 
 def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_size: int) -> bytes:
-    """Return a value of `size` bytes from its stored bytes; a patch needs its keyframe, whole.
+    """Return a value of `size` bytes from its stored bytes; a patch needs its whole keyframe.
 
-    Nothing is allocated before the declared sizes agree with one another and keep the limit.
-    What is damaged, or not as it is said to be, raises `DamagedValueError`.
+    Nothing is allocated before the declared sizes agree with one another and are within the limit.
+
+    Raises:
+        DamagedValueError: The bytes are damaged, or are not of this encoding and size.
     """
     if not 0 <= size <= max_size:
         raise DamagedValueError(f"a value of {size} bytes, where {max_size} is the most")
@@ -144,7 +151,7 @@ def unpack(encoding: int, data: bytes, size: int, keyframe: bytes | None, max_si
 
 
 def _declared_size(frame: bytes | memoryview) -> int:
-    # What is shorter than a frame of nothing may be read past its end.
+    # zstd may read past the end of input that is shorter than an empty frame.
     if len(frame) < _EMPTY_FRAME_BYTES:
         raise DamagedValueError("a frame that is cut off")
     try:
@@ -157,7 +164,7 @@ def _declared_size(frame: bytes | memoryview) -> int:
 
 
 def _decompress(frame: bytes | memoryview, size: int, decompressor: zstd.ZstdDecompressor) -> bytes:
-    """Return what a frame holds that declares this size; nothing may follow it."""
+    """Return the content of a frame that declares this size; no bytes may follow it."""
     try:
         plain = decompressor.decompress(frame, size)
     except zstd.ZstdError as error:
@@ -177,7 +184,7 @@ def pack_frame(plain: bytes) -> bytes:
 
 
 def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
-    """Return what a frame holds that nothing follows; the declared size is checked first."""
+    """Return the content of a frame; no bytes may follow it. Checks the declared size first."""
     try:
         size = _declared_size(frame)
         if size > max_bytes:

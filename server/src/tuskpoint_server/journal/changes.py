@@ -17,7 +17,7 @@ from .database.statements import Statement, of_thread
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What came after a position of a log, oldest first, and up to where it is certified."""
+    """Changes after a position of a log, oldest first, and the watermark of certification."""
 
     events: tuple[Event, ...]
     certified_seq: int
@@ -25,7 +25,7 @@ class News:
 
 @dataclass(eq=False)
 class EventsCompacted(Exception):
-    """Changes after the position asked for are gone; `kept` says which are not."""
+    """Changes after the position asked for are gone; `kept` is the thread's row."""
 
     kept: ThreadRow
 
@@ -54,18 +54,18 @@ def first_above(connection: Connection, log: ThreadRow, watermark: int) -> int |
 
 
 class Events:
-    """The logs of threads, for those who watch them."""
+    """The logs of threads, for watchers."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.journal_id = database.journal_id
 
     async def kept(self, tenant: str, thread_id: str) -> ThreadRow | None:
-        """Return a thread's row, which says what is kept of its log; `None` if it never was."""
+        """Return a thread's row, with the bounds of its log; `None` if it never existed."""
         return await self._database.query(lambda found: find_thread(found, tenant, thread_id))
 
     async def after(self, tenant: str, thread_id: str, position: int, limit: int) -> News:
-        """Return what came after a position, with at most `limit` changes.
+        """Return the changes after a position, at most `limit`.
 
         Raises:
             EventsCompacted: Some of them are gone.

@@ -1,94 +1,41 @@
-"""Filling an empty journal with what blobs hold, beside its place, and moving it there.
+"""Filling an empty journal from blobs.
 
-What is recovered is certified as it stands: nothing of it waits for a flush, except what no
-catalog records yet. It takes no change rows: watchers of the journal that was lost hold
-cursors of that journal. The log goes on above the greatest number that was stored.
+Recovered checkpoints are certified already: only those that no catalog records yet wait for a
+flush. They have no rows in `changes`: cursors of watchers belong to the lost journal. The log
+continues above the greatest number that was stored.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
 from ..domain import snapshots as kept
-from ..domain.failpoints import failpoint
 from ..domain.formats.manifests import Manifest
 from ..domain.model import CheckpointKey
 from ..domain.threads import EventKind, ThreadState
-from ..process import sync
 from .archiving import holes
 from .archiving.holding import add_uses
 from .archiving.plan import PlannedHole, StoredMember
-from .database import sqlite
 from .database.logs import Log, Place, StoredWrite
 from .database.overlay import Batch
 from .database.schema import members, threads
 from .database.statements import Statement, inserting
 from .lineage import handoffs
-from .lineage.stored import Stored
+from .lineage.stored import StoredCheckpoint
 from .removal import removal
-
-SUFFIX = ".recovering"
-_LOGS = ("-wal", "-shm")
-
-
-def beside(path: Path) -> Path:
-    """Return where the journal of a path is filled."""
-    return path.with_name(path.name + SUFFIX)
-
-
-def remains(path: Path) -> list[Path]:
-    """Return the files of a journal that are there, its logs among them."""
-    return [file for file in _files(path) if os.path.lexists(file)]
-
-
-def remove(path: Path) -> None:
-    """Remove a journal that is not open, if it is there."""
-    for file in _files(path):
-        file.unlink(missing_ok=True)
-
-
-def publish(path: Path) -> None:
-    """Move the journal that was filled beside a path to it; durable on return.
-
-    The journal must be closed. Nothing may be at the path, no log either: SQLite would
-    replay it on the new file.
-
-    Raises:
-        RuntimeError: Its log was not brought into it.
-        FileExistsError: There is a journal at the path.
-        OSError: The disk fails.
-    """
-    filled = beside(path)
-    if sqlite.log_bytes(filled):  # closing a database moves its log into it
-        raise RuntimeError(f"the log of {filled} was not brought into it")
-    sync(filled)
-    there = remains(path)
-    if there:
-        raise FileExistsError(f"{there[0]} is there already")
-    failpoint("journal.before_publish")
-    filled.rename(path)
-    failpoint("journal.after_publish")
-    remove(filled)  # logs that held nothing
-    sync(path.parent)
-
-
-def _files(path: Path) -> list[Path]:
-    return [path, *(path.with_name(path.name + log) for log in _LOGS)]
 
 
 class RecoveredRows(NamedTuple):
-    """What one segment gives a thread: its own row and those of its parts first."""
+    """The rows of a thread that one segment holds: its own row and those of its parts first."""
 
     thread_id: str
     members: Sequence[StoredMember]
-    checkpoints: Sequence[Stored]
+    checkpoints: Sequence[StoredCheckpoint]
     writes: Sequence[tuple[Place, StoredWrite]]
 
 
@@ -106,7 +53,7 @@ class RecoveredValue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ThreadEnd:
-    """What completes a thread after its checkpoints."""
+    """The rows that complete a thread after its checkpoints."""
 
     manifest: Manifest
     count: int  # of the checkpoints that were inserted
@@ -115,13 +62,13 @@ class ThreadEnd:
     state: ThreadState
     values: Sequence[RecoveredValue]  # of its family
     used: Sequence[bytes]  # hashes of the segments that it needs
-    bundles: Sequence[StoredMember]  # members of what was handed off
+    bundles: Sequence[StoredMember]  # members of bundles that were handed off
     lost: Sequence[Place]  # checkpoints that are recorded and cannot be read
     lost_segments: dict[bytes, str]  # hashes of segments that cannot be read, and why
 
 
 def _put_member() -> ClauseElement:
-    """Insert a member; that it holds a thread's own log is said by that thread alone."""
+    """Insert a member; only the thread whose log it holds sets the columns of that log."""
     statement = inserting(members)
     new, old = statement.excluded, members.c
     own = ("thread", "incarnation", "first_seq", "last_seq", "parts", "needs", "digests", "patched")
@@ -220,7 +167,7 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
         if pin.segment in manifest.members:
             key = CheckpointKey(manifest.thread_id, pin.checkpoint_ns, pin.checkpoint_id)
             seq = pin.seq if anew is None else anew
-            # As of which change it was made is not stored.
+            # The change as of which it was made is not stored.
             handoffs.put(batch, log, key, pin.segment, seq, content_seq=0)
     unstored = [
         PlannedHole(row.number, one.checkpoint_ns, one.checkpoint_id, one.seq, one.reason, 0)

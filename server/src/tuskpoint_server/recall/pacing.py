@@ -1,4 +1,4 @@
-"""Pauses of the tasks of search, what they log of failures, and when they run again."""
+"""Settings of the index, and the pauses and log lines of its tasks after failures."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .embedders import EmbedderError
 
 # waits for seconds, but not longer than until an event
 Pause = Callable[[float, asyncio.Event], Awaitable[None]]
-# bound on what another service may ask to wait: it is asked again then, whatever it said
+# bound on the pause that another service may ask for
 LONGEST_RETRY_AFTER_S = 3600.0
 DEFECT = "internal error; see the server's log"
 
@@ -43,14 +43,14 @@ class IndexSettings:
     excluded: frozenset[str] = frozenset()  # channels and keys, at any depth, not to be indexed
     gather_s: float = 0.5  # for which changes are gathered before, unless someone searches
     busy_share: float = 0.25  # most of the time that indexing takes while nobody searches, 0 to 1
-    catch_up_s: float = 2.0  # longest time that a search waits for what was journaled before it
+    catch_up_s: float = 2.0  # longest time that a search waits for changes that precede it
     cache_bytes: int = 256 * 1024 * 1024  # of vectors held in memory; others are read
     first_retry_s: float = 0.5  # pause after a first failure; doubles with every further one
     longest_retry_s: float = 60.0  # bound on that pause
 
 
 class Trouble(Backoff):
-    """What goes wrong with a task, logged once; `problem` says it until a success."""
+    """The failures of a task, each logged once; `problem` has the last until a success."""
 
     def __init__(self, settings: IndexSettings, log: logging.Logger, task: str) -> None:
         super().__init__(settings.first_retry_s, settings.longest_retry_s)
@@ -68,7 +68,7 @@ class Trouble(Backoff):
             if anew:
                 self._log.warning("%s is delayed: %s", self._task, error)
         else:
-            self.problem = DEFECT  # what it says stays in the log
+            self.problem = DEFECT  # its text stays in the log
             if anew:
                 self._log.error("%s failed", self._task, exc_info=error)
         return self.failed()

@@ -1,17 +1,19 @@
-"""Search's mechanisms put together: what is running, and the ways to find checkpoints."""
+"""Search as one object: runs its tasks, and finds checkpoints in each mode."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..domain.errors import Refusal
 from ..domain.search import Found, Metric, SearchAnswer, SearchMode, SearchScope
 from ..journal.database.database import Database
+from ..journal.lease import Lease
 from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
 from ..journal.search.memories import MemoriesStanding
@@ -26,14 +28,14 @@ if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP clien
     from .memwal.relayer import Count
     from .vectors import VectorIndex
 
-# memories asked for beyond the limit: some point to what is gone, or to the same
+# memories asked for beyond the limit: some belong to removed checkpoints, or to the same one
 SPARE_MEMORIES = 10
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class RecallStanding:
-    """How search stands. `memwal` and what it has to have, `memories`: `None` if there is none."""
+    """Status of search. `memwal` and the counts of its `memories`: `None` if there is none."""
 
     index: IndexStanding
     last_error: str
@@ -42,16 +44,25 @@ class RecallStanding:
 
 
 class Recall:
-    """Keeps the index and MemWal up to date, from its making to `stop`; finds checkpoints."""
+    """Keeps the index and MemWal up to date, from its making to `stop`; finds checkpoints.
+
+    Where several servers share the journal, the keeper alone indexes, embeds what is saved, and
+    delivers. A keeper that lost its lease in the middle of that does no harm: changes compare what
+    they read with the rows. But MemWal may get a batch of summaries from both servers.
+    """
 
     def __init__(
         self,
         journal: Database,
+        lease: Lease,
         settings: IndexSettings,  # of the embedded index
         *,
         embedder: Embedder | None,  # closed by `stop`
-        memwal: Callable[[Count], MemWal] | None,  # stopped with this
+        memwal: Callable[[Count, Callable[[], bool]], MemWal] | None,  # stopped with this
     ) -> None:
+        def keeps() -> bool:
+            return lease.held
+
         self._index = IndexRows(journal)
         self.sweep = self._index.sweep
         self.finding = FindRows(journal)
@@ -66,12 +77,14 @@ class Recall:
         self.embedder_name = ""
         self.modes = [SearchMode.LEXICAL]
         if embedder is not None:
-            self._embedding = Embedding(self._index, embedder, settings, instruments=instruments)
+            self._embedding = Embedding(
+                self._index, embedder, settings, instruments=instruments, keeps=keeps
+            )
             self.embedder_name = embedder.name
             self.modes.append(SearchMode.VECTOR)
         self._memwal: MemWal | None = None
         if memwal is not None:
-            self._memwal = memwal(instruments.called)
+            self._memwal = memwal(instruments.called, keeps)
             self.modes.append(SearchMode.MEMWAL)
         self._indexer = IndexTask(
             self._index,
@@ -80,10 +93,17 @@ class Recall:
             remember=memwal is not None,
             stored=self._stored,
             instruments=instruments,
+            keeps=keeps,
         )
         self.catch_up = self._indexer.catch_up
         self._cache_bytes = settings.cache_bytes
         self._vectors: VectorIndex | None = None
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Go on with what another server left: a duty of the keeper."""
+        self._stored()
+        yield
 
     async def start(self) -> None:
         """Let callers' vectors have any dimension, where there is no embedder."""
@@ -113,7 +133,7 @@ class Recall:
                 task.wake()
 
     async def standing(self, tenant: str) -> RecallStanding:
-        """Return how index and deliveries stand."""
+        """Return the status of the index and of deliveries."""
         problem = self._indexer.trouble.problem
         if self._embedding is not None:
             problem = problem or self._embedding.trouble.problem
@@ -124,7 +144,7 @@ class Recall:
     async def embed(self, text: str) -> bytes:
         """Return the vector of a query; raise `EmbedderError` if there is no embedder's answer."""
         if self._embedding is None:
-            raise EmbedderError("there is none")
+            raise EmbedderError("none is configured")
         return await self._embedding.query(text)
 
     async def nearest(
@@ -142,8 +162,8 @@ class Recall:
     ) -> SearchAnswer:
         """Return checkpoints that MemWal recalls, nearest first, or raise `RelayerError`.
 
-        It knows nothing of threads and metadata: what is out of scope is left out here, so a
-        search of a scope asks for as many memories as there are to have at once.
+        MemWal knows no threads and metadata: memories out of scope are left out here, so a
+        search of a scope asks for as many memories as one call can return.
         """
         memwal = self._memwal
         if memwal is None:

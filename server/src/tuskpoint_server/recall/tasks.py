@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
 
@@ -26,6 +26,7 @@ from .telemetry import Instruments
 BATCH = 64  # changes indexed in one transaction: few, because a save that comes meanwhile waits
 HURRIED_BATCH = 256  # the same while a search waits: fewer transactions take less time in all
 PATIENCE = 3  # refusals in a row after which one checkpoint may be the reason, not the journal
+FOLLOW_S = 0.25  # seconds between two looks for what another server has indexed
 COUNT_S = 10.0  # seconds between two counts of a long backlog
 QUERY_S = 10.0  # deadline of a query's embedding
 # after a query that was not answered, searches do not wait for the embedder for so long
@@ -38,8 +39,9 @@ _log = logging.getLogger(__name__)
 class IndexTask:
     """Keeps the index up to date until `stop`, while saves come first.
 
-    Changes are taken oldest first, in small batches. While nobody searches, it is busy for a
-    share of the time only. `backlog` says by tenant what is not indexed, as far as counted.
+    Changes are taken oldest first, in small batches. While nobody searches, it is busy for only a
+    share of the time. `backlog` counts by tenant the checkpoints that are not indexed. While
+    another server keeps the index of a shared journal, this task follows it.
     """
 
     _rows: IndexRows
@@ -49,11 +51,12 @@ class IndexTask:
     remember: bool  # also note the summaries that MemWal has to have
     stored: Callable[[], None]  # called after documents were stored
     instruments: Instruments = field(default_factory=Instruments)
+    keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper
     clock: Callable[[], float] = time.monotonic
     wait: Pause = pause
 
     def __post_init__(self) -> None:
-        """Begin with what is due already."""
+        """Begin with the changes that are due."""
         self.trouble = Trouble(self._settings, _log, "indexing")
         self.backlog: dict[str, Backlog] = {}
         self._logged_of_body = ""
@@ -67,17 +70,19 @@ class IndexTask:
         self._task = asyncio.create_task(self._run(), name="search-index")
 
     async def stop(self) -> None:
-        """Finish the batch under way; what is left is due at the next start."""
+        """Finish the current batch; the rest is due at the next start."""
         self._stopping.set()
         self._hurry()
         await asyncio.wait({self._task})
         await self._wake_searches()
 
     async def catch_up(self, tenant: str) -> int:
-        """Wait, not for long, until the index is where the logs are now; return what it lacks."""
+        """Wait a short time until the index has all changes so far; return how many it lacks."""
         self._searches += 1
         try:
             wanted = await self._rows.now(tenant)
+            if wanted and not self.keeps():
+                await self._follow(wanted)
 
             def came() -> bool:
                 return all(self._passed.get(thread, -1) >= seq for thread, seq in wanted.items())
@@ -95,9 +100,17 @@ class IndexTask:
                 self._passed.clear()
         return sum(one.checkpoints for one in await self._rows.backlog() if one.tenant == tenant)
 
+    async def _follow(self, wanted: Mapping[int, int]) -> None:
+        """Wait a short time for the changes that another server indexes."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.catch_up_s):
+                while not await self._rows.reached(wanted):
+                    await self.wait(FOLLOW_S, self._stopping)
+                self._passed.update(wanted)
+
     @property
     def _is_working(self) -> bool:
-        return not self._stopping.is_set() and not self.trouble.failures
+        return self.keeps() and not self._stopping.is_set() and not self.trouble.failures
 
     def _hurry(self) -> None:
         self._hurried.set()
@@ -128,6 +141,10 @@ class IndexTask:
     async def _round(self) -> bool:
         if not self._searches:
             self._hurried.clear()
+        if not self.keeps():
+            self._rows.forget_walk()
+            await self._count(complete=True)
+            return False
         stretch = await self._rows.take(HURRIED_BATCH if self._searches else BATCH)
         if stretch.advances:
             documents = await asyncio.to_thread(lambda: list(map(self._document, stretch.due)))
@@ -176,7 +193,7 @@ class IndexTask:
                     due.key.thread_id,
                 )
             return replace(due, truncated=True)
-        # A plan is the whole text of its state: what else is there is left out anyway.
+        # A plan is the whole text of its state: the rest is left out anyway.
         truncated = body.truncated or (due.truncated and not body.planned)
         return replace(due, body=body.text, planned=body.planned, truncated=truncated)
 
@@ -196,7 +213,7 @@ class IndexTask:
                 stored += await self._rows.store(alone, (document,), remember=self.remember)
             except Exception as error:  # noqa: BLE001 - it is logged, and raised if all fail
                 failed.append((document, error))
-        # If the journal takes none of them, that says nothing about one.
+        # If the journal accepts none of them, the fault is not one document's.
         if len(failed) == len(documents):
             raise failed[-1][1] if failed else RuntimeError("a batch without documents failed")
         await self._rows.store(stretch, (), remember=self.remember)
@@ -213,31 +230,35 @@ class IndexTask:
 
 @dataclass(eq=False)
 class Embedding:
-    """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some."""
+    """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some.
+
+    While another server is the keeper of a shared journal, this task embeds queries alone.
+    """
 
     _rows: IndexRows
     _embedder: Embedder
     _settings: IndexSettings
     _: KW_ONLY
     instruments: Instruments = field(default_factory=Instruments)
+    keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper
     clock: Callable[[], float] = time.monotonic
     wait: Pause = pause
 
     def __post_init__(self) -> None:
-        """Begin with what has no vector yet."""
+        """Begin with the documents that have no vector yet."""
         self._queries_from = self.clock()
         self.trouble = Trouble(self._settings, _log, "embedding")
         self._more = asyncio.Event()
-        self.ready = False
+        self.ready = self._adopted = False
         self._task = asyncio.create_task(self._run(), name="search-embedding")
 
     async def stop(self) -> None:
-        """Stop; what is left is embedded after the next start."""
+        """Stop; the rest is embedded after the next start."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 
     def wake(self) -> None:
-        """Say that documents were stored."""
+        """Note that documents were stored."""
         self._more.set()
 
     async def query(self, text: str) -> bytes:
@@ -274,17 +295,12 @@ class Embedding:
     async def _batch(self) -> bool:
         """Embed some documents; return whether there were any."""
         name = self._embedder.name
-        if not self.ready:
+        if not self.ready or (self.keeps() and not self._adopted):
             dimension = await self._embedder.dimension()
-            if dropped := await self._rows.adopt_embedder(name, dimension):
-                _log.info(
-                    "%d vectors do not fit embedder %s and were dropped; their text is "
-                    "embedded again",
-                    dropped,
-                    name,
-                )
+            if self.keeps():
+                await self._adopt(name, dimension)
             self.ready = True
-        texts = await self._rows.unembedded(self._embedder.batch)
+        texts = await self._rows.unembedded(self._embedder.batch) if self.keeps() else ()
         if not texts:
             return False
         vectors = await self._embed(texts)
@@ -293,13 +309,25 @@ class Embedding:
         except Refusal as refusal:
             if refusal.reason is Reason.INVALID_FIELD:
                 # A caller's vector of another dimension came first: it does not go with these.
-                self.ready = False
+                self.ready = self._adopted = False
             raise
         self.instruments.embedded.add(len(vectors))
         return True
 
+    async def _adopt(self, name: str, dimension: int) -> None:
+        if dropped := await self._rows.adopt_embedder(name, dimension):
+            _log.info(
+                "%d vectors do not fit embedder %s and were dropped; their text is embedded again",
+                dropped,
+                name,
+            )
+        self._adopted = True
+
     async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
-        """Return vectors of the texts that the embedder takes, unless it fails; give others up."""
+        """Return vectors of the texts that the embedder accepts, and give the others up.
+
+        If the embedder fails for a probe too, or names a time for a retry, its error is raised.
+        """
         try:
             vectors = await self._embedder.embed([text.text for text in texts])
             return list(zip(texts, vectors, strict=True))

@@ -14,7 +14,7 @@ from ..journal.search.memories import MemoryTally
 
 
 class Instruments:
-    """What search measures."""
+    """Instruments of search."""
 
     def __init__(
         self,

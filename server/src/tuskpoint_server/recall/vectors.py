@@ -30,7 +30,7 @@ PASSED_BY = 4096  # candidates that found nothing, after which it is asked how m
 DEAD = 256  # dead rows for which vectors are read anew
 # rows that are put in order at first, and how many times more in each further step
 FIRST_CANDIDATES, GROWTH = 256, 4
-# about how much memory comparing takes at a time: what fits a processor's cache is fast
+# about how much memory comparing takes at a time: fast if it fits a processor's cache
 WIDENED_AT_ONCE_BYTES = 512 * 1024
 _STORED = np.dtype("<f4")
 
@@ -46,8 +46,8 @@ class Query:
     def distances(self, wide: Floats, squares: Floats) -> Floats:
         """Return the distances of rows; that of an identical one is 0.
 
-        Row by row, and not as one product of a matrix: for that BLAS starts threads, which
-        take from saves what they need. So sums of equal rows are equal to the last bit, too.
+        Row by row, and not as one product of a matrix: for that BLAS starts threads, which slow
+        saves down. So sums of equal rows are equal to the last bit, too.
         """
         if self._metric is Metric.L2:
             apart = wide - self._wide
@@ -205,7 +205,7 @@ class VectorIndex:
         return await self._rows.scan(place[0], after, max(1, PAGE_BYTES // place[1]))
 
     async def _bring_up_to_date(self, place: _Place, held: _Held) -> list[VectorRow]:
-        """Take in what is new; return the first rows that do not fit."""
+        """Load new rows; return the first rows that do not fit."""
         while page := await self._page(place, held.through):
             last = held.blocks[-1:]
             if last and last[0].size_bytes >= PAGE_BYTES:

@@ -17,7 +17,7 @@ from .messages.chunks import Cutter
 from .messages.convert import checkpoint_frames, checkpoint_header, filled, ref, timestamp
 from .messages.validation import Check, Checks
 
-PROGRESS_SECONDS = 15.0  # longest silence of a watch that does not say
+PROGRESS_SECONDS = 15.0  # longest silence of a watch that names no interval
 
 
 def _watch(checks: Checks, request: history_pb.WatchThreadRequest) -> None:
@@ -32,7 +32,7 @@ def _watch(checks: Checks, request: history_pb.WatchThreadRequest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HistoryServicer:
-    """`HistoryService`: streams what happened on threads."""
+    """`HistoryService`: streams the events of threads."""
 
     checks: ClassVar[Mapping[str, Check]] = {"WatchThreadRequest": _watch}
     _history: History

@@ -60,7 +60,7 @@ def _check_search(checks: Checks, request: search_pb.SearchCheckpointsRequest) -
 
 @dataclass(frozen=True, slots=True)
 class SearchServicer:
-    """`SearchService`: finds checkpoints by what happened."""
+    """`SearchService`: finds checkpoints by their content."""
 
     checks: ClassVar[Mapping[str, Check]] = {"SearchCheckpointsRequest": _check_search}
     _search: Search

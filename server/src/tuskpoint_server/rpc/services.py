@@ -1,4 +1,4 @@
-"""Every service of the contract, with what serves it."""
+"""Every service of the contract, with its servicer."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What the calls mean.
+"""The calls of the contract, independent of the wire.
 
-Takes requests in the domain's words, checks what can be checked without the
-journal, and composes journal and archive: save and wait for a durability, load
-with fallback, list, prune, describe.
+Takes requests as types of the domain, checks all that can be checked without the journal, and
+combines journal, archive and search: save and wait for a durability, load from journal or blobs,
+list, prune, describe.
 
-It must never: speak SQL or HTTP, know of wire messages, gRPC or contexts, or keep
-state of its own besides counters.
+It must not use SQL or HTTP, know of wire messages or gRPC, or keep state of its own besides
+counters and caches.
 """

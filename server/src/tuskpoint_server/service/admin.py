@@ -1,4 +1,4 @@
-"""What the server reports about itself."""
+"""Facts about the server: version, backends, archive and search."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Admin:
         self.embedder = recall.embedder_name if recall is not None else ""
 
     async def standing(self, tenant: str) -> tuple[ArchiveStatus, int, RecallStanding | None]:
-        """Return how the archive, the journal (its bytes) and search, if any, stand."""
+        """Return the status of the archive, the journal's bytes, and search's status, if any."""
         recall = await self._recall.standing(tenant) if self._recall is not None else None
         return await self._archive.status(tenant), await self._journal.size_bytes(), recall
 

@@ -1,4 +1,4 @@
-"""What the calls on checkpoints mean: save, load, list, label; replay and watch a thread."""
+"""Calls on checkpoints: save, load, list, label; replay and watch a thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..domain.model import (
     Source,
     View,
 )
-from ..domain.state import Stored
+from ..domain.state import RawCheckpoint
 from ..domain.threads import Event, EventKind
 from ..journal.changes import Events, EventsCompacted
 from ..journal.checkpoints.sent import SentCheckpoint
@@ -68,7 +68,7 @@ class Checkpoints:
         return self._journal.set_label(tenant, key, label)
 
     def warns(self, tenant: str) -> bool:
-        """Return whether so much waits for certification that answers to saves say so."""
+        """Return whether the backlog is so large that answers to saves carry a warning."""
         return self._archive.backlog(tenant).warning()
 
     async def reach(self, tenant: str, saved: Saved, wanted: Durability) -> str:
@@ -83,7 +83,7 @@ class Checkpoints:
 
     def glance(
         self, tenant: str, asked: Sequence[tuple[CheckpointKey, View, Source]]
-    ) -> list[Stored | None]:
+    ) -> list[RawCheckpoint | None]:
         """Return checkpoints, all of one moment; `None` where `load` has to be called.
 
         This is for small ones whose values are all in the journal: a task costs more than they.
@@ -106,7 +106,7 @@ class Checkpoints:
     async def delta_history(
         self, tenant: str, key: CheckpointKey, channels: Sequence[str]
     ) -> tuple[DeltaHistory, ...]:
-        """Return what rebuilds each of these channels, in the order asked."""
+        """Return the history of each of these channels, in the order asked."""
         found = await self._journal.delta_history(tenant, key, channels)
         return await self.completer.histories(found)
 
@@ -132,12 +132,12 @@ class Delivery:
 
     event: Event
     cursor: bytes  # where to resume after it
-    # the checkpoint concerned as it stands now; `None` if none is, or if it is gone
+    # the checkpoint concerned in its current state; `None` if none is concerned, or if it is gone
     checkpoint: Checkpoint | None = None
 
 
 class Position(NamedTuple):
-    """Where a watch stands: after this number of the thread's sequence."""
+    """Position of a watch: after this number of the thread's sequence."""
 
     incarnation: int  # of the thread then
     seq: int
@@ -146,7 +146,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened on the threads of all tenants."""
+    """Events of the threads of all tenants."""
 
     _journal: Journal
     _log: Events
@@ -174,10 +174,10 @@ class History:
         view: View,
         progress_s: float,
     ) -> AsyncGenerator[Delivery, None]:
-        """Yield what happened on a thread after a cursor, and then what happens; endless.
+        """Yield the events of a thread after a cursor, then new ones as they happen; endless.
 
-        Events are read from the journal when they are asked for, so a slow watcher holds
-        none of them; if they are dropped meanwhile, the watch ends with `CURSOR_COMPACTED`.
+        Events are read from the journal on demand, so a slow watcher holds none of them in
+        memory; if they are dropped meanwhile, the watch ends with `CURSOR_COMPACTED`.
         """
         wanted = frozenset(kinds) or frozenset(EventKind)
         # Before anything is read, so that nothing falls between the reading and the waiting.

@@ -1,4 +1,4 @@
-"""What reads and changes need besides the journal: evicted values, and certification."""
+"""Reading evicted values from segments, JSON views, and waiting for certification."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at onc
 PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends
 READS_AT_ONCE = 8  # checkpoints that are read from the blob store beside one another
 BYTES_AHEAD = 32 * MIB  # bytes of content past which a listing reads nothing ahead
-THREADS = 2  # JSON views made at once. One that takes long does not hold up all others
+THREADS = 2  # JSON views made at once: one that takes long does not hold up all others
 _RENDERED_AT_ONCE = 16 * KIB  # bytes of content that are rendered without leaving the event loop
 
 ArgumentsT = TypeVarTuple("ArgumentsT")
@@ -47,18 +47,18 @@ _POOL = ThreadPoolExecutor(THREADS, thread_name_prefix="json-view")
 
 
 async def apart(render: Callable[[*ArgumentsT], ResultT], *arguments: *ArgumentsT) -> ResultT:
-    """Return what a function returns, called in one of the threads for JSON views.
+    """Call a function in one of the threads for JSON views and return its result.
 
-    A view takes up to seconds of processor time and a hundred MiB of memory. In the threads that
-    everything shares, a few readers would hold up the archive; any number at once, the loop.
-    A call that is cancelled before its turn comes is not made.
+    A view takes up to seconds of processor time and a hundred MiB of memory. In the event loop's
+    default threads a few readers would delay the archive; in the event loop, every call. If the
+    caller is cancelled before the call has begun, it is not made.
     """
     return await asyncio.get_running_loop().run_in_executor(_POOL, render, *arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Completer:
-    """Completes what the journal returned from the segments that hold it, for all who read."""
+    """Adds the evicted values, read from segments, to what the journal returned."""
 
     _journal: Checkpoints
     _archive: Archive
@@ -136,14 +136,14 @@ class Completer:
         return await apart(checkpoint_view, whole, histories)
 
     async def from_blob(self, tenant: str, entry: Entry, view: View) -> Checkpoint:
-        """Return what the blob store has of a checkpoint, past the local cache."""
+        """Return a checkpoint from the blob store, past the local cache."""
         stored = await self._archive.read(entry)
         if view is View.ENTRY:
             return Checkpoint(stored.entry)
         return await self.shown(tenant, stored, view)
 
     async def rebuilding(self, tenant: str, loaded: Checkpoint) -> tuple[DeltaHistory, ...]:
-        """Return what rebuilds each delta channel that a checkpoint does not store itself."""
+        """Return the history of each delta channel whose value a checkpoint does not store."""
         if loaded.state is None:
             return ()
         stored = {one.name for one in loaded.state.channels if one.digest is not None}
@@ -210,13 +210,13 @@ async def reach(
 ) -> None:
     """Wait until a journaled change has the durability asked for.
 
-    `change` is what was saved, or says of the name of a thread whether the change was of it: then
-    all changes so far of these threads are waited for.
+    `change` is the outcome of a save, or a predicate of thread names: then all changes so far of
+    these threads are waited for.
     """
     if wanted is not Durability.CERTIFIED:
         return
     if isinstance(change, Saved):
-        # Up to there the whole thread has it then.
+        # The whole thread is certified up to the change then.
         thread = CheckpointKey(change.key.thread_id, "", "")
         await archive.certify(tenant, thread, change.seq)
     else:

@@ -1,4 +1,4 @@
-"""What handing off and adopting mean."""
+"""Handing a checkpoint off, and adopting one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from enum import IntEnum
 from functools import partial
 from typing import Any
 
-from ..archive.apart import ApartStore
 from ..archive.archive import Archive
 from ..domain import model
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
@@ -21,8 +20,7 @@ from ..domain.lineage import (
     entry_summary,
 )
 from ..journal.checkpoints.store import Checkpoints as Journal
-from ..journal.lineage.answers import fingerprint_of
-from ..journal.lineage.handoffs import METHOD
+from ..journal.lineage.answers import request
 from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
 from .completing import Completer, reach
@@ -41,7 +39,7 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of an adoption; the last has what was adopted."""
+    """One step of an adoption; the last has the adopted checkpoint."""
 
     stage: Stage
     fetched_bytes: int
@@ -56,7 +54,6 @@ class Handoffs:
     _journal: Journal
     _lineage: LineageJournal
     _handoffs: HandoffJournal
-    _store: ApartStore
     _archive: Archive
     _completer: Completer
 
@@ -65,8 +62,8 @@ class Handoffs:
     ) -> Descriptor:
         """Store all that is needed to go on from a checkpoint; an empty ID means the latest."""
         named = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-        fingerprint = fingerprint_of(METHOD, *named, to_agent)
-        answered = await self._handoffs.handed_off(tenant, request_id, fingerprint)
+        asked = request(tenant, request_id, "CreateHandoff", *named, to_agent)
+        answered = await self._handoffs.first_answer(asked)
         if answered is not None:
             return decode_descriptor(answered)
         loaded = await self._journal.load(tenant, key, model.View.ENTRY)
@@ -81,7 +78,7 @@ class Handoffs:
             closure = await self._completer.supplied(partial(self._lineage.closure, tenant, key))
             if closure is None:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-            bundle = await self._store.store_bundle(tenant, closure)
+            bundle = await self._archive.apart.store_bundle(tenant, closure)
             location, parts, content_seq = bundle.location, bundle.parts, closure.seq
         descriptor = Descriptor(
             source=str(key),
@@ -92,9 +89,9 @@ class Handoffs:
             to_agent=to_agent,
             summary=entry_summary(loaded.entry),
         )
-        answer = (request_id, fingerprint, encode_descriptor(descriptor))
+        answer = encode_descriptor(descriptor)
         kept = await self._handoffs.keep_handoff(
-            tenant, key, location, parts, *answer, content_seq=content_seq
+            asked, key, location, parts, answer, content_seq=content_seq
         )
         return decode_descriptor(kept)
 
@@ -106,10 +103,10 @@ class Handoffs:
         request_id: str,
         wanted: model.Durability,
     ) -> AsyncGenerator[Step, None]:
-        """Make a thread of what a valid descriptor leads to; yield how far it is.
+        """Make a thread of the bundle that a valid descriptor names; yield the progress.
 
-        A retry of what was adopted yields the last step only. If the target is empty, the journal
-        makes a name.
+        A retry of a finished adoption yields the last step only. If the target is empty, the
+        journal makes up a name.
         """
         source = model.CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
         sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent
@@ -120,7 +117,7 @@ class Handoffs:
         self._archive.backlog(tenant).admit()
         counts: asyncio.Queue[int | None] = asyncio.Queue()
         location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id)
-        fetch = asyncio.create_task(self._store.fetch(location, counts.put_nowait))
+        fetch = asyncio.create_task(self._archive.apart.fetch(location, counts.put_nowait))
         fetch.add_done_callback(lambda _: counts.put_nowait(None))
         try:
             yield Step(Stage.FETCHING, reported := 0)
@@ -130,15 +127,15 @@ class Handoffs:
                     yield Step(Stage.FETCHING, reported := count)
             data = await fetch
         except Refusal as refusal:
-            raise _explained(refusal, location.blob_id, self._store.backend) from refusal
+            raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
         finally:
             fetch.cancel()
             await asyncio.gather(fetch, return_exceptions=True)
         size = len(data)
         yield Step(Stage.FETCHED, size)
         yield Step(Stage.VERIFIED, size)
-        closure = await self._store.open(data, descriptor.blob_id)
-        del data, fetch  # of a large bundle there is enough in memory
+        closure = await self._archive.apart.open(data, descriptor.blob_id)
+        del data, fetch  # a large bundle is in memory once more, decoded
         for field in ("thread_id", "checkpoint_id"):
             claimed, found = getattr(descriptor, field), getattr(closure.key, field)
             if claimed != found:
@@ -158,7 +155,7 @@ class Handoffs:
 
 
 def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
-    """Return the refusal of a bundle, with what its adopter can do."""
+    """Return the refusal of a bundle with advice for its adopter."""
     metadata: dict[str, Any] = {**refusal.metadata}
     if refusal.reason is Reason.BLOB_NOT_FOUND and metadata["blob_id"] == blob_id:
         metadata["backend"] = backend

@@ -1,8 +1,8 @@
-"""Where a listing or a watch goes on: positions that callers carry, sealed.
+"""Positions of listings and watches, which callers carry as sealed tokens.
 
-A position grants nothing; the seal is there so that one of another scope, or one that was
-mangled, is refused instead of misread. It outlives a restart. A scope is what the position is
-in: the kind of call, and the parameters that it must not change.
+A position grants nothing. The seal lets the server refuse a position of another scope, or a damaged
+one, instead of misreading it. Seals stay valid after a restart. The scope is the kind of call and
+the parameters that must not change between pages.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ def seal(scope: Parts, position: Parts) -> str:
 
 
 def unseal(scope: Parts, sealed: str, *kinds: type) -> list[Any]:
-    """Return the parts of a position, of these kinds, or refuse what was not sealed for a scope."""
+    """Return the parts of a position, of these kinds; refuses a position of another scope."""
     digits, payload = sealed[:_SEAL_DIGITS], sealed[_SEAL_DIGITS:]
     if hmac.compare_digest(digits.encode(), _seal_of(scope, payload).encode()):
-        # Nothing in a seal is secret: what it covers may be anything, halves of surrogate pairs
-        # and numbers of more than 64 bits included, which the journal takes no better.
+        # The seal has no secret, so callers can forge one: parts may hold halves of surrogate
+        # pairs and numbers of more than 64 bits, which the journal cannot store either.
         with suppress(ValueError, RecursionError, OverflowError):
             position = json.loads(urlsafe_b64decode(payload + "=="))
             if isinstance(position, list) and tuple(map(type, position)) == kinds:
@@ -57,7 +57,7 @@ async def page(
     read: Callable[[str, int], Awaitable[Sequence[ItemT]]],
     name: Callable[[ItemT], str],
 ) -> tuple[Sequence[ItemT], str]:
-    """Return a page of what is read by name, after a name, and the token of the next page."""
+    """Return a page of items that are read by name, and the token of the next page."""
     after = unseal(scope, token, str)[0] if token else ""
     size = page_size(size)
     found = await read(after, size + 1)

@@ -1,4 +1,4 @@
-"""What a search means: which mode answers it, and what happens where that mode cannot."""
+"""Searching: which mode answers a query, and the fallback if that mode cannot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LACKING = {
     SearchMode.MEMWAL: "it is not set up for MemWal: set MEMWAL_PRIVATE_KEY and MEMWAL_ACCOUNT_ID",
 }
 
-RETRY_S = 5.0  # when to ask again for a mode that did not answer, where nobody knows better
+RETRY_S = 5.0  # after which to retry a mode that did not answer, if it gave no time itself
 _LEAST_RETRY_S = 1.0
 
 
@@ -72,9 +72,9 @@ class _Asked:
     async def best(self) -> SearchAnswer:
         """Search in the best mode that answers.
 
-        Vectors know nothing of names and numbers, and words nothing of meaning: what names
-        something exactly goes to the full text first, and what is in quotes nowhere else
-        than to the server's own index.
+        Vectors do not capture names and numbers, and words do not capture meaning. So a query
+        that names something exactly goes to the full text first, and a query with quotes goes
+        only to the server's own index.
         """
         modes, words = self.recall.modes, self.words
         if words.asks_exactly and len(modes) > 1:
@@ -102,7 +102,7 @@ class _Asked:
         return replace(await self._worded(words), fell_back="; ".join(fell_back))
 
     async def in_mode(self, mode: SearchMode) -> SearchAnswer:
-        """Search in one mode, or refuse: clients repeat what is `UNAVAILABLE`, at their cost."""
+        """Search in one mode, or refuse: clients repeat `UNAVAILABLE` calls at their own cost."""
         query = self.query
         try:
             if mode is SearchMode.LEXICAL:

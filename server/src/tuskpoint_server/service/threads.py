@@ -1,4 +1,4 @@
-"""What the calls on whole threads and on snapshots of them mean."""
+"""Calls on whole threads, and on snapshots of them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class ManifestPage:
 class Threads:
     """Threads of all tenants.
 
-    A change of durability `CERTIFIED` waits for all changes so far of the threads concerned. It
-    raises what `Archive.certify_all` raises, and then stays journaled.
+    A change of durability `CERTIFIED` waits for all changes so far of the threads concerned. If
+    `Archive.certify_all` raises, the change stays journaled.
     """
 
     _journal: Checkpoints
@@ -111,8 +111,9 @@ class Threads:
     ) -> ManifestPage:
         """Return a page of a thread's manifest; the first may store the whole as a blob.
 
-        What was folded for one page is kept for the next: a page costs what it holds, and all
-        pages are of the same catalog, unless others ask for many manifests meanwhile.
+        The manifest that was folded for one page is kept for the next. So a page costs no more
+        than its entries, and all pages are of the same catalog, unless others ask for many
+        manifests meanwhile.
         """
         incarnation = (await self.get(tenant, thread_id)).thread.incarnation
         listing = ("manifest", self._journal_id, tenant, thread_id, incarnation)
@@ -214,7 +215,7 @@ class Threads:
         strategy: PruneStrategy,
         wanted: Durability,
     ) -> int:
-        """Prune threads, each in a transaction of its own; return what went in total."""
+        """Prune threads, each in a transaction of its own; return how many checkpoints went."""
         deleted = 0
         pruned = dict.fromkeys(thread_ids)
         for thread_id in pruned:
@@ -231,7 +232,7 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Snapshots of all tenants; see `Threads` for what a change waits for."""
+    """Snapshots of all tenants; changes wait as those of `Threads` do."""
 
     _journal: SnapshotRows
     _archive: Archive

@@ -1,1 +1,4 @@
-"""From the journal to the blob store: everything that changes becomes certified."""
+"""From the journal to the blob store: flushes, packs and catalogs.
+
+It must not certify a pack that was not read back, or a catalog that another one has overtaken.
+"""

@@ -1,4 +1,4 @@
-"""The records, run and catalog of a flush, and what its certification changes."""
+"""Making the records, run and catalog of a flush, and the plan of its certification."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from ...domain.formats.runs import Fetch, Put, store_records
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
-from ...journal.archiving.dirty import Collected, DirtyPlace, DirtyRange, DirtyThread
+from ...journal.archiving.collecting import Collected
+from ...journal.archiving.dirty import DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.plan import Plan, PlannedHole, PlannedThread, StoredMember
-from ...journal.checkpoints.located import encode_held
+from ...journal.checkpoints.located import Held, encode_held
 from ...journal.database.logs import Place
 from .building import BuiltSegment, Locate
 
 
 @dataclass(frozen=True, slots=True)
 class Chores:
-    """What a catalog takes up that no change of a thread brought."""
+    """Changes of a catalog that do not come from changes of threads."""
 
     records: Sequence[facts.Record] = ()
-    # members of earlier puts that lie elsewhere now, by hash
+    # current locations of members of earlier puts, by hash
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
     dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
     anew: bool = False  # the records are all that there are; no earlier run counts
@@ -40,14 +41,14 @@ class Work:
     taken: Collected
     begun_us: int
     built: list[BuiltSegment] = field(default_factory=list)
-    chores: Chores = field(default_factory=Chores)  # what its catalog takes up besides
-    # where its members lie that are stored already, by hash
+    chores: Chores = field(default_factory=Chores)  # further changes of its catalog
+    # locations of its members that are stored already, by hash
     located: dict[bytes, BlobLocation] = field(default_factory=dict)
     left_out: bool = False  # the store rejected some of it
 
 
 class Assembled(NamedTuple):
-    """What the final put of a flush holds."""
+    """The content of the final put of a flush."""
 
     members: list[Member]
     leaves: list[Member]  # those of them that may be stored before the others: runs
@@ -57,7 +58,7 @@ class Assembled(NamedTuple):
 async def assemble(
     work: Work, tenant: str, journal_id: str, generation: int, predict: Locate, fetch: Fetch
 ) -> Assembled:
-    """Build the final put of a flush in worker threads; `predict` says where members will lie."""
+    """Build the final put of a flush in worker threads; `predict` returns future locations."""
     running = _assemble(work, tenant, journal_id, generation, predict)
     found: bytes | None = None
     while True:
@@ -83,7 +84,7 @@ def _step(
 
 @types.coroutine
 def _fetch(location: BlobLocation) -> Generator[BlobLocation, bytes, bytes]:
-    """Let what drives the coroutine fetch a member."""
+    """Let the driver of the coroutine fetch a member."""
     return (yield location)
 
 
@@ -147,7 +148,7 @@ async def _assemble(
 
 
 def record(work: Work, generation: int, locate: Locate) -> Recorder:
-    """Return the records of a flush whose segments have their hashes, and what they change."""
+    """Return the records and the plan of a flush whose segments have their hashes."""
     recorder = Recorder(work.taken.used, generation, locate)
     for segment in work.built:
         recorder.add(segment)
@@ -158,9 +159,9 @@ def record(work: Work, generation: int, locate: Locate) -> Recorder:
 
 @dataclass(slots=True)
 class Recorder:
-    """Records segments, and what certification changes about them."""
+    """Makes the records of segments, and the plan of their certification."""
 
-    _used: Collection[tuple[bytes, int]]  # segments and threads that are recorded to need them
+    _used: Collection[tuple[bytes, int]]  # recorded needs: a segment, and a thread
     _generation: int
     _locate: Locate
     records: list[facts.Record] = field(default_factory=list)
@@ -169,7 +170,7 @@ class Recorder:
     postponed: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, segment: BuiltSegment) -> None:
-        """Record a range, or a checkpoint that stands alone."""
+        """Record a range, or a single checkpoint."""
         dirty, thread = segment.dirty, segment.dirty.thread
         stored = [one for one in dirty.places if not one.problem]
         self._changes(dirty)
@@ -190,7 +191,7 @@ class Recorder:
         self.plan.threads.append(PlannedThread(*known, dirty.size_bytes, ended, len(stored)))
 
     def _changes(self, dirty: DirtyRange) -> None:
-        """Record what a range says of the thread itself, and of its bundles."""
+        """Record a range's changes of the thread itself, and its bundles."""
         thread = dirty.thread
         for gone in dirty.removed:
             where = (thread.thread_id, gone.incarnation, self._generation, gone.seq)
@@ -220,7 +221,7 @@ class Recorder:
         elif row is not None:
             self.records.append(thread.record(self._generation, row, segment, None))
         if one.held_writes:
-            for sha256 in one.elsewhere:
+            for sha256 in one.held.writes:
                 held_ns = _held_ns(thread, one, dirty.holders[sha256])
                 self._writes(thread, one, one.held.seq, sha256, held_ns)
         if one.writes:
@@ -287,7 +288,7 @@ class Recorder:
         holder: StoredMember,
         needs: Sequence[bytes] = (),
     ) -> None:
-        """Say where an earlier segment lies, and its parts."""
+        """Record the locations of an earlier segment and of its parts."""
         needs = (*needs, *holder.part_hashes)
         self.records.append(facts.MemberRecord(*where, holder.location, holder.kind, needs))
         for part in holder.part_hashes:
@@ -306,8 +307,8 @@ class Recorder:
         self.plan.holes.append(hole)
 
     def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:
-        """Record that a checkpoint lies beside its range, and is no hole any more."""
-        held = encode_held(dirty.through, (segment,))
+        """Record that a checkpoint is stored beside its range, and is no hole any more."""
+        held = encode_held(Held(dirty.through, (segment,)))
         self.plan.holds.append((dirty.thread.number, *place, held))
         if dirty.hole is not None:
             self.plan.filled.append(dirty.hole.number)

@@ -1,4 +1,4 @@
-"""From what was read of the journal to the exact bytes of segments; runs in a worker thread."""
+"""Building the exact bytes of segments from rows of the journal; runs in a worker thread."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 from ...blobs.api import Member
 from ...domain.formats import segments
-from ...domain.formats.stored_json import Kind, cut_in_parts, encode_parts
+from ...domain.formats.stored_json import Kind, encode_parts
 from ...domain.model import BlobLocation, Value
-from ...domain.values import blob_digest, compress
+from ...domain.values import blob_digest, compress, split
 from ...journal.archiving.dirty import DirtyPlace, DirtyRange
 
 _log = logging.getLogger(__name__)
 
 Locate = Callable[[bytes, int], BlobLocation]
-"""Returns where bytes with this hash and size lie, or will lie."""
+"""Returns the present or future location of bytes with this hash and size."""
 
 
 @dataclass(slots=True)
 class BuiltSegment:
-    """What a range or a lone checkpoint is stored as; without `data` it needs no segment."""
+    """The stored form of a range or a lone checkpoint; without `data` it needs no segment."""
 
     dirty: DirtyRange
-    data: bytes = b""  # what is stored under its name: the segment, or the list of its parts
+    data: bytes = b""  # the segment, or the list of its parts
     sha256: bytes = b""
     parts: Sequence[Member] = ()  # its parts, if it is larger than a member may be; else none
     places: Sequence[DirtyPlace] = ()  # the checkpoints with rows in it
@@ -34,17 +34,17 @@ class BuiltSegment:
 
     @property
     def kind(self) -> Kind:
-        """What is stored under its name."""
+        """Kind of its `data`."""
         return Kind.PARTS if self.parts else Kind.SEGMENT
 
     @property
     def pieces(self) -> Sequence[Member]:
-        """What is stored of it before the list of its parts, if it has one."""
+        """The members that are stored before the list of its parts, or its only one."""
         whole = [Member(self.sha256, self.data, self.kind)] if self.data else []
         return self.parts or whole
 
     def named(self, locate: Locate) -> Member:
-        """Return what is stored under its name; a list says where the parts lie."""
+        """Return the member with its `data`; a list of parts gets their locations first."""
         if self.parts:
             places = [locate(part.sha256, len(part.data)) for part in self.parts]
             self.data = encode_parts(b"".join(part.data for part in self.parts), places)
@@ -80,7 +80,7 @@ def _build(
     if (encoded := _encoded(dirty, places, fetched, generation)) is None:
         return BuiltSegment(dirty)
     segment, data, places = encoded
-    pieces = cut_in_parts(data, part_bytes) if len(data) > part_bytes else ()
+    pieces = split(data, part_bytes) if len(data) > part_bytes else ()
     return BuiltSegment(
         dirty,
         data,
@@ -92,7 +92,7 @@ def _build(
 
 
 def described(segment: segments.Segment) -> tuple[tuple[bytes, ...], bytes, bytes]:
-    """Return what is recorded of a segment: `needs`, `digests` and `patched` of `BuiltSegment`.
+    """Return the recorded facts of a segment: `needs`, `digests` and `patched` of `BuiltSegment`.
 
     The values of its writes count: a checkpoint may come to need one (`delta_base`).
     """

@@ -1,4 +1,4 @@
-"""The loop that flushes one tenant, and those who wait for it."""
+"""The loop that flushes one tenant, and the callers that wait for it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from typing import NamedTuple
 from ...domain.errors import Reason, Refusal, checkpoint_missing
 from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.pacing import Backoff, pause
-from ...journal.archiving import holes, status
+from ...journal.archiving import asking, holes, status
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import Wanted
-from ...journal.database.database import Connection, Database
+from ...journal.database.database import KEEPING, POLL_S, Connection, Database
+from ...journal.lease import Lease, LeaseLostError
 from ..read import DAMAGE
 from .one_flush import ArchiveSettings, Flush, Flushed
 from .telemetry import Instruments
 
 _log = logging.getLogger(__name__)
 
+_FIRST_LOOKS_S = 0.25  # between two looks for what the keeper did, while a caller is new
 _IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one waits a little
 
 
@@ -43,19 +45,22 @@ class Trouble:
 
 @dataclass(slots=True, eq=False)
 class _Waiter:
-    """Waits until threads are certified up to what they had when it came."""
+    """A caller that waits until threads are certified up to the changes that they had then."""
 
     answer: asyncio.Future[FlushOutcome]
-    marks: Mapping[int, int]  # up to where each thread has to be certified
+    marks: Mapping[int, int]  # by thread, the change up to which it has to be certified
     # the one change that is waited for, through failures; `None`: all changes
     wanted: Wanted | None = None
     key: CheckpointKey | None = None  # the checkpoint that it is of
     certified: int = 0
     retried: bool = False  # every hole was tried again since
+    # of a server that is not the keeper: the request that the keeper tries for it, if it was sent
+    request: int | None = None
+    came: float = 0.0  # by the clock of the event loop
 
 
 class _Standing(NamedTuple):
-    """What a journal says of what is waited for."""
+    """The state of the journal that waiters depend on."""
 
     watermarks: dict[int, int]
     holes: list[Hole]
@@ -64,7 +69,7 @@ class _Standing(NamedTuple):
 
 
 class Backlog:
-    """What waits, set right by the journal at every flush; times are of a monotonic clock."""
+    """Uncertified changes, corrected by the journal at every flush; times are monotonic."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
         self._settings = settings
@@ -98,6 +103,14 @@ class Backlog:
         self._fresh_bytes = self._fresh_changes = 0
         self.since = None
 
+    def counted(self, found: status.Backlog, now: float) -> None:
+        """Take over what the journal says while no flush runs: other servers save too."""
+        self.size_bytes = self._fresh_bytes = found.size_bytes
+        if not found.threads:
+            self.collecting()
+        elif self.since is None:
+            self.since = now
+
     def admit(self) -> None:
         """Refuse with `BACKLOG_FULL` if the hard limit is passed."""
         maximum = self._settings.hard_limit_bytes
@@ -113,12 +126,16 @@ class Backlog:
 class TenantFlusher:
     """Flushes a tenant by age, size, count, or because someone waits.
 
+    Where this server is not the keeper, `start` was not called or `end` was: then callers wait for
+    the keeper's flushes (`follow`).
+
     No flush begins while `turn` is held. `_on_damage` is called with the tenant if
     stored bytes that a flush needs cannot be read.
     """
 
     tenant: str
     _database: Database
+    _lease: Lease
     _settings: ArchiveSettings
     _instruments: Instruments
     _clock_us: Callable[[], int]
@@ -132,7 +149,7 @@ class TenantFlusher:
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[_Waiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
-        self._urgent = self._stopping = False
+        self._urgent = self._ending = self._stopped = False
         self._backoff = Backoff(self._settings.first_retry_s, self._settings.longest_retry_s)
         self._idle = 0
         self._retry_at = 0.0
@@ -141,17 +158,33 @@ class TenantFlusher:
 
     def start(self) -> None:
         """Begin to flush."""
+        self._ending = False
+        self._retry_at = 0.0
+        self._backoff.succeeded()
+        for waiter in self._waiters:
+            waiter.request = None
+            if waiter.wanted is None:
+                self.flush.retry_holes()
         self._task = asyncio.create_task(self._run(), name=f"archive-{self.tenant}")
 
-    async def stop(self) -> None:
-        """Let a running flush finish within its grace; then leave it where it is."""
-        self._stopping = True
+    async def end(self) -> None:
+        """Give a running flush its grace to finish, then cancel it: the next keeper goes on.
+
+        A keeper that lost its lease gets no grace. Callers go on waiting.
+        """
+        self._ending = True
         self._wake.set()
         if self._task is not None:
-            _, running = await asyncio.wait({self._task}, timeout=self._settings.stop_grace_s)
+            grace_s = self._settings.stop_grace_s if self._lease.held else 0.0
+            _, running = await asyncio.wait({self._task}, timeout=grace_s)
             for task in running:
                 task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.flush.forget()
+
+    def refuse(self) -> None:
+        """Let nobody wait any more: the server stops."""
+        self._stopped = True
         self._refuse(self._waiters, Refusal(Reason.DRAINING))
 
     @property
@@ -160,11 +193,19 @@ class TenantFlusher:
         return self._loop.time()
 
     async def count_backlog(self) -> None:
-        """Let the journal say what waits."""
+        """Count the backlog in the journal."""
         counted = await self._database.query(partial(status.backlog, tenant=self.tenant))
         self.backlog.size_bytes = counted.size_bytes
         if counted.threads and self.backlog.since is None:
             self.backlog.since = self.now
+
+    def counted(self, found: status.Backlog) -> None:
+        """Take over the backlog that the journal has, unless a flush runs, which counts itself."""
+        if not self.turn.locked():
+            before = self.backlog.due_at()
+            self.backlog.counted(found, self.now)
+            if self.backlog.due_at() != before:
+                self._wake.set()
 
     def added(self, changes: int, added_bytes: int) -> None:
         """Note changes and the bytes of their new content."""
@@ -195,7 +236,7 @@ class TenantFlusher:
                 raise Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
             return known.location
         outcome = await self._wait({wanted.thread: wanted.seq}, wanted, key)
-        assert outcome.catalog is not None  # noqa: S101 - what is certified is in one
+        assert outcome.catalog is not None  # noqa: S101 - every certified change is in one
         return outcome.catalog
 
     async def flush_all(self, concerns: Callable[[str], bool]) -> FlushOutcome:
@@ -220,15 +261,58 @@ class TenantFlusher:
         wanted: Wanted | None = None,
         key: CheckpointKey | None = None,
     ) -> FlushOutcome:
-        if self._task is None or self._stopping:
+        if self._stopped:
             raise Refusal(Reason.DRAINING)
-        waiter = _Waiter(self._loop.create_future(), marks, wanted, key)
+        waiter = _Waiter(self._loop.create_future(), marks, wanted, key, came=self.now)
         self._waiters[waiter] = None
         self.flush_soon()
+        if not self._lease.held:
+            self._database.waiters.wake({KEEPING})
         try:
             return await waiter.answer
         finally:
             self._waiters.pop(waiter, None)
+
+    async def follow(self) -> float | None:
+        """Let the keeper flush, and answer the callers here whose changes it has certified.
+
+        Returns the seconds after which to look again; `None`: nobody waits.
+        """
+        waiting = list(self._waiters)
+        if not waiting:
+            return None
+        new = [waiter for waiter in waiting if waiter.request is None]
+        if new:
+            everything = any(waiter.wanted is None for waiter in new)
+            number = await self._database.write_past_batches(
+                partial(asking.ask, tenant=self.tenant, everything=everything)
+            )
+            for waiter in new:
+                waiter.request = number
+            self._database.announce({KEEPING})
+        standing, row = await self._database.query(
+            lambda connection: (
+                self._standing(connection, waiting),
+                asking.of_tenant(connection, self.tenant),
+            )
+        )
+        for waiter in waiting:
+            if waiter.wanted is not None:
+                _answer(waiter, standing)
+            elif row.all_tried >= (waiter.request or 0):
+                self._tried(waiter, standing, asking.outcome_of(row))
+        newest = max(waiter.came for waiter in waiting)
+        return _FIRST_LOOKS_S if self.now - newest < POLL_S else POLL_S
+
+    def _tried(self, waiter: _Waiter, standing: _Standing, outcome: int | Refusal) -> None:
+        """Answer a caller for whom the keeper tried to certify everything."""
+        waiter.retried = True
+        if not isinstance(outcome, Refusal):
+            waiter.certified += outcome
+        _answer(waiter, standing)
+        if isinstance(outcome, Refusal):
+            self._refuse([waiter], outcome)
+        waiter.request = None  # without an answer still: its thread changed meanwhile
 
     async def _run(self) -> None:
         while await self._due():
@@ -236,11 +320,13 @@ class TenantFlusher:
             self._look_at = None
             waiting = list(self._waiters)
             try:
-                if self.backlog.warning():  # what was deleted waits no longer
+                if self.backlog.warning():  # some of it may have been deleted meanwhile
                     await self.count_backlog()
                 async with self.turn:
                     flushed = await self.flush.once(self.backlog.collecting)
                 await self._settle(flushed, waiting)
+            except LeaseLostError:
+                return
             except (Refusal, OSError) as error:
                 self._failed(error, waiting)
             except Exception as error:  # noqa: BLE001 - a defect must not end the loop; it is retried
@@ -249,7 +335,7 @@ class TenantFlusher:
 
     async def _due(self) -> bool:
         """Wait until a flush is due; false if the flusher stops."""
-        while not self._stopping:
+        while not self._ending:
             self._wake.clear()
             due_at = 0.0 if self._urgent else self.backlog.due_at()
             if due_at is not None:
@@ -261,11 +347,13 @@ class TenantFlusher:
             await pause(None if due_at is None else due_at - self.now, self._wake)
         return False
 
-    def _failed(self, error: Exception, waiting: Iterable[_Waiter]) -> None:
-        self._retry_at = self.now + self._backoff.failed()
+    def _failed(self, error: Exception, waiting: Collection[_Waiter]) -> None:
+        came_since = any(one.wanted is None and one not in waiting for one in self._waiters)
+        pause_s = self._backoff.failed()
+        self._retry_at = 0.0 if came_since else self.now + pause_s  # they wait for an attempt
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
-        self.trouble = Trouble(_text(error), self._clock_us())
+        self.trouble = Trouble(text_of(error), self._clock_us())
         name = reason.name if reason else type(error).__name__
         self._instruments.retries.add(1, {"reason": name})
         if reason is Reason.BLOB_HASH_MISMATCH:
@@ -281,7 +369,7 @@ class TenantFlusher:
                 waiter.answer.set_exception(error)
 
     async def _settle(self, flushed: Flushed, waiting: Iterable[_Waiter]) -> None:
-        """Answer those whose wish is fulfilled, and count anew what waits."""
+        """Answer the waiters whose changes are certified, and count the backlog."""
         self._backoff.succeeded()
         self._retry_at = 0.0
         if not flushed.complete:
@@ -320,7 +408,7 @@ class TenantFlusher:
 
 
 def _answer(waiter: _Waiter, standing: _Standing) -> None:
-    """Answer who waits, if there is an answer by now."""
+    """Answer a waiter, if there is an answer by now."""
     if waiter.answer.done():
         return
     wanted = waiter.wanted
@@ -346,7 +434,10 @@ def _answer(waiter: _Waiter, standing: _Standing) -> None:
 
 
 def _hole_reason(wanted: Wanted, unstored: Iterable[Hole]) -> str:
-    """Return why a change is a hole, or one up to it if it is of no checkpoint; empty: none is."""
+    """Return why a change is a hole; empty if it is none.
+
+    A change of no checkpoint stands for all changes of its thread up to it.
+    """
     place = (wanted.checkpoint_ns, wanted.checkpoint_id)
     for hole in unstored:
         is_in = hole.place == place if wanted.checkpoint_id else hole.seq <= wanted.seq
@@ -356,7 +447,7 @@ def _hole_reason(wanted: Wanted, unstored: Iterable[Hole]) -> str:
 
 
 def _holes_text(unstored: list[Hole]) -> str:
-    """Say what is not stored, for people; empty if everything is."""
+    """Return which checkpoints are not stored, for people; empty if all are."""
     for hole in unstored:
         others = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
         return (
@@ -366,8 +457,8 @@ def _holes_text(unstored: list[Hole]) -> str:
     return ""
 
 
-def _text(error: Exception) -> str:
-    """Say what went wrong; the text of an unexpected exception stays in the log."""
+def text_of(error: Exception) -> str:
+    """Return an error for people; the text of an unexpected exception stays in the log."""
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
     defect = "internal error; see the server's log"

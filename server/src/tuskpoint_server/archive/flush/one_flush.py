@@ -1,7 +1,7 @@
-"""One flush: read what waits, build its bytes, store them, and see them certified.
+"""One flush: reads the dirty ranges, builds their bytes, stores them, and certifies them.
 
-A flush that fits one put is one pack. Where more waits, the segments are stored first, in puts
-beside one another; the run and the catalog are built once it is known where they lie.
+A flush that fits one put is one pack. For a larger one the segments are stored first, in concurrent
+puts; the run and the catalog are built once their locations are known.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from ...domain.formats.stored_json import MEMBER_BYTES, Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
 from ...journal.archiving import certify, holes, status
-from ...journal.archiving.dirty import Bounds, Collected, DirtyRange, collect
+from ...journal.archiving.collecting import Bounds, Collected, collect
+from ...journal.archiving.dirty import DirtyRange
 from ...journal.database.database import Database
 from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch
+from ...journal.lease import Lease
 from ..read import Segments, placed
 from .assembling import Assembled, Chores, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
@@ -58,7 +60,7 @@ class ArchiveSettings:
     stop_grace_s: float = 5.0  # time that a running flush gets when the server stops
     apart: bool = False  # store each checkpoint as a blob of its own, not packed with others
     epochs: int = 1  # epochs for which the store is asked to keep a blob
-    renew_interval_s: float = 3600.0  # longest time between two looks at what has to be renewed
+    renew_interval_s: float = 3600.0  # longest time between two checks for renewals
     renew_margin_epochs: int = 1  # epochs before its end at which a blob is renewed; below `epochs`
 
 
@@ -80,6 +82,7 @@ class Flush:
 
     _tenant: str
     _database: Database
+    _lease: Lease
     _settings: ArchiveSettings
     _instruments: Instruments
     _clock_us: Callable[[], int]
@@ -104,12 +107,24 @@ class Flush:
         """Finish this pack of an earlier run before anything is read."""
         self._packs.append(pack)
 
+    def forget(self) -> None:
+        """Forget packs on their way and what was read: another server may go on with it."""
+        self._packs.clear()
+        self._work = None
+
     def retry_holes(self) -> None:
-        """Try with the next flush to store what is a hole."""
+        """Try to store holes with the next flush."""
         self._asked_to_retry = True
 
     async def once(self, on_collect: Callable[[], None]) -> Flushed:
-        """Certify what is on its way, else what waits; call back before that is read."""
+        """Finish a pack that is on its way, else flush dirty ranges.
+
+        `on_collect` is called before the ranges are read.
+
+        Raises:
+            LeaseLostError: This server is not the keeper.
+        """
+        self._lease.require()
         if self._packs:
             return await self._finish(self._packs[0], complete=False)
         if self._work is None:
@@ -135,15 +150,16 @@ class Flush:
         return flushed if work.left_out else self._settled(flushed)
 
     async def settle(self) -> None:
-        """Finish what is on its way; what was only read is read again."""
+        """Finish the packs on their way; ranges that were only read are read again."""
         while self._packs:
             await self._finish(self._packs[0], complete=False)
         self._work = None
 
     async def record(self, chores: Chores, runs: Iterable[Member] = ()) -> None:
-        """Certify a catalog that takes something up; nothing is on its way.
+        """Certify a catalog with `chores` alone; no pack may be on its way.
 
-        Bytes of `runs` are not asked for again. After a refusal a spooled pack stays on its way.
+        The bytes of `runs` need not be read again. If the store refuses, a pack that was spooled
+        stays on its way.
         """
         for member in runs:
             self._keep_run(member)
@@ -154,7 +170,7 @@ class Flush:
             await self._finish(pack, complete=False)
 
     def _settled(self, flushed: Flushed) -> Flushed:
-        """Note that nothing stood in the way of what a flush read, if it is certified."""
+        """Note that every hole was tried, if nothing was rejected and the flush is certified."""
         if not self._retries or self._split or flushed == Flushed():
             return flushed
         self._retries = False
@@ -169,7 +185,7 @@ class Flush:
                     self._rejected.pop((segment.dirty.thread.number, one.place), None)
 
     async def _begin(self) -> Work:
-        """Read what waits and build its segments."""
+        """Read the dirty ranges and build their segments."""
         begun_us = self._clock_us()
         if self._asked_to_retry:
             self._asked_to_retry, self._retries = False, True
@@ -186,7 +202,7 @@ class Flush:
         return Work(taken, begun_us, built)
 
     async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
-        """Return evicted values for new segments; what needs one that cannot be read is a hole."""
+        """Return evicted values for new segments; a checkpoint that lacks one becomes a hole."""
         wanted: dict[BlobLocation, set[bytes]] = {}
         for dirty in ranges:
             gone = {digest for one in dirty.places for digest in one.gone}
@@ -203,7 +219,7 @@ class Flush:
         return found
 
     async def _move(self, recorder: Recorder, taken: Collected) -> Flushed:
-        """Move watermarks over ranges with nothing to store, and note what failed again."""
+        """Move watermarks over ranges with nothing to store; postpone holes that failed again."""
 
         def move(batch: Batch) -> None:
             certify.move(batch, self._tenant, recorder.plan.threads)
@@ -211,11 +227,11 @@ class Flush:
             holes.forget(batch.connection, taken.filled)
 
         if recorder.plan.threads or recorder.postponed or taken.filled:
-            await self._database.transact(move)
+            await self._lease.transact(move)
         return Flushed(size_bytes=recorder.plan.size_bytes, complete=taken.complete)
 
     async def _pack(self, work: Work) -> Pack | None:
-        """Spool the pack that certifies, after what does not fit it; `None`: all is rejected."""
+        """Spool the certifying pack, after storing what does not fit it; `None`: all rejected."""
         assembled = None
         has_segments = any(segment.data for segment in work.built)
         if not (self._settings.apart or self._split) or not has_segments:
@@ -231,7 +247,7 @@ class Flush:
                     work.located.update(await self._runner.store(self._tenant, group))
                 assembled = await self._assemble(work)
         if postponed := assembled.recorder.postponed:
-            await self._database.transact(
+            await self._lease.transact(
                 lambda batch: holes.postpone(batch.connection, postponed, batch.now_us)
             )
         for member in assembled.leaves:
@@ -257,7 +273,7 @@ class Flush:
         await self._store_groups(work, [(segment.named(locate), segment) for segment in kept])
 
     async def _store_groups(self, work: Work, found: Iterable[tuple[Member, BuiltSegment]]) -> None:
-        """Store members of segments in groups beside one another; raise what failed then."""
+        """Store members of segments in concurrent groups; raise the first failure at the end."""
         owners: dict[bytes, list[BuiltSegment]] = {}
         waiting: dict[bytes, Member] = {}
         for member, segment in found:
@@ -299,7 +315,7 @@ class Flush:
         else:
             self._lone.add(number)
         work.left_out = True
-        # What stands in a range, or has to be recorded with it, holds the thread's watermark up.
+        # Rows of a range, and records that belong to it, keep the thread's watermark from moving.
         work.built = [
             one
             for one in work.built
@@ -324,7 +340,7 @@ class Flush:
         if catalog is None:
             return Flushed()
         self._lone.difference_update(thread.number for thread in pack.plan.threads)
-        # This line leads back if everything else is lost.
+        # If everything else is lost, this line names the catalog to recover from.
         said = (self._tenant, pack.plan.checkpoints, catalog.blob_id)
         _log.info("tenant %s: %d checkpoints certified, catalog %s", *said)
         problem = await self.point(catalog)
@@ -336,7 +352,7 @@ class Flush:
         return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, complete, problem)
 
     async def point(self, catalog: BlobLocation) -> str:
-        """Write the pointer file unless it is up to date; say what kept it from being written."""
+        """Write the pointer file unless it is up to date; return the problem if it fails."""
         if catalog.blob_id == self._pointed_to:
             return ""
         try:
@@ -367,7 +383,7 @@ class Flush:
 
 
 def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> Bounds:
-    """Return what a flush takes: where puts are bounded, as many as run in two rounds."""
+    """Return the bounds of a flush: where puts are bounded, two rounds of concurrent puts."""
     limits = blobs.limits
     if limits.max_members is None:
         return Bounds(_THREADS_PER_FLUSH, settings.max_pack_checkpoints, settings.max_pack_bytes)

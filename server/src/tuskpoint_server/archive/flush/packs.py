@@ -1,8 +1,8 @@
-"""A pack's way from the spool to certainty, and what is stored before it.
+"""Packs: spooled, put, read back and certified; and the puts before them.
 
-A pack is what the final put of a flush stores. Its exact bytes are spooled before they are put, and
-recorded with the plan of what is certified once they were read back, after a restart too. It is
-abandoned, and its content read again, if its file is damaged, the store does not take it, or
+A pack is the final put of a flush. Its exact bytes are spooled before they are put, and recorded
+with the plan of its certification, so that a restart can finish it. A pack is abandoned, and its
+content read again, if its file is damaged or on another server, the store does not accept it, or
 members that it needs are gone.
 
 A spool file is a pack file as a blob directory has them (docs/storage.md).
@@ -32,6 +32,7 @@ from ...journal.archiving.certify import Void, certify
 from ...journal.archiving.lifetimes import Expiry, record_blobs
 from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
+from ...journal.lease import Lease
 from ...process import sync
 from ..apart import GONE
 
@@ -39,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class SpoolDamaged(Exception):
-    """A spool file is missing or does not hold what was written."""
+    """A spool file is missing or does not hold the bytes that were written."""
 
 
 class Spool:
@@ -99,7 +100,10 @@ class Spool:
 
 
 class Pointer:
-    """The pointer files: that of the tenant `default`, whose name others carry a suffix to."""
+    """The pointer files of all tenants.
+
+    The tenant `default` has the file of this path; the files of others have a suffix to its name.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -135,10 +139,13 @@ class Pack:
 
 
 class PackRunner:
-    """Stores what flushes make, as many puts at once as the store takes, past any cache."""
+    """Stores packs and other members, limited to the store's concurrent puts, past any cache."""
 
-    def __init__(self, database: Database, blobs: BlobStore, spool: Spool, expiry: Expiry) -> None:
+    def __init__(
+        self, database: Database, lease: Lease, blobs: BlobStore, spool: Spool, expiry: Expiry
+    ) -> None:
         self._database = database
+        self._lease = lease
         self._blobs = blobs
         self._spool = spool
         self._expiry = expiry
@@ -153,7 +160,7 @@ class PackRunner:
             raise Refusal(Reason.BLOB_UNAVAILABLE, backend="spool", problem=problem) from error
         failpoint("archive.after_spool_file")
         try:
-            number = await self._database.transact(
+            number = await self._lease.transact(
                 lambda batch: record_spooled(batch.connection, tenant, name, plan, batch.now_us)
             )
         except Exception:  # if it was recorded after all, a restart abandons it
@@ -168,7 +175,9 @@ class PackRunner:
         try:
             pack.members = await asyncio.to_thread(self._spool.read, stored.spool)
         except SpoolDamaged as damage:
-            _log.error("pack %d is built again: %s", stored.number, damage)
+            # Packs of another server are in that one's spool.
+            level = logging.WARNING if self._database.is_shared else logging.ERROR
+            _log.log(level, "pack %d is built again: %s", stored.number, damage)
         else:
             if self._blobs.limits.hold([len(member.data) for member in pack.members]):
                 return pack
@@ -181,7 +190,7 @@ class PackRunner:
     async def store(
         self, tenant: str, members: Sequence[Member], *, apart: bool = False
     ) -> dict[bytes, BlobLocation]:
-        """Put members and read them back; return where they lie, by hash."""
+        """Put members and read them back; return their locations, by hash."""
         async with self._gate:
             receipt = await self._blobs.put(members, apart=apart)
             failpoint("archive.after_put")
@@ -207,7 +216,7 @@ class PackRunner:
         )
 
     async def finish(self, pack: Pack) -> BlobLocation | None:
-        """Store a pack and certify it; return where its catalog lies, `None` if it was void."""
+        """Store a pack and certify it; return its catalog's location, `None` if it was void."""
         if pack.resumed and not await self._has_others(pack):
             await self.abandon(pack)
             return None
@@ -228,7 +237,7 @@ class PackRunner:
         [catalog] = [one.data for one in pack.members if one.sha256 == pack.plan.catalog]
         known = (pack.tenant, pack.number, pack.plan, catalog, locations)
         try:
-            await self._database.transact(lambda batch: certify(batch, *known))
+            await self._lease.transact(lambda batch: certify(batch, *known))
         except Void as void:
             _log.warning("pack %d is abandoned: %s", pack.number, void)
             await self.abandon(pack)
@@ -237,7 +246,7 @@ class PackRunner:
         return locations[pack.plan.catalog]
 
     async def _has_others(self, pack: Pack) -> bool:
-        """Return whether what an earlier run stored before a pack can still be read."""
+        """Return whether the members that were stored before a pack can still be read."""
         here = {member.sha256 for member in pack.members}
         others = [one.location for one in pack.plan.members if one.location.sha256 not in here]
         try:

@@ -13,7 +13,7 @@ tracer = trace.get_tracer(_SCOPE)
 
 
 class Instruments:
-    """What the archive measures; the global provider is used if none is given."""
+    """Instruments of the archive; the global provider is used if none is given."""
 
     def __init__(self, provider: MeterProvider | None = None) -> None:
         self._meter = meter = metrics.get_meter(_SCOPE, meter_provider=provider)
@@ -57,7 +57,7 @@ class Instruments:
     def gauge(
         self, name: str, unit: str, described: str, read: Callable[[], Iterable[tuple[str, float]]]
     ) -> None:
-        """Measure what is read of each tenant, by its name, whenever somebody looks."""
+        """Create a gauge with a value for each tenant."""
 
         def observe(_: CallbackOptions) -> list[Observation]:
             return [Observation(value, {"tenant": tenant}) for tenant, value in read()]

@@ -1,6 +1,7 @@
-"""How long stored blobs last: what is needed is stored again before its blob's end.
+"""Renewing stored blobs before they expire.
 
-A blob most of which is needed is renewed as a whole; what is needed of the others is salvaged.
-Nothing here removes what something live needs, and no catalog that it certifies leads to
-bytes that it knows to be lost.
+A blob is renewed as a whole if most of it is needed; else its needed members are moved to another.
+
+It must not remove a member that a live thread needs, or certify a catalog that leads to members
+that it knows to be lost.
 """

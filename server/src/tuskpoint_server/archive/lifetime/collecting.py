@@ -81,10 +81,9 @@ async def remove(database: Database, store: PackStore, found: Unneeded) -> list[
 async def _is_own(
     database: Database, store: PackStore, blob_id: str, segment: BlobLocation | None
 ) -> bool:
-    """Return whether this journal stored a blob: its own catalog is in it, or a segment of its own.
+    """Return whether this journal stored a blob: with its own catalog or a segment of its own.
 
-    A journal that was recovered may have recorded what another one stored, in an earlier
-    generation.
+    A recovered journal may have recorded blobs that another one stored, in an earlier generation.
     """
     try:
         for listed in await store.list_blob(blob_id):
@@ -95,5 +94,5 @@ async def _is_own(
             return False
         [stored] = await Segments(store, 0, placed(database)).read([segment])
     except Refusal:
-        return False  # whatever it is, it is not known to be ours
+        return False  # it is not known to be ours
     return stored.segment.generation == database.generation

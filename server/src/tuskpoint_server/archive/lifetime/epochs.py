@@ -1,9 +1,9 @@
-"""When stored blobs expire, as far as answers of the store say.
+"""Expiry of stored blobs, as far as the store's answers show it.
 
-A store that lets blobs expire counts time in epochs of one length. It says the epoch in some
-answers and never when an epoch began, so the clock keeps bounds: epoch 0 would have begun after
-`_low` and not after `_high`. Of a blob that ends with the start of an epoch it says the earliest
-time at which that may be. Blobs that are due and could not be stored again are noted here too.
+A store that lets blobs expire counts time in epochs of one length. Some answers name the epoch,
+none names its start, so the clock keeps bounds: epoch 0 began after `_low` and not after `_high`.
+For a blob that ends with the start of an epoch it gives the earliest possible time. Due blobs that
+could not be stored again are noted here too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ..read import DAMAGE
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 30.0
-_UNKNOWN_US = 1 << 62  # in the place of a bound of which nothing is known
-_FALL = 2  # by so many epochs answers of puts that ran beside one another do not differ
+_UNKNOWN_US = 1 << 62  # stands for a bound that is not known
+_FALL = 2  # epochs; answers of concurrent puts differ by fewer
 
 
 class EpochClock:
-    """What is known of a store's epochs. Safe to use from any thread.
+    """Bounds of a store's epochs. Safe to use from any thread.
 
     Times are microseconds since the Unix epoch. An epoch has no length if stored blobs never
     expire; a put asks for `epochs` of them, at least 1. `on_new_epoch` is called in the thread of
-    every reader that saw it; `fallen` are the last two epochs of a fall, which
+    the reader that saw a new epoch; `fallen` are two epochs of which the later one is lower, which
     only a new network explains.
     """
 
@@ -47,7 +47,7 @@ class EpochClock:
         self._lock = threading.Lock()
 
     def stored(self, blob: StoredBlob, now_us: int) -> int | None:
-        """Note what the answer of a put says; return the time before which the blob is not gone.
+        """Note the answer of a put; return the earliest time at which the blob may be gone.
 
         `None` if it never is.
         """
@@ -56,8 +56,8 @@ class EpochClock:
         if blob.epoch is not None:
             self.observe(blob.epoch, now_us)
         else:
-            # What the store takes for long enough lasts for at least what was asked: the epoch
-            # that many before its end had not begun.
+            # The store accepted a blob that lasts at least as long as asked for: the epoch that
+            # many before its end had not begun.
             low = now_us - (blob.end_epoch - self.epochs + 1) * self.length_us
             with self._lock:
                 self._low = max(self._low, low)
@@ -66,7 +66,7 @@ class EpochClock:
         return self.expire_us(blob.end_epoch)
 
     def observe(self, epoch: int, at_us: int) -> None:
-        """Note that an epoch was the current one at a time; what is newest wins."""
+        """Note that an epoch was the current one at a time; the newest note wins."""
         if self.length_us is None:
             return
         low = at_us - (epoch + 1) * self.length_us
@@ -86,14 +86,14 @@ class EpochClock:
             self.on_new_epoch()
 
     def expire_us(self, end_epoch: int) -> int | None:
-        """Return the earliest time at which an epoch may begin; `None` if nothing says."""
+        """Return the earliest time at which an epoch may begin; `None` if it is not known."""
         with self._lock:
             if self._low == -_UNKNOWN_US or self.length_us is None:
                 return None
             return self._low + end_epoch * self.length_us
 
     def epoch_at(self, now_us: int) -> int | None:
-        """Return the latest epoch that must have begun; `None` if nothing says."""
+        """Return the latest epoch that must have begun; `None` if it is not known."""
         with self._lock:
             if self._newest is None or self.length_us is None:
                 return None
@@ -107,7 +107,7 @@ class _Failure:
     retry_us: int
     attempts: int
     gone: bool
-    end_us: int  # of the blob; where it is not known, a margin of failures is too long
+    end_us: int  # of the blob; if it is not known, one margin after the first failure
 
 
 @dataclass(eq=False)

@@ -1,9 +1,9 @@
-"""Keeping what is needed in the blob store: looks at what is due, from time to time.
+"""Keeping needed members in the blob store: checks at intervals for blobs that are due.
 
-It renews every blob that may expire within the margin, and every one whose end is unknown.
-One that was stored in the epoch that was last seen gains nothing, unless the next epoch has begun
-unseen: of those, one is tried at a time. What fails is said (log, metrics, status) and tried
-again; if half the margin is left, or the blob is gone, what it holds is stored elsewhere.
+Renews every blob that may expire within the margin, and every one whose end is unknown. A blob that
+was stored in the newest known epoch gains nothing by it, unless the next epoch has begun unnoticed:
+of such blobs one is tried at a time. Failures are reported (log, metrics, status) and tried again;
+if half the margin is left, or the blob is gone, its members are stored elsewhere.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ...domain.pacing import pause
 from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database
+from ...journal.lease import Lease, LeaseLostError
 from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner
@@ -33,18 +34,19 @@ _log = logging.getLogger(__name__)
 
 BATCH = 256  # blobs that are looked at together
 
-ROUND_BLOBS = 1024  # blobs that one round takes up; another follows at once if more are due
+ROUND_BLOBS = 1024  # blobs of one round; another one follows at once if more are due
 
 SHORTEST_PAUSE_S = 0.05
 ROUNDS_PER_EPOCH = 8
-_READS = 2  # what cannot be read so often in a row is lost: one answer may have been cut short
+_READS = 2  # failed reads in a row after which a member is lost: one answer may be cut short
 
 
 @dataclass(eq=False)
 class Lifetime:
-    """Keeps the blobs of all tenants; a cache may stand before the store."""
+    """Renews the blobs of all tenants; a cache may be in front of the store."""
 
     _database: Database
+    _lease: Lease
     _blobs: BlobStore
     _runner: PackRunner
     _epochs: EpochClock
@@ -54,7 +56,14 @@ class Lifetime:
     _instruments: Instruments
 
     def __post_init__(self) -> None:
-        common = (self._database, self._blobs, self._runner, self._settings, self._instruments)
+        common = (
+            self._database,
+            self._lease,
+            self._blobs,
+            self._runner,
+            self._settings,
+            self._instruments,
+        )
         self._salvage = Salvage(*common)
         epoch_us = self._epochs.length_us or 0
         self._margin_us = self._settings.renew_margin_epochs * epoch_us
@@ -65,7 +74,7 @@ class Lifetime:
         self._damaged: set[str] = set()
         self._earliest: dict[str, int | None] = {}
         self._reckoned_us: int | None = None
-        # Half of what the store takes at once: flushes must get through.
+        # Half of the store's concurrent puts: flushes must get through.
         self._gate = asyncio.Semaphore(max(1, self._blobs.limits.puts_at_once // 2))
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()
@@ -88,7 +97,11 @@ class Lifetime:
         )
 
     async def start(self) -> None:
-        """Take up what the journal knows of epochs, and begin to look."""
+        """Load the epochs that the journal has seen, and begin to check."""
+        # Another server may have kept the blobs since the last stop.
+        self.failing.clear()
+        self._earliest.clear()
+        self._reckoned_us = None
         for epoch, at_us in await self._database.query(lifetimes.observations):
             self._epochs.observe(epoch, at_us)
         self._epochs.fallen = None  # it was dealt with when it was seen
@@ -97,19 +110,19 @@ class Lifetime:
         self._task = asyncio.create_task(self._run(), name="lifetime")
 
     async def stop(self) -> None:
-        """Stop; what is cut off is repeated after the next start."""
+        """Stop; interrupted work is repeated after the next start."""
         self._epochs.on_new_epoch = lambda: None
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def damaged(self, tenant: str) -> None:
-        """Note that a flush could not read what is stored: look at once."""
+        """Note that a flush could not read stored bytes: check at once."""
         self._damaged.add(tenant)
         self._wake.set()
 
     async def look_now(self) -> Round:
-        """Store again whatever is due, also what failed a moment ago."""
+        """Store all due blobs again, also those that failed a moment ago."""
         return await self._round(patient=False)
 
     def trouble(self, tenant: str) -> Trouble | None:
@@ -123,6 +136,8 @@ class Lifetime:
             try:
                 done = await self._round(patient=True)
                 pause_s = 0.0 if done.more else self._pause_s()
+            except LeaseLostError:
+                return
             except Refusal as refusal:
                 _log.warning("the check for expiring blobs is delayed: %s", refusal)
             except Exception:  # noqa: BLE001 - a defect must not end the looking; it is repeated
@@ -156,10 +171,10 @@ class Lifetime:
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
-                # What has expired is forgotten once that is certain, and so are failures of what
-                # is not due.
+                # Blobs are forgotten once they have certainly expired, and so are failures of blobs
+                # that are not due any more.
                 before_us = self._clock_us() - self._epochs.length_us
-                await self._database.transact(
+                await self._lease.transact(
                     partial(lifetimes.drop_expired, tenant=tenant, before_us=before_us)
                 )
                 due = await self._due(tenant, ROUND_BLOBS, None, ())
@@ -172,9 +187,9 @@ class Lifetime:
             return done
 
     async def _follow_epochs(self) -> None:
-        """Bring the journal's times of expiry up to what the clock has learnt since.
+        """Update the journal's times of expiry with the clock's newer bounds.
 
-        After a fall of the epoch every blob is renewed: the network that had them is another one.
+        After a fall of the epoch every blob is renewed: its network is another one.
         """
         if self._epochs.fallen is not None:
             before, now = self._epochs.fallen
@@ -186,7 +201,7 @@ class Lifetime:
             )
             _log.error("%s", problem)
             self._fallen = Trouble(problem, self._clock_us())
-            await self._database.transact(lifetimes.forget_ends)
+            await self._lease.transact(lifetimes.forget_ends)
             self.failing.clear()
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us
         if origin_us is None or length_us is None:
@@ -194,11 +209,11 @@ class Lifetime:
         known = self._reckoned_us
         if known is None or not 0 <= origin_us - known < length_us // 100:
             reckon = partial(lifetimes.reckon, origin_us=origin_us, length_us=length_us)
-            await self._database.transact(reckon)
+            await self._lease.transact(reckon)
             self._reckoned_us = origin_us
 
     async def _keep(self, tenant: str, done: Round, *, patient: bool) -> None:
-        """Store again what gains by it; then try whether an epoch has begun unseen."""
+        """Store blobs again that gain by it; then test whether an epoch has begun unnoticed."""
         passed = self.failing.waiting(tenant) if patient else set()
         taken = 0
         while True:
@@ -267,10 +282,10 @@ class Lifetime:
     async def _survey(
         self, flusher: TenantFlusher, batch: Sequence[DueBlob]
     ) -> tuple[bool, Survey]:
-        """Return whether nothing is on its way, and what is needed of blobs.
+        """Return whether no pack is on its way, and the needed members of blobs.
 
-        Runs that cannot be read are replaced before. Blobs of which nothing is needed are
-        forgotten, so that they expire. The caller holds the flusher's turn.
+        Unreadable runs are replaced before. Blobs without needed members are forgotten, so that
+        they expire. The caller holds the flusher's turn.
         """
         tenant = flusher.tenant
         settled = True
@@ -294,7 +309,7 @@ class Lifetime:
         unneeded = [blob for blob in found.blobs if settled and not blob.is_needed]
         hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
         if hashes:
-            await self._database.transact(partial(lifetimes.drop, tenant=tenant, hashes=hashes))
+            await self._lease.transact(partial(lifetimes.drop, tenant=tenant, hashes=hashes))
         for blob in unneeded:
             self.failing.forget(tenant, blob.blob.blob_id)
         return settled, found
@@ -304,7 +319,7 @@ class Lifetime:
         dense = [blob for blob in movable if blob.is_sparse or blob.blob.blob_id in self._unlike]
         capacity = self._blobs.limits.max_put_bytes or 0
         small = [blob for blob in movable if blob not in dense and 2 * blob.alive_bytes < capacity]
-        # Each is billed for a multiple of what it holds; together they are one.
+        # Each is billed for a multiple of its content; together they are one.
         return dense + small if len(dense) + len(small) > 1 else dense
 
     async def _renew(self, tenant: str, blob: DueBlob, done: Round) -> bool:
@@ -334,7 +349,7 @@ class Lifetime:
         self._instruments.renewals.add(1, {"outcome": "gone" if gone else "failed"})
 
     async def _save(self, flusher: TenantFlusher, blobs: Sequence[DueBlob], done: Round) -> None:
-        """Store elsewhere what lies in blobs that are gone, or that nothing renewed in time."""
+        """Move the members of blobs that are gone, or that could not be renewed in time."""
         tenant = flusher.tenant
         for blob in blobs:
             if self.failing.is_over(tenant, blob):
@@ -348,14 +363,14 @@ class Lifetime:
                     here = [blob for blob in here if blob.is_member]
                 except Refusal as refusal:
                     _log.warning("tenant %s: %s", tenant, refusal.message)
-        # What could not be moved, the journal takes back while it can be read.
+        # Checkpoints that could not be moved are restored to the journal while they can be read.
         left = {one.owner for blob in here for one in blob.alive}
         await self._salvage.store_again(flusher, left, done)
 
     async def _move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
     ) -> list[tuple[DueBlob, Refusal]]:
-        """Move what is needed of blobs; return those that cannot be read as they were, and why."""
+        """Move the needed members of blobs; return the blobs with unreadable ones, and why."""
         lost = await self._salvage.move(flusher, found, chosen, done)
         damaged: list[tuple[DueBlob, Refusal]] = []
         for one in chosen:

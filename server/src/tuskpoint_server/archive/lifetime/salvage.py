@@ -1,7 +1,8 @@
-"""What of some blobs is needed, and storing it elsewhere or once again.
+"""Finding the needed members of blobs, and storing them elsewhere or again.
 
-What can be read, from the local cache too, goes byte for byte into dense packs. Of the rest the
-journal stores again what it holds. What neither has is lost: a hole, said by a record.
+Members that can be read, also from the local cache, go byte for byte into dense packs. The journal
+stores the others again if it has their content. Content that neither has is lost: a hole, with a
+record.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ...journal.archiving.refill import Affected
 from ...journal.database.database import Database
 from ...journal.database.logs import ThreadRow
 from ...journal.database.overlay import Batch
+from ...journal.lease import Lease
 from ...journal.lineage import handoffs
 from ...journal.lineage.stored import stored_value
 from ..flush.assembling import Chores
@@ -38,10 +40,10 @@ from ..read import DAMAGE, Segments, placed, read_each, sliced
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """A blob and what it holds."""
+    """A blob and its members."""
 
     blob: DueBlob
-    alive: tuple[HeldMember, ...]  # what is needed, but for the newest catalog
+    alive: tuple[HeldMember, ...]  # needed ones, except the newest catalog
     dead: tuple[HeldMember, ...]
     holds_catalog: bool  # the newest one
     staying: tuple[HeldMember, ...] = ()  # needed, and stays while the others are moved
@@ -53,7 +55,7 @@ class Surveyed:
 
     @property
     def alive_bytes(self) -> int:
-        """Bytes of what is needed."""
+        """Bytes of the needed members."""
         return sum(one.location.size for one in self.alive)
 
     @property
@@ -93,9 +95,9 @@ class Survey:
 async def survey(
     database: Database, blobs: BlobStore, tenant: str, due: Sequence[DueBlob]
 ) -> Survey:
-    """Return what is needed of some blobs; a cache may stand before the store.
+    """Return the needed members of some blobs; a cache may be in front of the store.
 
-    Reads all records of the tenant, so that nothing is dropped that recovery would read.
+    Reads all records of the tenant, so that no member is dropped that recovery would read.
     """
     found, known = await database.query(
         lambda connection: (
@@ -142,7 +144,7 @@ _MOVED_BLOBS, _MOVED_BYTES = 256, 32 * MIB
 
 @dataclass(slots=True)
 class Round:
-    """What a look at blobs that are due did."""
+    """Outcome of a check for due blobs."""
 
     renewed: int = 0  # blobs
     failed: int = 0  # blobs
@@ -156,9 +158,10 @@ class Round:
 
 @dataclass(eq=False)
 class Salvage:
-    """Stores again what is needed; one for all tenants. A cache may stand before the store."""
+    """Stores needed members again, for all tenants. A cache may be in front of the store."""
 
     _database: Database
+    _lease: Lease
     _blobs: BlobStore
     _runner: PackRunner
     _settings: ArchiveSettings
@@ -196,10 +199,10 @@ class Salvage:
     async def move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
     ) -> dict[bytes, Refusal]:
-        """Store what is needed of blobs in dense packs, and let the catalog say so.
+        """Store the needed members of blobs in dense packs, and record their new locations.
 
-        What cannot be read becomes a hole, and is stored again if possible; what is not needed
-        is forgotten. Returns by hash what could not be read, and why. The caller holds the
+        An unreadable member becomes a hole, and its content is stored again if possible; unneeded
+        members are forgotten. Returns by hash why members could not be read. The caller holds the
         flusher's turn.
         """
         lost: dict[bytes, Refusal] = {}
@@ -247,11 +250,11 @@ class Salvage:
                     )
             lifetimes.drop(batch, tenant, dead)
 
-        await self._database.transact(note)
+        await self._lease.transact(note)
         return lost, set(gone)
 
     def _gaps(self, found: Survey, lost: Mapping[bytes, str]) -> Iterable[Record]:
-        """Say what is lost, once for each thread that may need it."""
+        """Record lost members, once for each thread that may need them."""
         for owner, reason in lost.items():
             for thread_id in found.users.get(owner, ()):
                 if (manifest := found.manifests.get(thread_id)) is not None:
@@ -259,8 +262,8 @@ class Salvage:
                     yield GapRecord(*of, reason, segment=owner)
 
     async def lose_bundles(self, tenant: str, blob_id: str) -> int:
-        """Give up the bundles of hand-offs that lie in a blob which is gone; return how many."""
-        lost = await self._database.transact(
+        """Forget the bundles of hand-offs in a blob that is gone; return how many."""
+        lost = await self._lease.transact(
             lambda batch: handoffs.drop_lost(batch.connection, tenant, blob_id)
         )
         for bundle in lost:
@@ -278,7 +281,7 @@ class Salvage:
     async def store_again(
         self, flusher: TenantFlusher, segments: Collection[bytes], done: Round
     ) -> None:
-        """Let the next flush store again what needs one of some segments, while there is room."""
+        """Let the next flush store again checkpoints that need some segments; stops when full."""
         if not segments:
             return
         database, tenant = self._database, flusher.tenant
@@ -297,7 +300,7 @@ class Salvage:
                     return
                 restored = [(one, await self._restored(user, one, done)) for one in some]
                 chosen = [(one, values) for one, values in restored if values is not None]
-                count = await database.transact(
+                count = await self._lease.transact(
                     partial(refill.store_again, user=user, chosen=chosen)
                 )
                 if count:
@@ -311,12 +314,12 @@ class Salvage:
                 refill.forget_unneeded(batch.connection, family, segments, digests)
 
         if needed:
-            await database.transact(forget)
+            await self._lease.transact(forget)
 
     async def _restored(
         self, user: ThreadRow, one: Affected, done: Round
     ) -> dict[bytes, SegmentValue] | None:
-        """Return what the journal gave up of a checkpoint; `None` if it cannot be had now."""
+        """Return the evicted values of a checkpoint; `None` if they cannot be read now."""
         wanted = {*one.evicted, *(write.digest for write in one.evicted_writes)}
         try:
             values = await self._segments.values_at(one.sources, wanted)
@@ -352,9 +355,9 @@ class Salvage:
 def _moved(
     found: Survey, chosen: Sequence[Surveyed], places: Mapping[bytes, BlobLocation]
 ) -> Iterable[Record]:
-    """Say of everything in blobs where it lies now, if something of it was moved.
+    """Record the current locations of all members of blobs, if some were moved.
 
-    What records say of "this quilt" holds no more once their run is moved.
+    Records that say "this quilt" become wrong once their run is moved.
     """
     for one in [one for blob in chosen for one in (*blob.alive, *blob.staying) if places]:
         sha256 = one.location.sha256

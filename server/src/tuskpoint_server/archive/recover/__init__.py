@@ -1,5 +1,7 @@
 """Rebuilding an empty journal from blobs alone.
 
-Everything is trusted by the hash that what names it gives: one catalog vouches for all that
-is read. It never writes to the blob store.
+Every member is checked against the hash in the one that names it, so one trusted catalog vouches
+for all that is read.
+
+It must not write to the blob store.
 """

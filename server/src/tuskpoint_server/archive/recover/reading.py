@@ -1,4 +1,4 @@
-"""One thread on its way from records and segments to rows of the journal."""
+"""Making the journal's rows of one thread from its records and segments."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ...domain.model import BlobLocation, Value
 from ...domain.threads import judge_state
 from ...journal.archiving.plan import StoredMember
 from ...journal.checkpoints.contents import referred
-from ...journal.checkpoints.located import encode_held
+from ...journal.checkpoints.located import Held, encode_held
 from ...journal.database.logs import StoredWrite
 from ...journal.lineage import stored as rows
 from ...journal.recovery import RecoveredRows, RecoveredValue, ThreadEnd
 from ..flush.building import described
-from ..read import Stored
+from ..read import StoredSegment
 
 
 class ThreadReading:
@@ -31,7 +31,7 @@ class ThreadReading:
         self.manifest = manifest
         self.seq = seq
         self._anew = anew
-        self.segments = _segments(manifest)  # `None`: nothing says where one lies
+        self.segments = _segments(manifest)  # `None`: its location is not known
         self.known_lost = {gap.segment for gap in manifest.gaps if gap.segment}
         self.lost: dict[Key, None] = {}  # checkpoints that cannot be read
         self.lost_segments: dict[bytes, str] = {}  # that cannot be read, and why
@@ -52,7 +52,7 @@ class ThreadReading:
         self._pending: dict[tuple[str, int], tuple[str, str, int]] = {}
 
     def lose(self, sha256: bytes, reason: str) -> list[str]:
-        """Note that a segment cannot be read; return what is left out because of it."""
+        """Note that a segment cannot be read; return the checkpoints that are left out."""
         self.lost_segments[sha256] = reason
         places = [_place(record) for record in self._checkpoints.get(sha256, ())]
         self.lost.update(dict.fromkeys(places))
@@ -60,15 +60,15 @@ class ThreadReading:
         return [*map(self.named, places), *("writes of " + self.named(one) for one in written)]
 
     def named(self, place: Key) -> str:
-        """Return what people call a checkpoint."""
+        """Return the name of a checkpoint for people."""
         where = f" in namespace '{place[0]}'" if place[0] else ""
         return f"checkpoint '{place[1]}' of thread '{self.manifest.thread_id}'{where}"
 
-    def take(self, stored: Stored) -> RecoveredRows:
+    def take(self, stored: StoredSegment) -> RecoveredRows:
         """Return the rows that a segment holds of the thread.
 
         Raises:
-            Refusal: `BLOB_MALFORMED`: it holds something else than the records say.
+            Refusal: `BLOB_MALFORMED`: its content differs from the records.
         """
         segment, manifest, sha256 = stored.segment, self.manifest, stored.location.sha256
         log = (segment.thread_id, segment.incarnation)
@@ -103,7 +103,7 @@ class ThreadReading:
         ]
 
     def head_values(self) -> dict[Key, dict[BlobLocation, list[bytes]]]:
-        """Return by latest checkpoint of a namespace where its values lie."""
+        """Return by latest checkpoint of a namespace the locations of its values."""
         found: dict[Key, dict[BlobLocation, list[bytes]]] = {}
         for place in sorted(self._heads - self.lost.keys()):
             where: dict[BlobLocation, list[bytes]] = defaultdict(list)
@@ -115,7 +115,7 @@ class ThreadReading:
         return found
 
     def end(self, heads: Mapping[bytes, Value]) -> ThreadEnd:
-        """Return what completes the thread; `heads`: the values of its latest checkpoints."""
+        """Return the rows that complete the thread; `heads`: values of its latest checkpoints."""
         manifest = self.manifest
         for digest, value in heads.items():
             held = self._held[digest]
@@ -134,7 +134,7 @@ class ThreadReading:
             count=len(places),
             added_bytes=self._size + sum(self._held[digest].size for digest in needed),
             head_id=root_id,
-            # What is known of writes is known of what was the head when it was stored.
+            # Writes are only known of the checkpoint that was the head when it was stored.
             state=judge_state(self._pending.values() if ("", root_id) in self._heads else ()),
             values=[self._held[digest] for digest in needed],
             used=[one for one in self.segments if one not in {*self.lost_segments, *pinned}],
@@ -143,7 +143,7 @@ class ThreadReading:
             lost_segments=self.lost_segments,
         )
 
-    def _members(self, stored: Stored, *, own: bool) -> list[StoredMember]:
+    def _members(self, stored: StoredSegment, *, own: bool) -> list[StoredMember]:
         """Return a segment and its parts; `own`: it holds the log of this thread."""
         segment, members = stored.segment, self.manifest.members
         record = members[stored.location.sha256]
@@ -163,7 +163,7 @@ class ThreadReading:
         )
         return [row, *parts]
 
-    def _checkpoint(self, record: CheckpointRecord, stored: Stored) -> rows.Stored:
+    def _checkpoint(self, record: CheckpointRecord, stored: StoredSegment) -> rows.StoredCheckpoint:
         place, name = _place(record), stored.location.blob_id
         row = stored.checkpoints.get(_held_place(record))
         if row is None:
@@ -188,17 +188,19 @@ class ThreadReading:
         writes, seq = self.manifest.entries[place].writes, recorded.seq
         if not self._anew:
             seq = max(seq, *(one.seq for one in writes), 0)
-        segments = dict.fromkeys([record.segment, *(one.segment for one in writes)])
-        found.held = encode_held(seq, list(segments))
+        written = dict.fromkeys(one.segment for one in writes)
+        segments = tuple(dict.fromkeys([record.segment, *written]))
+        state_only = bool(written) and record.segment not in written
+        found.held = encode_held(Held(seq, segments, state_only))
         return found
 
     def _new_writes(
-        self, record: WritesRecord, stored: Stored, *, own: bool
+        self, record: WritesRecord, stored: StoredSegment, *, own: bool
     ) -> Iterator[tuple[Key, StoredWrite]]:
         """Yield the writes of a record that count; those of heads keep their values."""
         place = _place(record)
         kept = place in self._heads
-        # What was recorded anew in a later generation, or copied, has the record's number.
+        # A write that was recorded anew in a later generation, or copied, has the record's number.
         as_numbered = own and stored.segment.generation == record.generation
         for write in stored.writes.get(_held_place(record), ()):
             rank = (own, stored.segment.generation, write.seq)
@@ -219,7 +221,7 @@ class ThreadReading:
 
 
 def _segments(manifest: Manifest) -> dict[bytes, BlobLocation | None]:
-    """Return where the segments lie that the checkpoints of a manifest need."""
+    """Return the locations of the segments that the checkpoints of a manifest need."""
     parts = {one.sha256 for one in manifest.members.values() if one.holds is Kind.PART}
     needed = replace(manifest, pins=()).needed() - parts
     return {sha256: manifest.location(sha256) for sha256 in sorted(needed)}

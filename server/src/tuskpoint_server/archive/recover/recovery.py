@@ -1,6 +1,6 @@
-"""Recovering a tenant: from what people name, threads in groups, rows in batches.
+"""Recovering a tenant: finding its catalog or manifest, then threads in groups, rows in batches.
 
-People name a catalog or the stored manifest of one thread by the blob ID that the server's log,
+People name a catalog, or the stored manifest of one thread, by the blob ID that the server's log,
 its status or the pointer file shows. The blob may be a quilt of hundreds of members.
 """
 
@@ -29,7 +29,7 @@ from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage.snapshots import Snapshots
-from ..read import DAMAGE, Segments, Stored, sliced
+from ..read import DAMAGE, Segments, StoredSegment, sliced
 from .reading import ThreadReading
 
 _GROUP_THREADS = 512
@@ -49,9 +49,9 @@ class UnclearReferenceError(Exception):
 
 
 def parse_reference(text: str) -> BlobLocation:
-    """Return what "BLOB_ID", "BLOB_ID/IDENTIFIER" or "BLOB_ID:SHA256HEX" says of a place.
+    """Parse a reference: "BLOB_ID", "BLOB_ID/IDENTIFIER" or "BLOB_ID:SHA256HEX".
 
-    What it does not say is empty; see `find`.
+    Fields that it does not have are empty; see `find`.
 
     Raises:
         UnclearReferenceError: It is none of these.
@@ -67,11 +67,11 @@ def parse_reference(text: str) -> BlobLocation:
 
 
 async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLocation:
-    """Return where the one member of a kind lies that a reference names.
+    """Return the location of the one member of a kind that a reference names.
 
     Raises:
         UnclearReferenceError: There is none, or more than one.
-        Refusal: `BLOB_HASH_MISMATCH`: nothing there has the given hash; what the store raises.
+        Refusal: `BLOB_HASH_MISMATCH`: no member has the given hash; any refusal of the store.
     """
     blob_id, sha256 = reference.blob_id, reference.sha256
     if reference.identifier:
@@ -85,7 +85,7 @@ async def find(blobs: BlobStore, reference: BlobLocation, kind: Kind) -> BlobLoc
                 Reason.BLOB_HASH_MISMATCH, blob_id=blob_id, expected=sha256.hex(), actual=actual
             )
         return found[0]
-    # A store says of a blob that is no quilt what its bytes are, not of which kind.
+    # For a blob that is no quilt, a store lists the hash of its bytes, and no kind.
     found = [one.location for one in listed if one.kind in (kind, "")]
     if len(found) == 1:
         return found[0]
@@ -104,9 +104,9 @@ def _shortened(items: list[str]) -> str:
 
 
 class Source(NamedTuple):
-    """What a recovery begins with, and where that lies.
+    """The catalog or manifest that a recovery begins with, and its location.
 
-    Everything in a catalog names its blob.
+    All that a catalog has names the blob where it is.
     """
 
     location: BlobLocation
@@ -119,9 +119,9 @@ class Source(NamedTuple):
 
 
 async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> Source:
-    """Return what to recover from: a catalog or a manifest.
+    """Return the catalog or manifest to recover from.
 
-    The hash of the location is what all else is trusted by.
+    All else is trusted by the hash of its location.
 
     Raises:
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`, also if it is of
@@ -139,14 +139,14 @@ async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> S
 
 @dataclass(slots=True)
 class Recovered:
-    """What a recovery has brought back so far."""
+    """Counts of a recovery so far."""
 
     threads: int = 0  # that live
     snapshots: int = 0
     ended: int = 0  # deleted threads that stay deleted
     checkpoints: int = 0  # those of snapshots too
     size_bytes: int = 0  # of their values, each once for a thread, and writes
-    left_out: list[str] = field(default_factory=list)  # what is damaged, a sentence each
+    left_out: list[str] = field(default_factory=list)  # damaged content, a sentence each
 
 
 @dataclass(eq=False)
@@ -157,7 +157,7 @@ class Recovery:
     _database: Database
     _blobs: BlobStore
     _: KW_ONLY
-    skip_damaged: bool = False  # leave out what is damaged and go on
+    skip_damaged: bool = False  # leave out damaged content and go on
     on_progress: Callable[[Recovered], None] = lambda recovered: None
 
     def __post_init__(self) -> None:
@@ -173,8 +173,8 @@ class Recovery:
         thread in a catalog of its own.
 
         Raises:
-            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED` (unless what is
-                damaged can be left out), `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`. The
+            Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED` (unless damaged
+                content can be left out), `BLOB_UNAVAILABLE`, `JOURNAL_UNAVAILABLE`. The
                 journal is then of no use.
         """
         backend = self._blobs.backend
@@ -237,9 +237,9 @@ class Recovery:
         return [ref] if tuple(kept) == run.runs else kept
 
     async def _keep_whole_snapshots(self) -> None:
-        """Delete each snapshot of which something is not here.
+        """Delete each snapshot that is not complete here.
 
-        What it captured may have been certified in another flush than what describes it.
+        Its members may have been certified in another flush than its description.
         """
         heads = await self._database.query(
             lambda connection: filling.snapshot_threads(connection, self._tenant)
@@ -248,7 +248,7 @@ class Recovery:
         for snapshot_id in sorted({name.partition("/")[0] for name in names}):
             try:
                 found = await self._snapshots.snapshot(self._tenant, snapshot_id)
-            except (KeyError, TypeError, ValueError):  # what describes it makes no sense
+            except (KeyError, TypeError, ValueError):  # its description is not one
                 found = None
             if found is not None and all(
                 heads.get(member_thread_of(snapshot_id, number)) == member.checkpoint_id
@@ -289,7 +289,7 @@ class Recovery:
         await self._insert(works)
 
     async def _placed(self, locations: Sequence[BlobLocation]) -> list[BlobLocation]:
-        """Return where records say that bytes lie; segments may name an earlier place."""
+        """Return the locations in the records; segments may name earlier ones."""
         return [self._places.get(one.sha256, one) for one in locations]
 
     def _batches(self, group: Iterable[ThreadReading]) -> Iterable[list[_Wanted]]:
@@ -304,7 +304,7 @@ class Recovery:
         every.sort(key=lambda wanted: (wanted[1].blob_id, wanted[1].sha256))
         return sliced(every, lambda wanted: wanted[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
 
-    async def _read(self, batch: Sequence[_Wanted]) -> list[tuple[ThreadReading, Stored]]:
+    async def _read(self, batch: Sequence[_Wanted]) -> list[tuple[ThreadReading, StoredSegment]]:
         try:
             found = await self._segments.read([location for _, location in batch])
         except Refusal as refusal:
@@ -317,7 +317,7 @@ class Recovery:
         return [(reading, stored) for (reading, _), stored in zip(batch, found, strict=True)]
 
     async def _end(self, reading: ThreadReading) -> filling.ThreadEnd:
-        """Return what completes a thread, all of whose segments were read."""
+        """Return the rows that complete a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
             self._lose_place(reading, place, malformed("", problem))
@@ -338,7 +338,7 @@ class Recovery:
         return end
 
     def _leave_out(self, what: Iterable[str], refusal: Refusal, *, known: bool = False) -> None:
-        """Note what is left out; what the records call lost always is.
+        """Note content that is left out; content that the records call lost always is.
 
         Raises:
             Refusal: The one given, if nothing may be left out for it.

@@ -1,8 +1,8 @@
 """The blob store in a directory.
 
-A file is written under a temporary name in `<root>/incoming`, synced and renamed, and the
-directory that it is renamed into is synced: a name never shows half a file. The file
-`<root>/layout` says how the directory is laid out; it is there before the first blob.
+A file is written under a temporary name in `<root>/incoming`, synced and renamed, and the directory
+that it is renamed into is synced: a name never shows half a file. The file `<root>/layout` names
+the layout of the directory; it is there before the first blob.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _File:
         self.read = read
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: the disk is read as it is asked."""
+        """Do nothing: reads of a file need no announcement."""
 
 
 class DirectoryStore(PackStore):
@@ -60,7 +60,7 @@ class DirectoryStore(PackStore):
         self._incoming = root / "incoming"
         self._incoming.mkdir(parents=True, exist_ok=True)
         shards = self._shards()
-        # Read after that: the process that made one of them had written the layout before.
+        # Read after the listing: whoever makes a directory of blobs has written the layout before.
         self._check_layout(used=bool(shards))
         self._synced_shards = set(shards)
         sync(root)
@@ -115,7 +115,7 @@ class DirectoryStore(PackStore):
             )
 
     def _shard(self, name: str) -> Iterator[StoredFile]:
-        """Return the blobs of one directory; what is not named like one is left out."""
+        """Return the blobs of one directory; skips names that are no blob's."""
         now = time.time()
         with os.scandir(self._root / name) as entries:
             for entry in entries:
@@ -126,7 +126,7 @@ class DirectoryStore(PackStore):
                     yield StoredFile(entry.name, stat.st_size, max(0.0, now - stat.st_mtime))
 
     def _path(self, blob_id: str) -> Path:
-        """Return the path of a blob; what cannot be the ID of one is not found, and no path."""
+        """Return the path of a blob, or raise `FileNotFoundError` if the ID cannot be one."""
         if digest_of(blob_id) is None:
             raise FileNotFoundError(blob_id)
         return self._root / blob_id[:SHARD_CHARACTERS] / blob_id

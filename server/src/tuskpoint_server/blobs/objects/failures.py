@@ -1,8 +1,8 @@
-"""What goes wrong with an object store, in one line, and whether it may pass.
+"""Failures of an object store: a line for people, and whether a failure is temporary.
 
-`obstore` tries again by itself what may pass within seconds (`places.RETRIES`): no connection, a
-broken one, 5xx, 429, and reads that time out. It names no status, so the status and the store's own
-words are taken from the text of what it raises.
+`obstore` itself retries failures that may pass within seconds (`places.RETRIES`): no connection, a
+broken one, 5xx, 429, and reads that time out. Its exceptions have no status, so the status and the
+store's own words are taken from their text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from ..api import one_line
+from ..api import printable
 
 _ASKED = re.compile(r"Error performing [A-Z]+ (\S+)")
 _STATUS = re.compile(r"status code: (\d{3})([^:]*)(?::(.*))?", re.DOTALL)
@@ -29,7 +29,7 @@ _PASSING = {408, 429, *range(500, 600)}
 
 
 class Trouble(NamedTuple):
-    """What is wrong with a place: a line for people, and whether it may pass by itself."""
+    """Problem of a place: a line for people, and whether it may pass by itself."""
 
     problem: str
     passing: bool
@@ -37,12 +37,12 @@ class Trouble(NamedTuple):
 
 
 def trouble(error: Exception) -> Trouble:
-    """Return what an error of `obstore` says."""
+    """Return the trouble that an error of `obstore` reports."""
     text = str(error).partition(_DETAILS)[0]
     asked = _ASKED.search(text)
     found = _STATUS.search(text)
     if found is None:
-        said = one_line(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
+        said = printable(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
         if asked is None:
             return Trouble(f"{said}; check its settings and credentials", passing=False)
         if "builder error" in said:
@@ -51,7 +51,7 @@ def trouble(error: Exception) -> Trouble:
         hint = "check the endpoint, the network, and the proxy if there is one"
         return Trouble(f"it cannot be reached ({said}); {hint}", passing=True)
     status, body = int(found[1]), found[3] or ""
-    words = [one_line(match[1]) for pattern in _WORDS if (match := pattern.search(body))]
+    words = [printable(match[1]) for pattern in _WORDS if (match := pattern.search(body))]
     said = " ".join([f"{found[1]}{found[2].rstrip()}", *words])
     if asked and _OF_CREDENTIALS.search(asked[1]):
         return Trouble(

@@ -1,7 +1,7 @@
 """The URL of `--blobs`, and the bucket that it names.
 
-Credentials never stand in it: every user of a machine can read a program's flags. They come from
-where each cloud's own programs take them.
+The URL never contains credentials: every user of a machine can read a program's flags. They come
+from the places that each cloud's own programs use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRIES: RetryConfig = {
     },
     "retry_timeout": timedelta(seconds=20),
 }
-"""What is tried again at once; a flush that failed is tried again by the archive, for ever."""
+"""Immediate retries; the archive tries a failed flush again, without end."""
 _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
     "timeout": timedelta(seconds=30),  # of a request, which carries 5 MiB at most
@@ -37,7 +37,7 @@ _CLIENT: ClientConfig = {
 
 
 class Place(NamedTuple):
-    """What a URL names: a bucket, the prefix of all names in it, and options."""
+    """A bucket, the prefix of all names in it, and options."""
 
     scheme: str
     bucket: str
@@ -49,13 +49,13 @@ class Place(NamedTuple):
 
 
 def parse_place(url: str) -> Place:
-    """Return what a URL names; `ValueError` says in one line what is wrong with it."""
+    """Parse a URL; `ValueError` describes in one line why it cannot be used."""
     parts = urlsplit(url)
     known = SCHEMES.get(parts.scheme)
     if known is None:
         raise ValueError(f"{_shown(url)} begins with none of {', '.join(_spelled())}")
     if "@" in parts.netloc:
-        raise ValueError("credentials do not belong into the URL; see docs/object-stores.md")
+        raise ValueError("credentials do not belong in the URL; see docs/object-stores.md")
     if not parts.netloc or ":" in parts.netloc or parts.fragment:
         raise ValueError(f"{_shown(url)} is not {parts.scheme}://BUCKET/PREFIX")
     prefix = unquote(parts.path).strip("/")
@@ -75,9 +75,9 @@ def parse_place(url: str) -> Place:
 
 
 def open_bucket(place: Place) -> Any:
-    """Return what `obstore` reads and writes a place with; asks nobody yet.
+    """Return `obstore`'s client of a place; sends no request yet.
 
-    `ImportError` if it is not installed; `ValueError` says in one line what cannot be used.
+    `ImportError` if it is not installed; `ValueError` describes in one line what is wrong.
     """
     from obstore.exceptions import BaseError
     from obstore.store import AzureStore, GCSStore, S3Store
@@ -93,7 +93,7 @@ def open_bucket(place: Place) -> Any:
     }
     try:
         if place.scheme == "s3":
-            # One object at a time is what every store that speaks S3 can remove.
+            # Not every store that speaks S3 can remove several objects with one request.
             options |= {"disable_bulk_delete": True, **_profile()}
             return S3Store(place.bucket, **common, **options)
         if place.scheme == "gs":
@@ -109,9 +109,9 @@ def open_bucket(place: Place) -> Any:
 
 
 def _profile() -> dict[str, Any]:
-    """Return what takes the credentials of a profile of AWS's files, if one is chosen.
+    """Return the credentials provider of a profile in AWS's files, if one is chosen.
 
-    All other parts of AWS's chain `obstore` knows by itself.
+    `obstore` itself knows all other parts of AWS's chain.
     """
     if not os.environ.get("AWS_PROFILE"):
         return {}
@@ -134,5 +134,5 @@ def _spelled() -> list[str]:
 
 
 def _shown(url: str) -> str:
-    """Return a URL without what may be a secret."""
+    """Return a URL without its possible secrets."""
     return f"'{url.partition('?')[0].rpartition('@')[2]}'"

@@ -1,7 +1,7 @@
 """The blob store in a bucket.
 
-An object appears whole or not at all, and is durable once its put is answered. It is put only if it
-is absent, where the store knows such puts; what is there already is read and compared. Nothing
+An object appears whole or not at all, and is durable once its put is answered. If the store
+supports it, an object is put only if it is absent; one that is there is read and compared. Nothing
 depends on the condition: the same name means the same bytes.
 """
 
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class RefusedError(Exception):
-    """The store refuses what a server needs, or there is no such place; the text is one line."""
+    """The place does not exist, or refuses what a server needs; the text is one line."""
 
 
 class _Object:
@@ -63,7 +63,7 @@ class _Object:
         self._runs: list[tuple[int, int]] = []
 
     def expect(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Note what will be read, as runs of what lies close together."""
+        """Merge reads to come that are close together."""
         self._runs = []
         for begin, size in spans:
             end = begin + size
@@ -93,9 +93,9 @@ class _Object:
 
 
 class ObjectStore(PackStore):
-    """A `BlobStore` in a bucket of `obstore`, where a prefix may stand before all names.
+    """A `BlobStore` in a bucket of `obstore`; all names may have a prefix.
 
-    Nothing is asked before `prepare`.
+    Sends no request before `prepare`.
     """
 
     limits = StoreLimits(puts_at_once=_PUTS_AT_ONCE)
@@ -140,7 +140,7 @@ class ObjectStore(PackStore):
         self._prepared = True
 
     def _layout(self) -> bytes:
-        """Return what the file `layout` holds; nothing if there is none."""
+        """Return the content of the file `layout`; empty if there is none."""
         try:
             return bytes(obstore.get(self._bucket, "layout").bytes())
         except FileNotFoundError:
@@ -150,7 +150,7 @@ class ObjectStore(PackStore):
         """Write the file `layout` and return it, unless there are blobs of another layout."""
         listed = obstore.list_with_delimiter(self._bucket)["common_prefixes"]
         used = any(len(one) == SHARD_CHARACTERS for one in listed)
-        # Read after that: whoever has put a blob meanwhile had written the layout before.
+        # Read after the listing: whoever puts a blob has written the layout before.
         found = self._layout()
         if used and not found:
             raise without_layout()
@@ -181,7 +181,7 @@ class ObjectStore(PackStore):
             try:
                 obstore.put(self._bucket, name, pieces, mode="create")
             except (AlreadyExistsError, PreconditionError):
-                return False  # or another put was on its way: some stores say no more of that
+                return False  # or another put was on its way: some stores answer the same then
             except BaseError as error:
                 unknown = isinstance(error, NotSupportedError)
                 if not unknown and trouble(error).status != _NOT_IMPLEMENTED:
@@ -230,7 +230,7 @@ class ObjectStore(PackStore):
                 ),
             )
         except FileNotFoundError:
-            # A bucket that is gone, or another one, says nothing about what was stored.
+            # A missing or another bucket proves nothing about stored blobs.
             if not self._layout():
                 raise RefusedError(
                     "it has no file 'layout'; check the names of bucket and prefix"

@@ -1,8 +1,8 @@
-"""What publishers and aggregators answer, and nothing else.
+"""Parsing the answers of publishers and aggregators.
 
-Publishers: one JSON object with exactly one of `newlyCreated`, `alreadyCertified`,
-`markedInvalid` and `error`, all with status 200 (types of the Walrus SDK, camelCase on
-the wire). Whatever is needed and missing makes the answer malformed.
+Publishers answer one JSON object with exactly one of `newlyCreated`, `alreadyCertified`,
+`markedInvalid` and `error`, all with status 200 (types of the Walrus SDK, camelCase on the wire).
+An answer without a needed field is malformed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection
 from typing import Any, TypeVar
 
 from ...domain.model import StoredBlob
-from ..api import digest_of, one_line
+from ..api import digest_of, printable
 from .failures import Symptom, Unsuccessful
 from .quilt import Patch
 
@@ -27,16 +27,16 @@ _OUTCOMES = (
     ("certif", "NOT_CERTIFIED"),
     ("regist", "NOT_REGISTERED"),
 )
-"""What went wrong, by the names of the steps and, failing that, the message."""
+"""Outcomes by words in the name of the failed step or, if none matches, in the message."""
 
 
 def parse_blob_result(body: bytes) -> StoredBlob:
-    """Return what PUT /v1/blobs answered; what was stored before names no epoch of the put."""
+    """Parse the answer to PUT /v1/blobs; for an earlier blob it has no epoch of the put."""
     return _stored(_json(body))
 
 
 def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> StoredBlob:
-    """Return what PUT /v1/quilts answered about a quilt that has to hold these patches."""
+    """Parse the answer to PUT /v1/quilts about a quilt that has to hold these patches."""
     answer = _json(body)
     stored = _stored(_get(answer, "blobStoreResult", dict))
     named = {_get(patch, "identifier", str) for patch in _get(answer, "storedQuiltBlobs", list)}
@@ -47,7 +47,7 @@ def parse_quilt_result(body: bytes, identifiers: Collection[str]) -> StoredBlob:
 
 
 def parse_patches(body: bytes) -> list[Patch]:
-    """Return what GET /v1/quilts/{id}/patches answered: patches without their data."""
+    """Parse the answer to GET /v1/quilts/{id}/patches: patches without their data."""
     listed = _json(body)
     if not isinstance(listed, list):
         raise ValueError(f"the list of patches is {type(listed).__name__}, not list")
@@ -62,14 +62,14 @@ def parse_patches(body: bytes) -> list[Patch]:
 
 
 def read_error(status: int, content_type: str, body: bytes) -> Symptom:
-    """Return what an answer with another status than 200 says."""
+    """Parse an answer with another status than 200."""
     try:
         error = _get(_json(body), "error", dict)
     except ValueError:
         start = body[:64].lstrip().lower()
         if "html" in content_type.lower() or start.startswith(_HTML_STARTS):
             return Symptom(status=status)
-        return Symptom(status=status, detail=one_line(body[:4096].decode("utf-8", "replace")))
+        return Symptom(status=status, detail=printable(body[:4096].decode("utf-8", "replace")))
     message, details = error.get("message"), error.get("details")
     reason = ""
     for detail in details if isinstance(details, list) else ():
@@ -79,8 +79,8 @@ def read_error(status: int, content_type: str, body: bytes) -> Symptom:
     return Symptom(
         status=status,
         json=True,
-        reason=one_line(reason),
-        detail=one_line(message) if isinstance(message, str) else "",
+        reason=printable(reason),
+        detail=printable(message) if isinstance(message, str) else "",
     )
 
 
@@ -106,12 +106,12 @@ def _stored(result: object) -> StoredBlob:
             phase, message = error.get("failurePhase"), error.get("errorMsg")
             outcome, detail = _outcome(str(phase), str(message)), f"{phase}: {message}"
         case _:
-            raise ValueError("it holds no result of a store")
-    raise Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=one_line(detail)))
+            raise ValueError("it has no result of a put")
+    raise Unsuccessful(Symptom(status=200, json=True, reason=outcome, detail=printable(detail)))
 
 
 def _billed(created: dict[str, Any], storage: dict[str, Any]) -> int:
-    """Return the encoded size that was paid for; what was reused is free unless it cost."""
+    """Return the encoded size that was paid for; a reused resource is free unless it cost."""
     if created.get("resourceOperation") is None:
         return _get(storage, "storageSize", int)
     operation = _get(created, "resourceOperation", dict)

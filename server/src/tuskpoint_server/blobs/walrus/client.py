@@ -20,7 +20,7 @@ from opentelemetry.metrics import Histogram, MeterProvider
 from ...domain.credentials import is_loopback
 from ...domain.errors import Refusal
 from ...domain.model import BlobLocation, StoredBlob
-from ..api import Progress, one_line, verified
+from ..api import Progress, printable, verified
 from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import (
     Endpoint,
@@ -109,10 +109,10 @@ class _Question:
 
 
 class WalrusClient:
-    """Asks publishers and aggregators; arguments are as of `WalrusStore`.
+    """Sends requests to publishers and aggregators; arguments are as of `WalrusStore`.
 
-    Stores permanent blobs: a repeated put of equal bytes is free and changes nothing. That
-    is why whatever may or may not have happened is simply sent again.
+    Stores permanent blobs: a repeated put of equal bytes is free and changes nothing. So a put
+    with an unknown outcome is simply sent again.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class WalrusClient:
         await self._http.aclose()
 
     async def _ask(self, question: _Question, take: Callable[[bytes], _T]) -> _T:
-        """Return what `take` makes of the first answer that it accepts."""
+        """Return the result of `take` for the first answer that it accepts."""
         peers = self._aggregators if question.body is None else self._publishers
 
         async def attempt(endpoint: Endpoint, stale: int) -> _T:
@@ -249,7 +249,7 @@ class WalrusClient:
                         return await asyncio.to_thread(take, body)
                     return take(body)
                 except ValueError as error:
-                    symptom = Symptom(Trouble.UNREADABLE, detail=one_line(str(error)))
+                    symptom = Symptom(Trouble.UNREADABLE, detail=printable(str(error)))
                     raise Unsuccessful(symptom) from error
             except Unsuccessful as error:
                 symptom = replace(error.symptom, recent=recent)
@@ -304,11 +304,11 @@ class WalrusClient:
                     raise Unsuccessful(Symptom(Trouble.TOO_LONG))
                 return answer
         except _UNREACHED as error:
-            raise Unsuccessful(Symptom(Trouble.UNREACHED, detail=one_line(str(error)))) from error
+            raise Unsuccessful(Symptom(Trouble.UNREACHED, detail=printable(str(error)))) from error
         except (TimeoutError, httpx.TimeoutException):
             raise Unsuccessful(Symptom(Trouble.TIMEOUT)) from None
         except httpx.TransportError as error:
-            raise Unsuccessful(Symptom(Trouble.LOST, detail=one_line(str(error)))) from error
+            raise Unsuccessful(Symptom(Trouble.LOST, detail=printable(str(error)))) from error
 
     def _note_retry(self, failed: Failed) -> None:
         self._retries.add(1, {"operation": failed.operation, "reason": failed.rule.name})
@@ -351,7 +351,7 @@ async def _read(
 ) -> bytes | None:
     """Return a body, or `None` as soon as it is known to be longer than the bound.
 
-    A body that is shorter than its Content-Length breaks the protocol, which httpx says.
+    httpx raises an error if a body is shorter than its Content-Length.
     """
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > max_bytes:

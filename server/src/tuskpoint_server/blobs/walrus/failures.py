@@ -1,7 +1,7 @@
-"""What goes wrong with Walrus, and the one table of whether, where and how often to try again.
+"""Failures of Walrus, and the one table that decides whether, where and how often to retry.
 
-No row of the table goes by the HTTP status alone: an expired token travels as 504 and a
-used one as 429. The first row that matches counts.
+No row of the table goes by the HTTP status alone: an expired token is answered with 504 and a used
+one with 429. The first row that matches counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_SUSPENSION_S = 60.0
 
 
 class Operation(StrEnum):
-    """What was asked for."""
+    """Kind of a request."""
 
     PUT_QUILT = "put_quilt"
     PUT_BLOB = "put_blob"
@@ -38,7 +38,7 @@ READS = frozenset(Operation) - PUTS
 
 
 class Trouble(Enum):
-    """What went wrong where no status says it; the value completes "the endpoint ..."."""
+    """Failures without a status; the value completes "the endpoint ..."."""
 
     UNREACHED = "cannot be reached"
     TIMEOUT = "gave no answer in time"
@@ -50,18 +50,18 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """What came back instead of what was asked for."""
+    """Observations of a failed request."""
 
     trouble: Trouble | None = None
     status: int | None = None
-    json: bool = False  # its body is an error as Walrus sends it, not text of something between
+    json: bool = False  # its body is an error as Walrus sends it, not the text of a proxy
     reason: str = ""  # the reason that it names
-    detail: str = ""  # what it says to people; one short line without secrets
+    detail: str = ""  # its message for people; one short line without secrets
     recent: bool = False  # the blob was stored by this process a moment ago
 
 
 class Unsuccessful(Exception):
-    """An exchange that did not bring what was asked for; `symptom` says what it brought."""
+    """A failed request, with its `symptom`."""
 
     def __init__(self, symptom: Symptom) -> None:
         self.symptom = symptom
@@ -87,7 +87,7 @@ LONG = Pace(4, 4.0, 32.0)
 FEW = Pace(2, 1.0, 4.0)
 TOKEN = Pace(2, 0.1, 0.5)
 REREAD = Pace(2, 0.2, 1.0)
-# What upstream's own client grants a blob that was just certified: about 31 s.
+# The time that upstream's own client allows a blob that was just certified: about 31 s.
 VISIBLE_SOON = Pace(6, 0.5, 16.0, jitter=False)
 
 
@@ -102,20 +102,20 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One row of the table: what it is about, and what to do about it."""
+    """One row of the table: the failures that it matches, and the reaction."""
 
     name: str  # in metrics
-    advice: str  # what a person can do
+    advice: str  # for people
     where: Where = Where.ELSEWHERE_ONLY
     pace: Pace = NEVER
     operations: frozenset[Operation] = PUTS | READS
     trouble: Trouble | None = None  # None: it is about answers
     statuses: Collection[int] = ()  # empty: any
-    json: bool = False  # it is about errors in JSON alone
+    json: bool = False  # it is only about errors in JSON
     reasons: Collection[str] = ()  # empty: any
-    recent: bool = False  # it is about blobs stored a moment ago alone
+    recent: bool = False  # it is only about blobs stored a moment ago
     ambiguous: bool = False  # a put may have happened: the same bytes are sent again
-    stale: bool = False  # the answer may be an older one: ask in a way that was not seen yet
+    stale: bool = False  # a cache may have answered: ask in a way that it has not seen
     blames: bool = False  # the endpoint is suspended for a while
 
     def matches(self, operation: Operation, symptom: Symptom) -> bool:
@@ -205,7 +205,7 @@ RULES: tuple[Rule, ...] = (
 
 
 class Failed(Exception):
-    """One attempt that failed; `problem` says who was asked, what happened and what to do."""
+    """One failed attempt; `problem` has the endpoint, the failure and advice."""
 
     def __init__(self, operation: Operation, endpoint: str, symptom: Symptom) -> None:
         self.operation = operation
@@ -249,11 +249,10 @@ class Endpoint:
 class Endpoints:
     """The endpoints of one kind in order of preference, and the one retry policy.
 
-    Tries again what may succeed, bounded in tries and in time. A round asks each endpoint once,
-    without a pause where another is well; between rounds it pauses as the rule of the last
-    failure says. An endpoint that fails is suspended, at first shortly, then for twice as long
-    with every further failure, until it answers. Failures that are followed by another attempt
-    are given to `on_retry`.
+    Retries, bounded in number and in time. A round asks each endpoint once, without a pause if
+    another is healthy; between rounds it pauses as the rule of the last failure says. A failing
+    endpoint is suspended, at first shortly, then for twice as long with every further failure,
+    until it answers. `on_retry` gets the failures that are followed by another attempt.
     """
 
     def __init__(
@@ -278,11 +277,11 @@ class Endpoints:
         *,
         patient: bool = True,
     ) -> _T:
-        """Return what an attempt returns, as soon as one succeeds; raise the last failure.
+        """Return the result of the first attempt that succeeds, or raise the last failure.
 
-        An attempt also gets how often the answer of this endpoint seemed old; above 0: ask in a
-        way that it (or a cache before it) has not seen. None begins after the budget, and unless
-        patient none after the first round.
+        The second argument of an attempt counts stale answers of its endpoint; above 0, it must
+        avoid the caches in front of it. No attempt begins after the budget, or, unless patient,
+        after the first round.
         """
         deadline = self._clock() + budget_s
         tried: set[Endpoint] = set()
@@ -351,7 +350,7 @@ class Endpoints:
         return min((one for one in self._endpoints if one not in refused), key=preference)
 
     def suspend(self, endpoint: Endpoint) -> None:
-        """Ask others first for a while; one that is suspended already stays so no longer for it."""
+        """Suspend an endpoint for a while; a suspension in force is not prolonged."""
         now = self._clock()
         if endpoint.suspended_until <= now:
             endpoint.failures += 1

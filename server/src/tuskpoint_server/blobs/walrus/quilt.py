@@ -7,7 +7,7 @@ fill whole columns, each column from top to bottom. The first columns hold the i
 
 and a patch begins where the one before it ends:
 
-    0x01, length of what follows the header (u32), flags (bit 0: tags),
+    0x01, length of the rest after the header (u32), flags (bit 0: tags),
     length of the identifier (u16), identifier, [length of the tags (u16), tags,] data
 
 Numbers are little-endian; list, identifiers and tags are in BCS (a length in ULEB128
@@ -36,7 +36,7 @@ _STRIDES_BELOW = 24  # shorter symbols are gathered byte by byte of the symbol, 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One patch of a quilt: its name, unique in the quilt, what was said beside it, its bytes."""
+    """One patch of a quilt: its name, unique in the quilt, its tags, its bytes."""
 
     identifier: str
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -185,7 +185,7 @@ class _Bytes(BytesIO):
         return number
 
     def text(self) -> str:
-        return self.take(self.length()).decode()  # what is no UTF-8 raises a ValueError too
+        return self.take(self.length()).decode()  # invalid UTF-8 raises a ValueError too
 
     def tags(self) -> dict[str, str]:
         return {self.text(): self.text() for _ in range(self.length())}

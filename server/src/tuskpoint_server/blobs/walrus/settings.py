@@ -1,4 +1,4 @@
-"""What can be chosen about the Walrus store, and tokens for publishers that ask for them."""
+"""Settings of the Walrus store, and tokens for publishers that ask for them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WalrusSettings:
     """Settings of the Walrus store. Times are in seconds, sizes in bytes.
 
     Raises:
-        ValueError: Says which setting is wrong; never repeats a URL.
+        ValueError: A setting is wrong; its text names it and never repeats a URL.
     """
 
     aggregators: tuple[str, ...] = field(repr=False)  # in the order in which they are asked
@@ -63,15 +63,15 @@ class WalrusSettings:
                 self.jwt_algorithm,
                 needed,
             )
-            # Newer PyJWT would say so again at every put.
+            # Newer PyJWT would warn again at every put.
             warnings.filterwarnings("ignore", "The HMAC key is")
 
     def token(self, now: float, max_size: int) -> str:
         """Return a fresh token for a put of at most so many bytes; empty without a secret.
 
-        A publisher takes each only once, even if the put fails. It names no audience (publishers
-        refuse any) and bounds the size from above only: what publishers compare it with is the
-        blob that the quilt becomes.
+        A publisher accepts each only once, even if the put fails. It names no audience (publishers
+        refuse any) and has only an upper bound of the size, because publishers compare it with the
+        size of the whole quilt.
         """
         if not self.jwt_secret:
             return ""
@@ -88,7 +88,7 @@ class WalrusSettings:
 
 
 def _url_problem(url: str) -> str:
-    """Return what is wrong with the URL of a publisher or aggregator; empty: nothing."""
+    """Return the problem of the URL of a publisher or aggregator; empty: none."""
     try:
         parts = urlsplit(url)
         _ = parts.port, httpx.URL(url)
@@ -104,7 +104,7 @@ def _url_problem(url: str) -> str:
 
 
 def secret_bytes(text: str) -> bytes:
-    """Return the key that a secret stands for: the text itself, or its bytes in hex after "0x"."""
+    """Return the key of a secret: the text itself, or its bytes in hex after "0x"."""
     if not text.startswith("0x"):
         return text.encode()
     try:

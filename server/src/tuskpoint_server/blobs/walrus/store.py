@@ -43,7 +43,7 @@ _WHOLE_FROM = 8  # members wanted of one quilt from which it is read whole
 _WHOLE_AT_ONCE = 4  # quilts in memory at the same time
 
 _REJECTIONS = frozenset({"forbidden_content", "refused_content", "too_large"})
-_MALFORMED = "MALFORMED_REQUEST"  # also what publishers say of a form that is over their limit
+_MALFORMED = "MALFORMED_REQUEST"  # publishers also answer it to a form above their limit
 _NO_LIST = frozenset({"no_quilt", "not_found", "wrong_place"})
 
 
@@ -89,7 +89,7 @@ class WalrusStore:
         if not unique:
             return Receipt(())
         if apart:
-            # All are waited for, so that what is on its way is not paid for twice.
+            # Waits for all puts, so that none on its way is paid for twice.
             puts = [asyncio.ensure_future(self._put(member.data)) for member in unique]
             await asyncio.gather(*puts, return_exceptions=True)
             blobs = {one.sha256: put.result() for one, put in zip(unique, puts, strict=True)}
@@ -118,8 +118,8 @@ class WalrusStore:
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
         """Return the bytes at many locations, in order, each after checking its SHA-256.
 
-        Quilts of which much is wanted are read whole; what that does not prove is read
-        by itself.
+        Quilts of which many members are wanted are read whole; a member whose hash is not found
+        that way is read by itself.
         """
         quilts: dict[str, list[BlobLocation]] = {}
         wanted = list(dict.fromkeys(locations))
@@ -134,7 +134,7 @@ class WalrusStore:
         return [found[one] for one in locations]
 
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
-        """Return what a quilt holds that is named by a SHA-256; of another blob, itself."""
+        """Return the members of a quilt that are named by a SHA-256; of another blob, itself."""
         with _reading(blob_id):
             try:
                 patches = await self._client.list_quilt(blob_id)
@@ -165,7 +165,7 @@ class WalrusStore:
             return Receipt(tuple(places), (blob,))
         blob = await self._put(content)
         if blob.blob_id != blob_id:
-            raise malformed(blob_id, f"the bytes read as it make blob {blob.blob_id}")
+            raise malformed(blob_id, f"the bytes that were read are those of blob {blob.blob_id}")
         sha256 = await asyncio.to_thread(blob_digest, content)
         return Receipt((BlobLocation(sha256, len(content), blob_id),), (blob,))
 
@@ -187,7 +187,7 @@ class WalrusStore:
             raise _unavailable(failed.problem) from failed
 
     async def _read_whole(self, wanted: Sequence[BlobLocation]) -> dict[BlobLocation, bytes]:
-        """Return what one read of their quilt proves; nothing if that did not work."""
+        """Return the members whose hashes are in a whole read of their quilt; none if it fails."""
 
         def prove(raw: bytes) -> dict[BlobLocation, bytes]:
             hashed = {blob_digest(patch.data): patch.data for patch in _parsed(raw) or []}
@@ -197,7 +197,7 @@ class WalrusStore:
             try:
                 raw = await self._client.read_raw(wanted[0].blob_id, patient=False)
             except Failed:
-                return {}  # each member is now asked for by itself, which says what is wrong
+                return {}  # each member is now read by itself, which finds the reason
             return await asyncio.to_thread(prove, raw)
 
     async def _content(self, blob_id: str) -> list[Patch] | bytes:
@@ -246,7 +246,7 @@ def _parsed(raw: bytes) -> list[Patch] | None:
 
 @contextmanager
 def _reading(blob_id: str) -> Iterator[None]:
-    """Refuse what can be no blob's ID, and say what a failed read means to the caller."""
+    """Refuse an ID that no blob can have, and turn a failed read into a refusal."""
     if digest_of(blob_id) is None:
         raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
     try:

@@ -1,8 +1,9 @@
-"""What is stored on the blob store: segments, records in runs, catalogs, manifests.
+"""The formats on the blob store: segments, records in runs, catalogs, manifests.
 
-This room makes exact bytes of what the server knows, and back (docs/storage.md). Bytes come
-checked against their hash, and may come from anybody: whatever is malformed is refused
-(`BLOB_MALFORMED`), and nothing else is ever raised for it. `name` is the blob that bytes were
-read from, which refusals name and which "this quilt" means. It never fetches anything, never
-opens an agent's value, and never says where bytes are put.
+Encodes them to exact bytes and decodes them (docs/storage.md). Bytes to decode have a checked hash
+and may come from anybody: malformed ones are refused with `BLOB_MALFORMED`, and no other exception
+is raised for them. `name` is the ID of the blob that the bytes were read from. Refusals name it,
+and "this quilt" means it.
+
+It must not fetch anything, open an agent's value, or decide where bytes are stored.
 """

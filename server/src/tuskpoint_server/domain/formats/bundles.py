@@ -1,9 +1,9 @@
-"""Bundles: all that is needed to go on from a checkpoint, as a hand-off stores it.
+"""Bundles: a checkpoint with all that its next run needs, as a hand-off stores it.
 
-A bundle is a segment that needs no other and says which checkpoint it hands off. Its numbers
-are 0, so that equal content gives equal bytes. What is read may come from anybody, so all of it
-is checked against the limits of the contract: what passes can be stored and loaded like anything
-that was saved.
+A bundle is a segment that needs no other and names the checkpoint that it hands off. Its numbers
+are 0, so that equal content gives equal bytes. A bundle may come from anybody, so all of it is
+checked against the limits of the contract: a bundle that passes can be stored and loaded like any
+save.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _place = attrgetter("checkpoint_ns", "checkpoint_id")
 def check_bytes(key: CheckpointKey, size: int) -> None:
     """Refuse (`LIMIT_EXCEEDED`) a closure whose values take more bytes than a bundle holds."""
     if size > MAX_BUNDLE_BYTES:
-        raise _too_large(f"what is needed to continue from {key}: {size} bytes")
+        raise _too_large(f"a bundle of {key} with values of {size} bytes")
 
 
 def _too_large(what: str) -> Refusal:
@@ -48,11 +48,11 @@ def _too_large(what: str) -> Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """Everything needed to go on from a checkpoint.
+    """A checkpoint with all that its next run needs.
 
-    `segment` has the rows of the checkpoint and of what subgraphs tied to it stand at, by
-    namespace and ID, and the values of all of them, whole. `seq` is the last change of the
-    thread when they were read; 0 if they came from elsewhere.
+    `segment` has the rows of the checkpoint and of the current checkpoints of its subgraphs, by
+    namespace and ID, and all of their values, whole. `seq` is the last change of the thread when
+    they were read; 0 if they came from elsewhere.
     """
 
     key: CheckpointKey
@@ -61,13 +61,13 @@ class Closure:
 
 
 def encode_bundle(closure: Closure) -> bytes:
-    """Return the stored bytes of a closure, or refuse (`LIMIT_EXCEEDED`) what is too large."""
+    """Return the stored bytes of a closure, or refuse one that is too large (`LIMIT_EXCEEDED`)."""
     segment = closure.segment
     check_bytes(closure.key, _values_size(segment))
     try:
         return encode_segment(segment)
     except ValueError as error:
-        raise _too_large(f"what is needed to continue from {closure.key} ({error})") from error
+        raise _too_large(f"a bundle of {closure.key} ({error})") from error
 
 
 def decode_bundle(data: bytes, name: str) -> Closure:
@@ -112,7 +112,7 @@ def _values_size(segment: Segment) -> int:
 def _checked(
     checkpoint: SegmentCheckpoint, values: Mapping[bytes, Value], name: str
 ) -> SegmentCheckpoint:
-    """Return a checkpoint whose values are as it says, in the form in which it is stored."""
+    """Return a checkpoint in its stored form, after checking its values against it."""
     state = decode_state(checkpoint.state, values)
     fits = all(
         channel.size == (0 if channel.value is None else len(channel.value.data))
@@ -141,7 +141,7 @@ _MAX_REFERENCE = LIMITS.max_thread_id + 1 + LIMITS.max_checkpoint_id  # bytes of
 _BYTES_PER_WRITE = 128  # as `LIMITS.max_write_names` counts it
 
 _Rules = tuple[tuple[str, str, int, bool], ...]
-"""Of a row: the field of a text, what it is called, its most bytes, and whether it is required."""
+"""Rules of a row: the field of a text, its name in errors, its most bytes, if it is required."""
 
 _NAME, _TYPE = LIMITS.max_channel_name, LIMITS.max_value_type
 _KEY: _Rules = (
@@ -169,7 +169,7 @@ _WRITE: _Rules = (*_KEY, *_DELTA_WRITE, ("channel", "the channel of a write", _N
 
 
 def segment_problem(segment: Segment) -> str:
-    """Say what of a decoded segment is beyond the contract's limits, or return an empty string."""
+    """Return how a decoded segment exceeds the contract's limits; empty if it does not."""
     return next(filter(None, _problems(segment)), "")
 
 

@@ -1,13 +1,13 @@
-"""Catalogs: the root of what a tenant has stored, and the merging of the runs that they name.
+"""Catalogs: the root of a tenant's stored data, and the merging of the runs that they name.
 
-Every flush stores one. It names the live runs by hash, and the catalog before it: so the
-history is linked by hashes, and every record hangs from one blob ID.
+Every flush stores a catalog. It names the live runs and the previous catalog by hash, so the
+history is linked by hashes, and every record can be reached from one blob ID.
 
-Merging keeps the number of live runs small, at a bounded price per flush. The run of a flush
-joins level 0. Where a level has `FAN_OUT` runs, the oldest `FAN_OUT` are merged into one run of
-the next level, so the levels grow with the logarithm of the number of flushes. Runs of a greater
-level are older than all of a lesser one. A merge takes as many flushes as it needs: each reads a
-bounded part of its inputs and stores what lives of them; readers read the inputs until the end.
+Merging keeps the number of live runs small, at a bounded price per flush. The run of a flush joins
+level 0. Once a level has `FAN_OUT` runs, its oldest `FAN_OUT` are merged into one run of the next
+level, so the number of levels grows with the logarithm of the number of flushes. Runs of a higher
+level are older than all of a lower one. A merge may take many flushes: each reads a bounded part of
+its inputs and stores the live records in it; readers read the inputs until the end.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class LiveRuns:
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """What a flush makes of the runs."""
+    """The runs after a flush."""
 
     runs: LiveRuns
     read_bytes: int = 0  # of records, unpacked
@@ -78,8 +78,8 @@ class Advanced:
 async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) -> Advanced:
     """Add the run of a flush, if there is one, and take every merge one step further.
 
-    None of the runs before lies in "this quilt". What `fetch` raises passes, and nothing has
-    changed then.
+    None of the earlier runs is in "this quilt". Exceptions of `fetch` are passed on, and change
+    nothing.
     """
     read_bytes = 0
     dropped: list[BlobLocation] = []
@@ -110,9 +110,9 @@ async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) ->
 async def relocated(
     runs: LiveRuns, places: Mapping[bytes, BlobLocation], fetch: Fetch, put: Put
 ) -> tuple[LiveRuns, list[bytes]]:
-    """Return runs whose members with these hashes lie at these places now.
+    """Return runs whose members with these hashes are now at these places.
 
-    Branches that name what was moved are written anew; the hashes of replaced ones follow.
+    Branches that name a moved run are written again; the hashes of the replaced ones follow.
     """
     replaced: list[bytes] = []
 
@@ -120,7 +120,7 @@ async def relocated(
         if ref.height:
             children = decode_run(await fetch(ref.location), ref).runs
             found = [await moved(child) for child in children]
-            # A branch that was moved would name what is in "this quilt" elsewhere.
+            # A branch that is moved would name a run in "this quilt" at the wrong place.
             if found != list(children) or ref.location.sha256 in places:
                 replaced.append(ref.location.sha256)
                 return branch(found, put)
@@ -235,7 +235,7 @@ def _append(levels: list[list[RunRef]], level: int, ref: RunRef | None) -> None:
 def _added(
     made: Sequence[Sequence[RunRef]], refs: Iterable[RunRef], put: Put
 ) -> tuple[tuple[RunRef, ...], ...]:
-    """Add leaves to what a merge has made; what a branch can name becomes one."""
+    """Add leaves to the runs that a merge has made; a full height becomes a branch."""
     heights = [list(height) for height in made]
     for ref in refs:
         height = 0
@@ -279,7 +279,7 @@ def encode_catalog(catalog: Catalog) -> bytes:
 
 
 def decode_catalog(data: bytes, name: str) -> Catalog:
-    """Return what stored bytes hold."""
+    """Decode stored bytes."""
     fields = Fields.document(data, name, Kind.CATALOG)
     return Catalog(
         tenant=fields.name("tenant"),

@@ -1,8 +1,8 @@
-"""From the records of a thread to its manifest, and manifests as they are stored.
+"""Folding the records of a thread to its manifest, and manifests in their stored form.
 
-Of two records about the same thing the one with the greater (generation, `seq`) counts, on
-equality the one of the later run. A removal beats what is not above it; the end of an
-incarnation beats all of it and of lower ones. Merged runs fold to the same manifest.
+Of two records about the same thing the one with the greater (generation, `seq`) counts; if equal,
+the one of the later run. A removal overrides what is not above it; the end of an incarnation
+overrides all of it and of lower ones. Merged runs fold to the same manifest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Key = tuple[str, str]  # namespace and ID of a checkpoint
 _OF_CHECKPOINTS = (CheckpointRecord.kind, WritesRecord.kind, GapRecord.kind)
 
 AnyFact = TypeVar("AnyFact", bound=Record | Line)
-"""What folding looks at: a record, or one that is not read any further."""
+"""A record, or a line of a run that is not decoded further."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """All that records say of one thread, in the order of the log."""
+    """All records of one thread that count, in the order of the log."""
 
     thread_id: str
-    incarnation: int  # its newest of which something is stored, or which ended
+    incarnation: int  # the newest one of which something is stored, or which ended
     ended: bool  # that incarnation was deleted; nothing but `deleted_through` is known of it
     deleted_through: str  # greatest checkpoint ID of all ended incarnations, or empty
     records: tuple[Record, ...]  # that count
@@ -78,7 +78,7 @@ class Manifest:
         return max((record.seq for record in self.records), default=0)
 
     def location(self, sha256: bytes) -> BlobLocation | None:
-        """Return where the segment lies that a record or a segment names, if it is known."""
+        """Return the location of a segment that a record or a segment names, if it is known."""
         found = self.members.get(sha256)
         return None if found is None else found.location
 
@@ -99,10 +99,10 @@ class Manifest:
 
 
 def live(facts: Iterable[AnyFact]) -> list[AnyFact]:
-    """Return the facts about one thread that count, whatever others there are.
+    """Return the facts about one thread that count, whatever other runs hold.
 
-    Removals and the like are among them, because other runs may hold what they take away. Of
-    two with the same rank about the same thing, that of the older run must come first.
+    Removals and ends are kept, because other runs may hold the records that they override. Of two
+    facts with the same rank about the same thing, the one of the older run must come first.
     """
     newest: dict[Identity, AnyFact] = {}
     end: AnyFact | None = None
@@ -188,7 +188,7 @@ def encode_manifest(manifest: Manifest, tenant: str) -> bytes:
 
 
 def decode_manifest(data: bytes, name: str) -> Manifest:
-    """Return what stored bytes hold."""
+    """Decode stored bytes."""
     fields = Fields.document(data, name, Kind.MANIFEST)
     fields.text("tenant")
     thread_id = fields.name("thread_id")

@@ -1,7 +1,7 @@
-"""Records: what the manifests of threads are made of, one JSON object each (docs/storage.md).
+"""Records: the parts of thread manifests, one JSON object each (docs/storage.md).
 
-Every record is about one thread and carries its place in the log: incarnation, generation
-and `seq`. In runs they stand as lines, which are read no further than sorting and merging needs.
+Every record is about one thread and carries its position in the log: incarnation, generation and
+`seq`. A run holds them as lines, which are decoded only as far as sorting and merging needs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..errors import malformed
 from ..model import NO_LINEAGE, BlobLocation, Lineage
 from .stored_json import STORED_NAMES, Fields, JsonObject, Kind, dump, row_json
 
-Identity = tuple[str | bytes, ...]  # what a record is about, within an incarnation of a thread
+Identity = tuple[str | bytes, ...]  # subject of a record, within an incarnation of a thread
 
 Rank = tuple[int, int]
 """Generation and `seq`: of two records about the same thing the greater one counts."""
@@ -23,7 +23,7 @@ Rank = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What all records have; `about` names the fields that say what a kind is about."""
+    """The fields that all records have; `about` names the fields that identify its subject."""
 
     kind: ClassVar[str]
     about: ClassVar[tuple[str, ...]] = ()
@@ -35,23 +35,23 @@ class Record:
 
     @property
     def rank(self) -> Rank:
-        """Where in the log of its incarnation it stands."""
+        """Its position in the log of its incarnation."""
         return (self.generation, self.seq)
 
     @property
     def identity(self) -> Identity:
-        """What it is about."""
+        """Its subject."""
         return (self.kind, *[getattr(self, name) for name in self.about])
 
     @property
     def passing(self) -> bool:
-        """Whether it only takes away what older runs say, and says nothing without them."""
+        """Whether it only overrides records of older runs, and means nothing without them."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord(Record):
-    """A checkpoint is stored; replaces what was said of it, but not of its writes."""
+    """A checkpoint is stored; replaces an earlier record of it, but not those of its writes."""
 
     kind = "checkpoint"
     about = ("checkpoint_ns", "checkpoint_id")
@@ -99,7 +99,7 @@ class RemovalRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class EndRecord(Record):
-    """The incarnation was deleted, and with it all that is said of it and of lower ones."""
+    """The incarnation was deleted, with all records of it and of lower ones."""
 
     kind = "end"
 
@@ -120,7 +120,7 @@ class GapRecord(Record):
 
     @property
     def passing(self) -> bool:
-        """If it says that nothing is missing."""
+        """If nothing is missing any more."""
         return not self.reason
 
 
@@ -149,7 +149,7 @@ class PinRecord(Record):
 
 @dataclass(frozen=True, slots=True)
 class MemberRecord(Record):
-    """Where stored bytes lie that the thread needs."""
+    """The location of stored bytes that the thread needs."""
 
     kind = "member"
     about = ("sha256",)
@@ -210,7 +210,7 @@ _FORMS: dict[object, _Form] = {
     "Lineage": (_INLINE, _lineage_json, _read_lineage),
     "BlobLocation": (_INLINE, row_json, lambda stored, _: stored.settled()),
 }
-"""By the type of a field: its key if that is not its name, what makes JSON of it, and reads it."""
+"""By a field's type: its key unless that is its name, its encoder to JSON, and its decoder."""
 
 _REQUIRED = {(MemberRecord, "holds"), (GapRecord, "checkpoint_ns"), (GapRecord, "checkpoint_id")}
 
@@ -274,9 +274,9 @@ def read_record(stored: Fields) -> Record:
 
 
 Position = tuple[str, ...]
-"""Where records stand in a run: the thread, and three texts that say what they are about.
+"""Position of records in a run: the thread, and three texts of the subject.
 
-Records that can override or remove one another have the same position, but for an `EndRecord`.
+Records that can override or remove one another have the same position, except `EndRecord`s.
 """
 
 _decode_json = json.JSONDecoder().raw_decode
@@ -299,13 +299,13 @@ class Line(NamedTuple):
 
 
 def line_of(record: Record) -> Line:
-    """Return a record as it stands in a run."""
+    """Return a record as a line of a run."""
     content: dict[str, Any] = record_json(record)
     return _line(content, dump(content).decode())
 
 
 def read_line(stored: str, name: str) -> Line:
-    """Return a record that stands in a run; what it needs not, it does not check."""
+    """Decode a line of a run; checks only the fields that it returns."""
     try:
         content, end = _decode_json(stored)
         if end != len(stored):

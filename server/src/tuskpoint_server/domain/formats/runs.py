@@ -35,8 +35,8 @@ Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns the bytes at a loc
 class Put:
     """Takes the runs that one put stores.
 
-    Each says with which catalog it was stored, and as which of its runs. So no two have the same
-    bytes, and what one run drops is never a part of another.
+    Each run contains the number of its catalog and its own number in the put. So no two runs have
+    the same bytes, and a member that one run drops is never a part of another.
     """
 
     generation: int  # of the catalog, as `number`
@@ -45,7 +45,7 @@ class Put:
     order: Iterator[int] = field(default_factory=count)
 
     def store(self, content: JsonObject, pages: Iterable[bytes] = ()) -> BlobLocation:
-        """Store a run: what its index says besides, and the pages of a leaf."""
+        """Store a run: the rest of its index, and the pages of a leaf."""
         put = {"generation": self.generation, "number": self.number, "order": next(self.order)}
         index = dump_document(Kind.RUN, {**put, **content})
         return self.take(b"".join((pack_frame(index + b"\n"), *pages)))
@@ -53,7 +53,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class RunRef:
-    """What names a run."""
+    """Reference to a run."""
 
     location: BlobLocation
     first: Position
@@ -65,7 +65,7 @@ class RunRef:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of a leaf: where it begins in the member, and what its index entry says."""
+    """A page of a leaf: its offset in the member, and its entry in the index."""
 
     begin: int
     size: int
@@ -151,7 +151,7 @@ def _leaf(lines: Sequence[Line], put: Put) -> RunRef:
 
 
 def read_ref(fields: Fields) -> RunRef:
-    """Return what names a run, from its stored form."""
+    """Decode a reference to a run."""
     ref = RunRef(
         fields.settled(),
         read_position(fields, "first"),
@@ -166,7 +166,7 @@ def read_ref(fields: Fields) -> RunRef:
 
 
 def decode_run(data: bytes, ref: RunRef) -> Run:
-    """Return what the member that names a run holds."""
+    """Decode the member that holds a run."""
     name = ref.location.blob_id
     begin = frame_size(data, name)
     index = unpack_frame(memoryview(data)[:begin], name, _MAX_UNPACKED)
@@ -225,7 +225,7 @@ def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
 async def read_pages(
     ref: RunRef, fetch: Fetch, *, after: Position = (), thread_id: str | None = None
 ) -> AsyncGenerator[list[Line]]:
-    """Yield the records of a run in order, page by page; what cannot match is not fetched."""
+    """Yield the records of a run in order, page by page; fetches only pages that can match."""
     if not _may_match(ref, after, thread_id):
         return
     name = ref.location.blob_id
@@ -248,7 +248,7 @@ async def read_pages(
 
 
 async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
-    """Return where all members of a run lie; only branches are fetched."""
+    """Return the locations of all members of a run; fetches only branches."""
     found = [ref.location]
     if ref.height:
         for child in decode_run(await fetch(ref.location), ref).runs:

@@ -19,7 +19,7 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 from ..errors import malformed
 from ..limits import LIMITS
 from ..model import NO_LINEAGE, BlobLocation, Lineage, Value
-from ..values import DIGEST_BYTES, DamagedValueError, Encoding, unpack_frame, value_digest
+from ..values import DIGEST_BYTES, DamagedValueError, Encoding, split, unpack_frame, value_digest
 from ..values import unpack as decompressed
 from . import segments
 from .segments import (
@@ -46,9 +46,9 @@ _LOCATION = mirror(one.name for one in fields(BlobLocation))
 _LINEAGE = mirror(one.name for one in fields(Lineage))
 
 
-def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES) -> Segment:
-    """Return what stored bytes of at most `max_bytes` unpacked hold; its values stay packed."""
-    plain = unpack_frame(_content(data, name), name, max_bytes)
+def decode_segment(data: bytes, name: str) -> Segment:
+    """Return the segment in stored bytes; its values stay packed."""
+    plain = unpack_frame(_content(data, name), name, MAX_SEGMENT_BYTES)
     try:
         if len(plain) > 2 * MAX_FIELDS and _left(plain, 0, len(plain), _SHAPE, MAX_FIELDS) < 0:
             raise malformed(name, f"it has more than {MAX_FIELDS} fields")
@@ -74,7 +74,7 @@ def decode_segment(data: bytes, name: str, *, max_bytes: int = MAX_SEGMENT_BYTES
 
 
 def digests_of(row: SegmentCheckpoint, name: str) -> set[bytes]:
-    """Return the values of a checkpoint: of its channels, and what pruned ancestors left to it."""
+    """Return the values of a checkpoint: of its channels, and of its delta base."""
     bases = decode_delta_base(row.delta_base, name) if row.delta_base else ()
     return set(state_digests(row.state, name)).union(*[channel.digests for channel in bases])
 
@@ -106,7 +106,7 @@ def state_digests(state: bytes, name: str) -> list[bytes]:
 
 
 def whole_value(stored: SegmentValue | SegmentWrite, keyframe: bytes | None, name: str) -> Value:
-    """Return the value in a row; `keyframe` is what a patch is based on, whole."""
+    """Return the value in a row; `keyframe` is the whole value that a patch is based on."""
     try:
         data = decompressed(stored.encoding, stored.data, stored.size, keyframe, LIMITS.max_value)
     except DamagedValueError as error:
@@ -118,7 +118,7 @@ def whole_value(stored: SegmentValue | SegmentWrite, keyframe: bytes | None, nam
 
 
 def _content(data: bytes, name: str) -> memoryview:
-    """Return what follows the header, after checking the header."""
+    """Return the bytes after the header, after checking the header."""
     if len(data) < SKIPPABLE.size:
         raise malformed(name, "it is too short for a segment")
     magic, size = SKIPPABLE.unpack_from(data)
@@ -179,9 +179,7 @@ def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> No
 def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
     location = BlobLocation(*_LOCATION(message.location))
     joined = message.digests
-    prefixes = tuple(
-        joined[start : start + PREFIX_BYTES] for start in range(0, len(joined), PREFIX_BYTES)
-    )
+    prefixes = tuple(split(joined, PREFIX_BYTES))
     if len(location.sha256) != DIGEST_BYTES or location.size > MAX_NUMBER:
         raise malformed(name, "it names a member without a hash, or with an invalid size")
     ascending = all(one < other for one, other in pairwise(prefixes))
@@ -191,7 +189,7 @@ def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
 
 
 def _check(segment: Segment, name: str) -> None:
-    """Check what concerns more than one row."""
+    """Check the rules that concern more than one row."""
     if not segment.thread_id or segment.first_seq > segment.last_seq:
         raise malformed(name, "it lacks its thread, or its range ends before it begins")
     numbers = [segment.incarnation, segment.generation, segment.last_seq]

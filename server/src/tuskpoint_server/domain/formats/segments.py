@@ -1,8 +1,8 @@
-"""Segments: pieces of threads' logs, as they are stored and hashed.
+"""Segments: pieces of threads' logs, in the form that is stored and hashed.
 
 The stored form is a skippable frame of zstd with a `tuskpoint.v1.SegmentHeader`, and a frame
-with a `tuskpoint.v1.ThreadSegment`. A delta base says what delta channels are rebuilt from that
-no ancestor holds any more; like a state it names values by digest.
+with a `tuskpoint.v1.ThreadSegment`. A delta base holds the values that delta channels are rebuilt
+from and that no ancestor has any more; like a state it names values by digest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .stored_json import FORMAT_VERSION, STORED_NAMES
 
 
 def mirror(fields: Iterable[str]) -> Callable[[object], Any]:
-    """Return what reads these fields of a row from its message, in this order."""
+    """Return a function that reads these fields of a row from its message, in this order."""
     return attrgetter(*[STORED_NAMES.get(name, name) for name in fields])
 
 
@@ -50,7 +50,7 @@ class DeltaWrite(NamedTuple):
 
 
 class DeltaChannel(NamedTuple):
-    """What one channel is rebuilt from: a value, if there is one, and the writes after it."""
+    """The value, if there is one, and the later writes that one channel is rebuilt from."""
 
     name: str
     seed: DeltaSeed | None
@@ -86,7 +86,7 @@ def encode_delta_base(channels: Iterable[DeltaChannel]) -> bytes:
 
 
 def decode_delta_base(data: bytes, name: str) -> tuple[DeltaChannel, ...]:
-    """Return what stored bytes hold; `name` is the blob ID, for the refusal."""
+    """Decode stored bytes; `name` is the blob ID, for the refusal."""
     try:
         message = segment_pb2.DeltaBase.FromString(data)
     except DecodeError:
@@ -123,10 +123,10 @@ MAX_SEGMENT_BYTES = LIMITS.max_bundle + 64 * MIB
 """Bound on an unpacked segment. Only bundles and lone large checkpoints come near it."""
 
 MAX_MEMBERS = 4  # other segments that a segment may name
-PREFIX_BYTES = 16  # bytes of a digest that say which value comes from which of these
+PREFIX_BYTES = 16  # bytes of a digest by which a segment names a value of another one
 
 SKIPPABLE = struct.Struct("<II")
-"""Begin of a skippable frame: magic number, and the size of what it holds."""
+"""Start of a skippable frame: magic number, and the size of its content."""
 
 SKIPPABLE_MAGIC = 0x184D2A50
 
@@ -187,7 +187,7 @@ class SegmentMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a thread's log: what changed in a range of it, and the values that this needs."""
+    """A piece of a thread's log: the rows that changed in a range, and the values they need."""
 
     thread_id: str
     incarnation: int
@@ -198,7 +198,7 @@ class Segment:
     writes: tuple[SegmentWrite, ...] = ()
     values: tuple[SegmentValue, ...] = ()
     members: tuple[SegmentMember, ...] = ()  # hold the other values, and keyframes of all patches
-    handoff: tuple[str, str] | None = None  # of a bundle: namespace and ID of what it hands off
+    handoff: tuple[str, str] | None = None  # of a bundle: namespace and ID of its checkpoint
 
 
 def member(location: BlobLocation, digests: Iterable[bytes]) -> SegmentMember:

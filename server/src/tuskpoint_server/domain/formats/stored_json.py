@@ -1,10 +1,10 @@
-"""JSON as it is stored (records, catalogs, manifests), members, and lists of parts.
+"""Stored JSON (records, catalogs, manifests), members, and lists of parts.
 
-UTF-8, snake_case keys in ascending order, no white space, hashes as lowercase hex: equal
-content has equal bytes and so an equal hash. What is read is checked field by field.
+UTF-8, snake_case keys in ascending order, no white space, hashes as lowercase hex: equal content
+has equal bytes and so an equal hash. Every field is checked when it is decoded.
 
-Members are the bytes that are stored and named by their SHA-256. What is larger than one may be
-is cut into parts, and a list that names them is stored in its place.
+Members are stored bytes that are named by their SHA-256. Larger content is cut into parts, and a
+list that names them is stored in its place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..values import DIGEST_BYTES, blob_digest
 JsonObject = dict[str, object]
 FORMAT_VERSION = 2  # version of every stored format
 MAX_NUMBER = (1 << 63) - 1  # the greatest number that is read: every database and language holds it
-MEMBER_BYTES = 8 << 20  # bytes that a member has at most; what is larger is stored in parts
+MEMBER_BYTES = 8 << 20  # most bytes of a member; larger content is stored in parts
 MAX_PARTS = 4096
 
 _ENCODE = json.JSONEncoder(
@@ -31,7 +31,7 @@ _ENCODE = json.JSONEncoder(
 
 
 class Kind(StrEnum):
-    """What a member holds; also its tag in a quilt, where it is only a hint."""
+    """Kind of content of a member; also its tag in a quilt, where it is only a hint."""
 
     SEGMENT = "segment"
     PARTS = "parts"  # a list of the parts of a segment or a manifest
@@ -223,16 +223,11 @@ def settled(location: BlobLocation, holder: str) -> BlobLocation:
 
 @dataclass(frozen=True, slots=True)
 class PartList:
-    """The parts of some bytes, in order, and what they make together."""
+    """The parts of some bytes, in order, and the size and hash of the whole."""
 
     sha256: bytes
     size: int
     parts: tuple[BlobLocation, ...]
-
-
-def cut_in_parts(data: bytes, part_bytes: int) -> list[bytes]:
-    """Return the parts of bytes, each of this size but the last."""
-    return [data[start : start + part_bytes] for start in range(0, len(data), part_bytes)]
 
 
 def encode_parts(data: bytes, parts: Sequence[BlobLocation]) -> bytes:
@@ -247,7 +242,7 @@ def is_part_list(data: bytes) -> bool:
 
 
 def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartList:
-    """Return what the stored bytes at a location hold: parts that make `max_bytes` at most."""
+    """Decode the list of parts at a location; the parts have `max_bytes` together at most."""
     stored = Fields.document(data, location.blob_id, Kind.PARTS)
     parts = tuple(part.settled() for part in stored.children("parts"))
     size = stored.number("size_bytes")

@@ -1,4 +1,4 @@
-"""What differs between two states, channel by channel and inside their JSON views."""
+"""The differences between two states, channel by channel and inside their JSON views."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WALKED_ESCAPES = frozenset({"$type", "$value", "$args", "$fields"})
 
 
 class ChangeKind(IntEnum):
-    """What happened to something. Numbers are those of the contract."""
+    """Kind of a difference. Numbers are those of the contract."""
 
     ADDED = 1
     REMOVED = 2
@@ -92,7 +92,7 @@ def _changes(before: Side, after: Side) -> Iterator[Change]:
             for difference in _value_differences(one, other, room):
                 yield _change(name, *difference)
             continue
-        # What comes of these only their framework knows, so what rebuilds them is compared.
+        # Only the framework can compute their values, so their seeds and writes are compared.
         before_digests, before_text = _rebuilt(one, histories[0], room)
         after_digests, after_text = _rebuilt(other, histories[1], room)
         if before_digests != after_digests:
@@ -113,7 +113,7 @@ def _value_differences(
     if not same and all(len(dump(one.content)) <= MAX_WALKED for one in (before, after)):
         yield from _inside((), before.content, after.content)
     elif not same or not (before.complete and after.complete):
-        # If they are the same, what the views leave out differs.
+        # If the views are the same, the parts that they leave out differ.
         yield (), _text(before.content), _text(after.content)
 
 
@@ -124,7 +124,7 @@ def _shown(channel: Channel | None, room: Room) -> Shown | None:
 def _rebuilt(
     channel: Channel | None, history: DeltaHistory | None, room: Room
 ) -> tuple[tuple[bytes | None, ...], str | None]:
-    """Return the digests of what rebuilds a channel, and what is shown of it."""
+    """Return the digests of the values that rebuild a channel, and the text that shows it."""
     if history is None:
         digest = channel.digest if channel is not None else None
         return (digest,), _shown_text(_shown(channel, room))
@@ -137,7 +137,7 @@ def _rebuilt(
 
 
 def _inside(path: _Path, before: Json, after: Json) -> Iterator[_Difference]:
-    """Yield what differs between two views."""
+    """Yield the differences between two views."""
     if isinstance(before, list) and isinstance(after, list):
         yield from _inside_lists(path, before, after)
     elif isinstance(before, dict) and isinstance(after, dict) and _are_alike(before, after):
@@ -153,7 +153,7 @@ def _inside(path: _Path, before: Json, after: Json) -> Iterator[_Difference]:
 
 
 def _inside_lists(path: _Path, before: list[Json], after: list[Json]) -> Iterator[_Difference]:
-    """Compare what lies between the equal items at both ends, by position."""
+    """Compare the items between the equal ones at both ends, by position."""
     shorter = min(len(before), len(after))
     begin = 0
     while begin < shorter and _same(before[begin], after[begin]):

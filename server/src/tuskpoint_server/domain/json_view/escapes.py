@@ -1,4 +1,4 @@
-"""What JSON cannot say, and how the view says it; the bounds of the view."""
+"""Values that JSON cannot express, their escapes, and the bounds of the view."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 """A value that `json.dumps` writes as it is."""
 
 MAX_DEPTH = 64
-"""Levels of arrays, objects and extensions that are shown; what is deeper is `$too_deep`."""
+"""Levels of arrays, objects and extensions that are shown; deeper ones are `$too_deep`."""
 
 MAX_ENCODED = 4 * MIB  # largest value, in encoded bytes, that is decoded; a larger one is `$opaque`
 MAX_TEXT = 4 * MIB  # longest text of one value, in bytes; a value that takes more is `$opaque`
 
-ITEM_COST = 8  # bytes that every item counts for besides what it holds: it bounds their number
+ITEM_COST = 8  # bytes that every item counts for besides its content: it bounds their number
 
 PREVIEW = 1 * KIB  # bytes that are shown of a value that cannot be decoded
 
 _HALVES = re.compile("[\ud800-\udfff]")  # of surrogate pairs
 
 MAX_EXACT = 2**53 - 1
-"""Greatest integer below which every double is exact; what is beyond it is `$int`."""
+"""Greatest integer below which every double is exact; a greater one is `$int`."""
 
 
 class MalformedError(Exception):
-    """The bytes are not what their type says."""
+    """The bytes are not a value of their type."""
 
 
 class TooLargeError(Exception):
@@ -59,7 +59,7 @@ class Bounds:
         return b64encode(data).decode("ascii")
 
     def too_deep(self, what: str) -> Json:
-        """Return what stands for an array, object or extension below `MAX_DEPTH`."""
+        """Return the escape of an array, object or extension below `MAX_DEPTH`."""
         self.cut = True
         return {"$too_deep": what}
 
@@ -109,7 +109,7 @@ def timestamp(seconds: int, nanoseconds: int) -> Json:
 
 
 def opaque(kind: str, data: bytes, problem: str = "") -> Json:
-    """Return what stands for a whole value; if nothing is wrong with it, its type is not opened."""
+    """Return the escape of a whole value; without a problem, its type is one that is not opened."""
     shown: dict[str, Json] = {"$opaque": kind, "$size": len(data)}
     if problem:
         shown["$problem"] = problem

@@ -1,8 +1,8 @@
-"""Parts of values for search: the latest of what is long, and what is new over an earlier one.
+"""Excerpts of values for search: the latest part of a long one, or the new part of a changed one.
 
-Values grow at their end, so of an array the last items are kept, of a text its end. An object
-keeps its first members, which say most, and shortens those that are long. What changed in any
-other way is new altogether. The result is a value of the same type.
+Values grow at their end, so an array keeps its last items and a text its end. An object keeps its
+first members, which say most, and shortens long ones. A value that changed in any other way is new
+as a whole. An excerpt is a value of the same type.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .escapes import Json, MalformedError
 from .msgpack_walk import ARRAY, EXTENSION, EXTENSIONS, MAP, STRING, Walker
 from .views import dump
 
-_MAX_DEPTH = 16  # levels that are shortened; what is longer and deeper is left out
+_MAX_DEPTH = 16  # levels that are shortened; longer items below them are left out
 _MAX_COMPARED_DEPTH = 8  # levels of objects that are compared member by member
 
 _HEAD = 6
@@ -43,7 +43,7 @@ def latest_part(value: Value, maximum: int) -> Value | None:
 
 
 def new_part(value: Value, before: Value) -> Value:
-    """Return a value of the same type that holds what an earlier one did not."""
+    """Return a value of the same type with the content that an earlier one lacks."""
     if value.type != before.type:
         return value
     try:
@@ -69,7 +69,7 @@ def joined(values: Sequence[Value]) -> tuple[Value | None, bool]:
 
 
 def shares(sizes: Sequence[int], room: int) -> list[int]:
-    """Return the room of each part: at most half of what is left, unless those after need less."""
+    """Return the room of each part: at most half of the rest, unless later parts need less."""
     after = sum(sizes)
     left = room
     found = []
@@ -114,7 +114,7 @@ def _latest(data: bytes, maximum: int, depth: int) -> bytes:
     begin = walker.at
     if kind == STRING:
         kept = data[begin : begin + number][-room:]
-        # A character that was cut is left out: what continues one begins with the bits 10.
+        # A character that was cut is left out: its continuation bytes begin with the bits 10.
         start = next((at for at, byte in enumerate(kept[:4]) if byte & 0xC0 != 0x80), 0)
         kept = kept[start:]
         return _sized(_STRING, len(kept), kept)
@@ -165,7 +165,7 @@ def _latest_arguments(payload: bytes, maximum: int, depth: int) -> bytes:
 
 
 def _new(data: bytes, before: bytes, depth: int) -> bytes:
-    """Return what is new in one item over an earlier one, as an item."""
+    """Return the new part of one item over an earlier one, as an item."""
     walker, earlier = Walker(data), Walker(before)
     (kind, number), (other, had) = walker.head(), earlier.head()
     if kind != other or depth > _MAX_COMPARED_DEPTH:
@@ -202,7 +202,7 @@ def shortened(content: Json, room: int, depth: int = 0) -> bytes:
     parts: list[bytes] = []
     if isinstance(content, str):
         kept = content.encode(errors="replace")[len('""') - room :].decode(errors="ignore")
-        while (excess := len(dump(kept)) - room) > 0:  # most of what is escaped takes two bytes
+        while (excess := len(dump(kept)) - room) > 0:  # most escaped characters take two bytes
             kept = kept[(excess + 1) // 2 :]
         return dump(kept) if kept else b""
     if isinstance(content, list):

@@ -1,10 +1,10 @@
 """msgpack, walked in place, with the extensions that LangGraph writes into it.
 
-https://github.com/msgpack/msgpack/blob/master/spec.md. A library copies each nested extension,
-so that its memory is what the sender wants; here one is a range of the same bytes, and a length
-that exceeds what is left is refused at once. Codes and payloads of extensions are those of
-`langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with module, name, arguments, and for some
-the name of a method.
+https://github.com/msgpack/msgpack/blob/master/spec.md. A library copies each nested extension, so
+the sender decides how much memory it takes. Here an extension is a range of the same bytes, and a
+length beyond the end is refused at once. Codes and payloads of extensions are those of
+`langgraph.checkpoint.serde.jsonplus` (4.x): msgpack with module, name, arguments, and for some the
+name of a method.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .escapes import (
 EXTENSIONS = range(8)  # codes of the extensions that are known
 
 _SINGLE, _POSITIONAL, _METHOD, _ARRAY, _DELTA_SNAPSHOT = 0, 1, 3, 6, 7
-"""What the codes stand for; all others are types with fields."""
+"""Codes of extensions that are no types with fields; all others are."""
 
 _TIMESTAMP = -1  # code of msgpack's own timestamp
 
@@ -36,7 +36,7 @@ _ARGUMENTS = {
     "langgraph.types.Send": ("node", "arg", "timeout"),
     "re.compile": ("pattern", "flags"),
 }
-"""Names of the arguments of what LangGraph writes by position."""
+"""Names of the arguments that LangGraph writes by position."""
 
 # Kinds of items. Plain strings: they are compared once for every item there is.
 _PLAIN: Final = "plain"
@@ -50,7 +50,7 @@ EXTENSION: Final = "extension"
 _UNUSED: Final = "unused"
 
 _Head = tuple[str, Any, struct.Struct | None]
-"""Kind, then the value or size if the first byte says it, else the form of the bytes with it."""
+"""Kind, then the value or size if the first byte has it, else the form of the next bytes."""
 
 
 def _sized(kind: str, forms: str) -> list[_Head]:
@@ -80,7 +80,7 @@ _HEADS: list[_Head] = [
 
 
 def walk(data: bytes, bounds: Bounds) -> Json:
-    """Return the view of what must be exactly one msgpack item."""
+    """Return the view of bytes that must be exactly one msgpack item."""
     walker = Walker(data, bounds)
     shown = walker.item(0)
     if walker.at != len(data):
@@ -103,7 +103,7 @@ class Walker:
         self.at = 0
 
     def item(self, depth: int) -> Json:
-        """Return the view of the next item, which lies `depth` levels deep."""
+        """Return the view of the next item, which is `depth` levels deep."""
         kind, number = self.head()
         if kind == STRING:
             return self._string(number)
@@ -221,7 +221,7 @@ class Walker:
         raise MalformedError("no timestamp has this size")
 
     def _payload(self, code: int, depth: int) -> Json:
-        """Show what an extension of LangGraph holds, mostly the name of a type and its content."""
+        """Return the view of a LangGraph extension, mostly the name of a type and its content."""
         inner = depth + 1
         if code == _DELTA_SNAPSHOT:
             kind = "langgraph.checkpoint.serde.types._DeltaSnapshot"

@@ -1,6 +1,6 @@
-"""The view of a value, of a checkpoint, and of what a delta channel is rebuilt from.
+"""The view of a value, of a checkpoint, and of the history of a delta channel.
 
-Values of type `json` get the same escapes as all others, so that a view reads in one way only.
+Values of type `json` get the same escapes as all others, so that a view has only one meaning.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .escapes import (
 _MAX_DIGITS = 17  # characters of a greatest exact integer, with its sign
 
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-"""A string in a JSON text. Matches at every quotation mark, so that no text takes long."""
+"""A string in a JSON text. It matches at every quotation mark, so no text takes long."""
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -61,7 +61,7 @@ def _walk_json(data: bytes, bounds: Bounds) -> Json:
 
 def _exceeds(data: bytes, items: int) -> bool:
     """Return whether a text has more items than these, before objects are made of them."""
-    # Commas may stand in strings. Looking for these costs less than parsing does.
+    # Strings may contain commas. Removing strings costs less than parsing.
     return data.count(b",") >= items and _STRING.sub(b"", data).count(b",") >= items
 
 
@@ -100,7 +100,7 @@ _CONSTANTS = {name: floating(float(name)) for name in ("NaN", "Infinity", "-Infi
 
 
 MAX_CHECKPOINT_TEXT = 32 * MIB
-"""Bytes of text of all values of one checkpoint; what exceeds them is `$opaque`."""
+"""Bytes of text of all values of one checkpoint; a value beyond them is `$opaque`."""
 
 MAX_EXTRAS_TEXT = 1 * MIB
 """The same of all extras of its state: they travel in the message that begins a checkpoint."""
@@ -112,7 +112,7 @@ _WALKS: dict[str, Callable[[bytes, Bounds], Json]] = {
     "msgpack": msgpack_walk.walk,
     "null": lambda data, bounds: None,
 }
-"""The types that are opened. Whatever else there is (pickle, encrypted values) is not."""
+"""The types that are opened. All others (pickle, encrypted values) are not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Room:
         self._left = left
 
     def show(self, value: Value) -> Shown:
-        """Return the view of the next value, whatever its bytes; its text may be too long."""
+        """Return the view of the next value, for any bytes; its text may be too long."""
         bounds = Bounds(min(self._left, MAX_TEXT))
         before = bounds.left
         problem = "too_large"
@@ -179,8 +179,8 @@ class Room:
 def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) -> Checkpoint:
     """Return a checkpoint with a view in the place of every value; digests stay.
 
-    Pending writes take their room first, because they say what a thread waits for, and last
-    the delta channels that are rebuilt from histories.
+    Pending writes take their room first, because they show what a thread waits for; delta channels
+    that are rebuilt from histories come last.
     """
     room = Room(MAX_CHECKPOINT_TEXT)
     writes = tuple(replace(write, value=room.view(write.value)) for write in loaded.writes)
@@ -213,7 +213,7 @@ def _frame_view(frame: bytes) -> bytes:
 
 
 def _delta_view(history: DeltaHistory, room: Room) -> Value | None:
-    """Return what a channel is rebuilt from; `None` if it holds nothing.
+    """Return the history of a channel as a view; `None` if it is empty.
 
     Only the framework can compute its value, so this is `{"$delta": [view, ...], "$seed": view}`:
     the writes, oldest first, and the stored value before them, if there is one.
@@ -221,7 +221,7 @@ def _delta_view(history: DeltaHistory, room: Room) -> Value | None:
     seed = history.seed.value if history.seed is not None else None
     if seed is None and not history.writes:
         return None
-    # What came last matters most: it takes its room first.
+    # The latest writes matter most: they take their room first.
     views = [json.loads(room.view(write.value).data) for write in reversed(history.writes)]
     shown: dict[str, Json] = {"$delta": views[::-1]}
     if seed is not None:

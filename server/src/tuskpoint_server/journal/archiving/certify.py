@@ -17,7 +17,7 @@ from .plan import Plan, PlannedThread, drop_pack
 
 
 class Void(Exception):
-    """The pack is void, and nothing of it is recorded; the text says why."""
+    """The pack is void, and nothing of it is recorded; the text gives the reason."""
 
 
 _CATALOG = Statement(select(catalogs.c.sha256).where(catalogs.c.tenant == bindparam("of_tenant")))
@@ -90,7 +90,8 @@ def put_catalog(batch: Batch, tenant: str, catalog: Catalog, sha256: bytes) -> N
 
 
 def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
-    """Move the watermarks of threads, and find what waits above; `Void`: one has moved."""
+    """Move the watermarks of threads, and update what waits above; `Void`: one has moved."""
+    batch.lock((tenant, one.thread_id) for one in moved)
     for one in moved:
         log = batch.find(tenant, one.thread_id)
         if log is None or log.row.certified_seq != one.after:

@@ -21,19 +21,19 @@ from ...domain.errors import Refusal
 from ...domain.failpoints import failpoint
 from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.limits import MIB
+from ...domain.values import split
 from ..checkpoints.contents import referred
 from ..checkpoints.located import by_hash, decode_held
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
 from ..database.statements import Statement, of_thread, same_checkpoint
-from ..removal.passes import Pass, Passes, Sized, Taken, ValueRow, batches, threads_of, unneeded
+from ..removal.passes import Sized, Taken, ValueRow, batches, begin, unneeded
 from .holes import lost
-from .plan import split
 
 _log = logging.getLogger(__name__)
 
-FULL_LOOK = 20  # every so many looks, families that had nothing to give are asked again
+FULL_LOOK = 20  # looks after which families that had nothing to evict are looked at again
 _ALL = 2**62
 
 # How far the logs of a family have come, how far they are certified, and the last change.
@@ -44,7 +44,7 @@ _Progress = tuple[int, int, int]
 class EvictionSettings:
     """Settings of eviction."""
 
-    # bytes that the journal may use before values leave it; 0: whatever may leave it does
+    # bytes that the journal may use before values are evicted; 0: all are that may be
     journal_bytes: int = 1024 * MIB
     interval_s: float = 30.0
     grace_s: float = 60.0  # age below which a change keeps its values
@@ -77,7 +77,7 @@ _KEPT = sa.union(
     sa.select(*_PLACE).where(
         of_thread(checkpoints),
         checkpoints.c.seq > _THROUGH,
-        # Whether there are any at all is asked once, not of each checkpoint.
+        # Asked once, and not for each checkpoint: whether there are any at all.
         sa.exists().where(threads.c.number == sa.bindparam("of_thread"), threads.c.seq > _THROUGH),
     ),
     sa.select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
@@ -128,12 +128,19 @@ _IS_MEMBER = sa.exists().where(
 )
 _EVICT_VALUE = Statement(
     sa.update(contents)
-    .where(contents.c.number == sa.bindparam("of_number"), contents.c.data.is_not(None), _IS_MEMBER)
+    .where(
+        contents.c.family == sa.bindparam("of_family"),
+        contents.c.digest == sa.bindparam("of_digest"),
+        contents.c.data.is_not(None),
+        _IS_MEMBER,
+    )
     .values(data=None, keyframe=None, segment=sa.bindparam("held_by"))
 )
 _EVICT_WRITE = Statement(
     sa.update(writes)
     .where(
+        # The number alone may be that of another thread's write by now.
+        of_thread(writes),
         writes.c.number == sa.bindparam("of_number"),
         writes.c.seq == sa.bindparam("of_seq"),
         writes.c.data.is_not(None),
@@ -151,13 +158,12 @@ _FAMILIES = Statement(
 class Evictor:
     """Keeps the journal within its bound, of all tenants together.
 
-    Families give up what they can spare, those first that nobody changed for longest. One
-    that gave all it could is left alone until its logs go on. Commits are noted by `passes`.
+    Evicts values of the families that were not changed for longest. A family without any more
+    values to evict is skipped until its logs go on.
     """
 
-    def __init__(self, database: Database, passes: Passes, settings: EvictionSettings) -> None:
+    def __init__(self, database: Database, settings: EvictionSettings) -> None:
         self._database = database
-        self._passes = passes
         self._settings = settings
         self._spent: dict[int, _Progress] = {}
 
@@ -165,7 +171,7 @@ class Evictor:
         """Look from time to time, until cancelled; the journal ends a transaction under way."""
         for look in itertools.count(1):
             if look % FULL_LOOK == 0:
-                self._spent.clear()  # what was read back may go again
+                self._spent.clear()  # values that were read back may go again
             try:
                 gone = await self.evict()
             except Refusal as refusal:
@@ -190,7 +196,7 @@ class Evictor:
             more = family not in self._spent
             while more and wanted > 0:
                 failpoint("archive.before_evict")
-                freed = await evict_family(self._database, self._passes, family, before_us, wanted)
+                freed = await evict_family(self._database, family, before_us, wanted)
                 failpoint("archive.after_evict")
                 gone += freed
                 more = freed.size_bytes >= wanted
@@ -208,46 +214,44 @@ class Evictor:
         return await self._database.used_bytes() - self._settings.journal_bytes
 
 
-async def evict_family(
-    database: Database, passes: Passes, family: int, before_us: int, wanted_bytes: int
-) -> Taken:
-    """Give up what a family can spare, not changed since `before_us`, oldest first."""
-    gone = Taken()
-    async with passes.opened(database, family) as one:
-        tenant, needed = "", set[bytes]()
-        for thread in await database.query(partial(threads_of, family=family)):
-            read = partial(_look, thread=thread, before_us=before_us)
-            tenant, kept, stored = await database.query(read)
-            needed |= kept
-            for doomed in batches(stored, wanted_bytes - gone.size_bytes):
-                gone += await database.transact(partial(_evict_writes, chosen=doomed))
-            if gone.size_bytes >= wanted_bytes:
-                return gone
-        free = await unneeded(database, one, needed)
-        by_thread: dict[int, list[ValueRow]] = defaultdict(list)
-        for value in free:
-            if value.size:
-                by_thread[value.thread].append(value)
-        held: dict[bytes, bytes] = {}  # by digest the segments that hold values
-        for number, some in by_thread.items():
-            find = partial(_segments_of, tenant=tenant, thread=number, values=some)
-            held |= await database.query(find)
-        based = {value.keyframe for value in free if value.digest not in held}
-        chosen = [value for value in free if value.digest in held and value.digest not in based]
-        for some in batches(chosen, wanted_bytes - gone.size_bytes):
-            evict = partial(_evict_values, one=one, tenant=tenant, chosen=some, held=held)
-            gone += await database.transact(evict)
+async def evict_family(database: Database, family: int, before_us: int, wanted_bytes: int) -> Taken:
+    """Evict values and writes that are not needed nor changed since `before_us`, oldest first."""
+    gone, one = Taken(), await begin(database, family)
+    tenant, needed = "", set[bytes]()
+    for thread in one.seqs:
+        read = partial(_look, thread=thread, before_us=before_us)
+        tenant, kept, stored = await database.query(read)
+        needed |= kept
+        for doomed in batches(stored, wanted_bytes - gone.size_bytes):
+            gone += await database.transact(partial(_evict_writes, thread=thread, chosen=doomed))
+        if gone.size_bytes >= wanted_bytes:
+            return gone
+    free = await unneeded(database, family, needed)
+    by_thread: dict[int, list[ValueRow]] = defaultdict(list)
+    for value in free:
+        if value.size:
+            by_thread[value.thread].append(value)
+    held: dict[bytes, bytes] = {}  # by digest the segments that hold values
+    for number, some in by_thread.items():
+        find = partial(_segments_of, tenant=tenant, thread=number, values=some)
+        held |= await database.query(find)
+    based = {value.keyframe for value in free if value.digest not in held}
+    chosen = [value for value in free if value.digest in held and value.digest not in based]
+    await one.catch_up(database)
+    for some in batches(chosen, wanted_bytes - gone.size_bytes):
+        evict = partial(_evict_values, family=family, tenant=tenant, held=held)
+        gone += await one.take(database, some, evict)
     return gone
 
 
 def _look(
     connection: sa.Connection, thread: int, before_us: int
 ) -> tuple[str, set[bytes], list[Sized]]:
-    """Return a thread's tenant, the values that it keeps, and the writes that it may give up.
+    """Return a thread's tenant, the values that it keeps, and the writes that may be evicted.
 
-    It keeps what checkpoints name that changed since a time, with their writes. A write lies where
-    its checkpoint says that its rows lie up to a change, and above that in the segment whose range
-    has its own change. The oldest come first.
+    It keeps the values and writes of checkpoints that changed since a time. A write is held by
+    the segments in its checkpoint's `held` up to the change there, and above it by the segment
+    whose range has its own change. The oldest come first.
     """
     row = _WATERMARKS.run(connection, of_thread=thread, before_us=before_us).fetchone()
     tenant, *watermarks = row or ("", 0, 0)
@@ -289,27 +293,23 @@ def _segments_of(
 
 
 def _evict_values(
-    batch: Batch, one: Pass, tenant: str, chosen: Sequence[ValueRow], held: Mapping[bytes, bytes]
+    connection: sa.Connection,
+    chosen: Sequence[ValueRow],
+    family: int,
+    tenant: str,
+    held: Mapping[bytes, bytes],
 ) -> Taken:
-    """Give values up to which no commit has referred since, and whose segment is still known."""
+    """Evict those of the values whose segment is still known."""
     count = size = 0
     for value in chosen:
-        if one.spares(batch, value):
-            continue
-        gone = _EVICT_VALUE.run(
-            batch.connection, of_number=value.number, of_tenant=tenant, held_by=held[value.digest]
-        ).rowcount
-        if not gone:  # its keyframe stands after it
-            one.keep_keyframe(value)
+        of = {"of_family": family, "of_digest": value.digest, "held_by": held[value.digest]}
+        gone = _EVICT_VALUE.run(connection, **of, of_tenant=tenant).rowcount
         count += gone
         size += gone * value.size
-    if count:
-        batch.logs.clear()  # what is known of keyframes may be among them
     return Taken(count, size_bytes=size)
 
 
-def _evict_writes(batch: Batch, chosen: Sequence[Sized]) -> Taken:
-    count = _EVICT_WRITE.run_many(
-        batch.connection, [{"of_number": one.number, "of_seq": one.seq} for one in chosen]
-    )
+def _evict_writes(batch: Batch, thread: int, chosen: Sequence[Sized]) -> Taken:
+    rows = [{"of_thread": thread, "of_number": one.number, "of_seq": one.seq} for one in chosen]
+    count = _EVICT_WRITE.run_many(batch.connection, rows)
     return Taken(0, count, sum(one.size for one in chosen))

@@ -9,15 +9,15 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
-from ...domain.values import DIGEST_BYTES
+from ...domain.values import DIGEST_BYTES, split
 from ..checkpoints.located import decode_held
 from ..database.logs import ThreadRow
 from ..database.schema import checkpoints, members, uses
 from ..database.statements import LISTED, Statement, inserting, of_thread
-from .plan import MEMBER_COLUMNS, StoredMember, split
+from .plan import MEMBER_COLUMNS, StoredMember
 
 _RECENT_SEGMENTS, _LOOKUPS = 4, 32
-_WORTH_NAMING = 256  # bytes below which a value is stored again rather than a segment named for it
+_WORTH_NAMING = 256  # bytes; a smaller value is stored again instead of naming its segment
 
 
 class NeededValue(NamedTuple):
@@ -26,13 +26,13 @@ class NeededValue(NamedTuple):
     digest: bytes
     type: str
     size: int  # bytes of the value, whole
-    encoding: int  # how the journal has it
-    keyframe: bytes | None  # of a patch the digest of its keyframe
-    thread: int  # thread whose change brought it
+    encoding: int  # of the journal's copy
+    keyframe: bytes | None  # digest of the keyframe, if it is a patch
+    thread: int  # the thread whose change brought it
     seq: int  # that change
-    segment: bytes | None  # of an evicted one the segment that holds it
-    stored: int | None  # bytes that the journal has of it; `None` if it was evicted
-    data: bytes | None  # these, as far as they were read
+    segment: bytes | None  # the segment that holds it, if it was evicted
+    stored: int | None  # bytes in the journal; `None` if it was evicted
+    data: bytes | None  # those bytes, if they were read
 
 
 _OF_HASH = (members.c.tenant == bindparam("of_tenant"), members.c.sha256 == bindparam("of_sha256"))
@@ -143,7 +143,7 @@ def choose(
 
 
 def _saved(value: NeededValue) -> int:
-    """Return what naming a segment saves; an evicted value would have to be fetched first."""
+    """Return the bytes that naming a segment saves; an evicted value also saves a fetch."""
     return value.stored if value.stored is not None else _WORTH_NAMING + value.size
 
 
@@ -169,7 +169,7 @@ def used(
 
 
 def add_uses(connection: Connection, tenant: str, used: Iterable[tuple[bytes, int]]) -> None:
-    """Record in a write transaction of segments, by hash, and threads that these need them."""
+    """Record that threads need segments (pairs: hash, thread), in a write transaction."""
     rows = [(tenant, segment, thread) for segment, thread in used]
     _ADD_USE.run_rows(connection, ("tenant", "segment", "thread"), rows)
 
@@ -186,7 +186,7 @@ def with_needs(connection: Connection, tenant: str, segments: Iterable[bytes]) -
 
 
 def begin_anew(connection: Connection, tenant: str, threads: Iterable[int]) -> None:
-    """Forget what ended incarnations of threads needed, but for what holds copies of the next."""
+    """Forget the needs of threads' ended incarnations, except segments with copies of the next."""
     for thread in threads:
         _DROP_USES.run(connection, of_thread=thread)
         held = _HELD.run(connection, of_thread=thread).fetchall()

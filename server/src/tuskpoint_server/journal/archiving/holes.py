@@ -1,6 +1,6 @@
-"""Holes: what is at or below a watermark and cannot be read from the blob store.
+"""Holes: certified changes that cannot be read from the blob store.
 
-Keyed by the checkpoint that was never stored (and is tried again), or by a lost member's hash.
+A hole has the checkpoint that was never stored (and is tried again), or a lost member's hash.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..database.schema import holes, threads
 from ..database.statements import Statement, inserting, of_checkpoint
 from .plan import PlannedHole
 
-RETRY_US = 600_000_000  # after this time it is tried again: its cause may have gone
+RETRY_US = 600_000_000  # after which it is tried again: its cause may be gone
 
 
 class Hole(NamedTuple):
@@ -70,18 +70,18 @@ def lost(connection: Connection, tenant: str) -> dict[bytes, str]:
 
 
 def count(connection: Connection, tenant: str) -> int:
-    """Return how many holes a tenant has, of whatever kind."""
+    """Return the number of a tenant's holes of both kinds."""
     statement = select(func.count()).select_from(holes).where(holes.c.tenant == tenant)
     return int(connection.execute(statement).scalar_one())
 
 
 def first(connection: Connection, tenant: str, most: int) -> list[Hole]:
-    """Return the holes of whatever kind that were found first."""
+    """Return the holes of both kinds that were found first."""
     return [Hole(*row) for row in _FIRST.run(connection, of_tenant=tenant, most=most).fetchall()]
 
 
 def record(connection: Connection, tenant: str, made: Iterable[PlannedHole], now_us: int) -> None:
-    """Record what a certified flush did not store, in the place of what was known of it."""
+    """Record the checkpoints that a certified flush did not store, replacing earlier holes."""
     made = list(made)
     _OF_CHECKPOINT.run_rows(connection, ("of_thread", "of_ns", "of_id"), [one[:3] for one in made])
     rows = [

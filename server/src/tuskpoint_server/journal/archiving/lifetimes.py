@@ -1,4 +1,4 @@
-"""Blobs that puts made: how long they last, what they cost and hold, and what of it is needed."""
+"""Stored blobs: how long they last, their cost, their members, and which of these are needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, StoredBlob
-from ...domain.values import DIGEST_BYTES
+from ...domain.values import DIGEST_BYTES, split
 from ..checkpoints.located import decode_held
 from ..database.overlay import Batch
 from ..database.schema import (
@@ -24,15 +24,14 @@ from ..database.schema import (
     threads,
     uses,
 )
-from ..database.statements import LISTED, Statement, in_lists, inserting
-from .plan import split
+from ..database.statements import EMPTY, LISTED, Statement, in_lists, inserting
 
 Expiry = Callable[[StoredBlob], int | None]
 """Returns the time (us since the epoch) before which a blob is not gone; `None`: it never is."""
 
 
 class DueBlob(NamedTuple):
-    """A blob that has to be stored again; what is `None` is not known."""
+    """A blob that has to be stored again; unknown fields are `None`."""
 
     blob_id: str
     size_bytes: int
@@ -47,21 +46,22 @@ class HeldMember:
     location: BlobLocation
     kind: Kind
     ended: bool  # it holds the log of a thread that was deleted, or a part of one
-    owner: bytes  # of a part the hash of the list that names it, else its own hash
+    owner: bytes  # of a part, the hash of the list that names it; else its own hash
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the journal says of some blobs."""
+    """Members of some blobs, and who needs them, as far as the journal knows."""
 
     held: Mapping[str, Sequence[HeldMember]]
     # by hash of a segment the names of the threads that need it, or may
     users: Mapping[bytes, set[str]]
-    needed: frozenset[bytes]  # hashes of what is needed whatever stored records say
+    needed: frozenset[bytes]  # hashes of members that are needed, even if no record needs them
 
 
 def _upsert_blob() -> Statement:
-    """What was paid adds up; the later end wins; epoch and time are seen together."""
+    """Upsert a blob: costs add up; the later end wins; epoch and time are of the same put."""
+    # Many rows go to PostgreSQL in one statement: it has no parameters but those of a row.
     statement = inserting(blobs)
     new, old = statement.excluded, blobs.c
     lasts_as_long = sa.or_(
@@ -74,8 +74,10 @@ def _upsert_blob() -> Statement:
     }
     seen = {name: sa.case((unseen, old[name]), else_=new[name]) for name in ("epoch", "stored_us")}
     changed = {
-        "object_id": sa.case((new.object_id != "", new.object_id), else_=old.object_id),
-        "size_bytes": sa.case((new.size_bytes > 0, new.size_bytes), else_=old.size_bytes),
+        "object_id": sa.case((new.object_id != EMPTY, new.object_id), else_=old.object_id),
+        "size_bytes": sa.case(
+            (new.size_bytes > sa.literal_column("0"), new.size_bytes), else_=old.size_bytes
+        ),
         "billed_bytes": old.billed_bytes + new.billed_bytes,
         "cost": old.cost + new.cost,
         **kept,
@@ -89,7 +91,7 @@ _RECORD = _upsert_blob()
 
 
 def record_blobs(batch: Batch, tenant: str, made: Sequence[StoredBlob], expiry: Expiry) -> None:
-    """Record what puts made; of a blob that is known the later end wins."""
+    """Record the blobs of puts; for a known blob the later end wins."""
     columns = ("blob_id", "object_id", "size_bytes", "billed_bytes", "cost", "epoch", "end_epoch")
     rows = [
         {
@@ -104,7 +106,7 @@ def record_blobs(batch: Batch, tenant: str, made: Sequence[StoredBlob], expiry: 
 
 
 def totals(connection: sa.Connection, tenant: str) -> tuple[int, int, int]:
-    """Return the number of a tenant's blobs, the bytes they were billed for, what they cost."""
+    """Return the number of a tenant's blobs, the bytes they were billed for, and their cost."""
     billed = (
         sa.func.coalesce(sa.func.sum(column), 0) for column in (blobs.c.billed_bytes, blobs.c.cost)
     )
@@ -135,7 +137,7 @@ def observations(connection: sa.Connection) -> list[tuple[int, int]]:
 
 
 def reckon(batch: Batch, origin_us: int, length_us: int) -> None:
-    """Reckon anew when every blob expires: epoch 0 began at the origin at the earliest."""
+    """Compute again when every blob expires: epoch 0 began at the origin at the earliest."""
     expire_us = origin_us + blobs.c.end_epoch * length_us
     other = (blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
     batch.connection.execute(sa.update(blobs).where(*other).values(expire_us=expire_us))
@@ -189,7 +191,7 @@ _IN_BLOBS = Statement(
 
 
 def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Facts:
-    """Return what the journal says of some blobs."""
+    """Return the members of some blobs, and who needs them."""
     of_tenant = members.c.tenant == tenant
     in_parts = (of_tenant, members.c.parts.is_not(None))
     with_parts = sa.select(members.c.sha256, members.c.parts).where(*in_parts)
@@ -215,7 +217,7 @@ def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Fa
 def _users(
     connection: sa.Connection, tenant: str, hashes: Collection[bytes]
 ) -> tuple[dict[bytes, set[str]], set[bytes]]:
-    """Return by segment who needs it or whose log it holds, and those with a deleted thread's."""
+    """Return by segment the threads that need it or whose log it holds, and those of ended ones."""
     found: dict[bytes, set[str]] = {}
     ended: set[bytes] = set()
     is_ended = sa.or_(threads.c.deleted, threads.c.incarnation > members.c.incarnation)
@@ -266,7 +268,7 @@ _NAMED_BY = Statement(
 
 
 def journal_needs(connection: sa.Connection, tenant: str) -> frozenset[bytes]:
-    """Return the segments of evicted values and uncertified copies, what they name, their parts."""
+    """Return the segments of evicted values and uncertified copies, their needs, and all parts."""
     direct = {row[0] for row in _EVICTED_INTO.run(connection, of_tenant=tenant).fetchall()}
     for row in _DIRTY_HELD.run(connection, of_tenant=tenant).fetchall():
         direct.update(decode_held(row[0]).segments)
@@ -296,7 +298,7 @@ def drop(batch: Batch, tenant: str, hashes: Collection[bytes]) -> None:
 
 
 def drop_expired(batch: Batch, tenant: str, before_us: int) -> None:
-    """Forget expired blobs without members, once no pack may refer to what it has stored."""
+    """Forget expired blobs without members, unless a pack on its way may refer to them."""
     waiting = sa.exists().where(packs.c.tenant == tenant)
     gone = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS, ~waiting)
     batch.connection.execute(sa.delete(blobs).where(*gone))

@@ -1,4 +1,4 @@
-"""What certification records of a flush; kept with its pack, so that a restart goes on."""
+"""Plans: the changes that certifying a flush makes; kept with its pack for a restart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sqlalchemy import Connection, delete, insert, select
 from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
-from ...domain.values import DIGEST_BYTES
+from ...domain.values import DIGEST_BYTES, split
 from ..database.schema import members, packs
 
 
@@ -25,7 +25,7 @@ class PlannedThread(NamedTuple):
     thread_id: str
     after: int  # the watermark that the flush began with
     through: int  # the watermark that it leaves
-    size_bytes: int  # what no longer waits of the thread's dirty bytes
+    size_bytes: int  # dirty bytes of the thread that no longer wait
     ended: bool  # an incarnation that ended is in the range
     checkpoints: int
 
@@ -34,12 +34,12 @@ class PlannedThread(NamedTuple):
 class StoredMember:
     """Stored bytes that are recorded; fields as the columns of `members`."""
 
-    location: BlobLocation  # where they lie; without a blob ID: in the pack of this plan
-    kind: Kind  # what is stored under their name
+    location: BlobLocation  # without a blob ID: in the pack of this plan
+    kind: Kind  # of the bytes under that name
     thread: int | None = None  # of a segment: whose log it holds
-    incarnation: int | None = None  # of that thread
-    first_seq: int | None = None  # of a range the first change
-    last_seq: int | None = None  # of a range the last change
+    incarnation: int | None = None  # the incarnation of that thread
+    first_seq: int | None = None  # the first change of its range
+    last_seq: int | None = None  # the last change of its range
     needs: bytes = b""  # hashes of the members that it names, joined
     parts: bytes = b""  # hashes of its parts, joined
     digests: bytes = b""  # prefixes of the values in it, sorted, joined
@@ -52,7 +52,7 @@ class StoredMember:
         return StoredMember(BlobLocation(*row[:4]), kind, *row[5:9], *joined)
 
     def row(self, tenant: str, location: BlobLocation) -> dict[str, object]:
-        """Return the row that says of it that it lies at a location."""
+        """Return the row of the member at a location."""
         described = {name: getattr(self, name) for name in _DESCRIBED}
         place = {name: getattr(location, name) for name in _PLACE}
         present = {name: value for name, value in described.items() if value != b""}
@@ -92,13 +92,8 @@ _PLACE = ("sha256", "size", "blob_id", "identifier")
 MEMBER_COLUMNS = tuple(members.c[name] for name in (*_PLACE, *_DESCRIBED))
 
 
-def split(joined: bytes, length: int) -> list[bytes]:
-    """Return the pieces of joined hashes."""
-    return [joined[start : start + length] for start in range(0, len(joined), length)]
-
-
 class PlannedHole(NamedTuple):
-    """A checkpoint that is not stored as it stands, and why."""
+    """A checkpoint that is not stored in its current form, and why."""
 
     thread: int
     checkpoint_ns: str
@@ -110,9 +105,9 @@ class PlannedHole(NamedTuple):
 
 @dataclass(slots=True)
 class Plan:
-    """What a flush records once it is read back."""
+    """The changes that a flush makes once it is read back."""
 
-    begun_us: int = 0  # time at which the flush read what it stores
+    begun_us: int = 0  # time at which the flush was read
     catalog: bytes = b""
     previous: bytes = b""  # hash of the catalog that it follows; empty: none
     threads: list[PlannedThread] = field(default_factory=list)  # threads whose watermark moves
@@ -121,14 +116,14 @@ class Plan:
     named: list[bytes] = field(default_factory=list)
     # segments, and the threads that need them
     uses: list[tuple[bytes, int]] = field(default_factory=list)
-    # checkpoints that lie beside their range: number of the thread, namespace, ID, and `held` as
-    # `journal.checkpoints.located` has it
+    # checkpoints that are stored beside their range: number of the thread, namespace, ID, and
+    # `held` as `journal.checkpoints.located` has it
     holds: list[tuple[int, str, str, bytes]] = field(default_factory=list)
     holes: list[PlannedHole] = field(default_factory=list)
-    filled: list[int] = field(default_factory=list)  # numbers of holes that are no more
+    filled: list[int] = field(default_factory=list)  # numbers of holes that were filled
     # hashes of members that nothing needs any more
     dropped: list[bytes] = field(default_factory=list)
-    # where members of earlier flushes lie now
+    # current locations of members of earlier flushes
     moved: list[BlobLocation] = field(default_factory=list)
 
     @property
@@ -148,7 +143,7 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(stored: bytes) -> Plan:
-    """Return what `encode_plan` was given."""
+    """Decode a plan that `encode_plan` encoded."""
     content = json.loads(stored, object_hook=lambda one: base64.b64decode(one["base64"]))
     known: dict[str, Any] = dict(zip((one.name for one in fields(Plan)), content, strict=True))
     known["threads"] = [PlannedThread(*one) for one in known["threads"]]

@@ -1,7 +1,7 @@
-"""Checkpoints that have to be stored again, because what holds them will not last or is gone.
+"""Storing checkpoints again, because their segments will not last or are gone.
 
-Each takes new numbers, and so do its writes and values: the next flush stores it. What the journal
-had given up of it is put back first, matched by its digest, and whole: its keyframe may be gone.
+Each takes new numbers, and so do its writes and values: the next flush stores it. Its evicted
+values are restored first, matched by their digests, and whole: their keyframes may be gone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 from ...domain.formats.segments import SegmentValue
 from ...domain.model import BlobLocation
 from ...domain.threads import EventKind
-from ...domain.values import DIGEST_BYTES
+from ...domain.values import DIGEST_BYTES, split
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
@@ -31,7 +31,6 @@ from ..database.statements import (
     parameters_of,
 )
 from ..removal import removal
-from .plan import split
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +38,11 @@ class Affected:
     """A checkpoint that needs a segment which will not last."""
 
     place: Place
-    seq: int  # the change that made its row as it is
+    seq: int  # the change that last wrote its row
     digests: frozenset[bytes]  # the values that it needs, and their keyframes
-    evicted: frozenset[bytes]  # those of them that the journal has not
-    evicted_writes: tuple[StoredWrite, ...]  # those of its writes that the journal has not
-    sources: tuple[BlobLocation, ...]  # segments that hold what the journal has not
+    evicted: frozenset[bytes]  # those of them that the journal lacks
+    evicted_writes: tuple[StoredWrite, ...]  # those of its writes that the journal lacks
+    sources: tuple[BlobLocation, ...]  # segments that hold the evicted ones
     size_bytes: int  # bytes of it in the journal
 
 
@@ -91,7 +90,12 @@ ONLY_IN = Statement(
 )
 """Number and digest of the values of a family that only some segments have."""
 
-_FORGET_VALUE = Statement(delete(contents).where(contents.c.number == bindparam("of_number")))
+_FORGET_VALUE = Statement(
+    delete(contents).where(
+        contents.c.number == bindparam("of_number"),
+        contents.c.data.is_(None),  # still, after waiting for another server's commit
+    )
+)
 
 
 def naming(connection: Connection, tenant: str, segments: Collection[bytes]) -> set[bytes]:
@@ -135,7 +139,7 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
 def affected(
     connection: Connection, user: ThreadRow, segments: Collection[bytes]
 ) -> tuple[list[Affected], set[bytes]]:
-    """Return the certified checkpoints of a thread that need segments, and what any of it needs."""
+    """Return a thread's certified checkpoints that need segments, and all values it needs."""
     written: defaultdict[Place, list[tuple[StoredWrite, int | None]]] = defaultdict(list)
     for ns, name, stored, *write in _WRITES.run(connection, of_thread=user.number).fetchall():
         written[ns, name].append((StoredWrite._make([*write, None]), stored))
@@ -148,7 +152,7 @@ def affected(
         one = _affected(connection, user, row, written[row.place[1:]])
         needed |= one.digests
         is_certified = row.seq <= row.certified_seq
-        if is_certified and any(place.sha256 in segments for place in (*at, *one.sources)):
+        if is_certified and any(place.sha256 in segments for place in (*at.segments, *one.sources)):
             found.append(one)
     return sorted(found, key=lambda one: one.seq), needed
 
@@ -190,7 +194,7 @@ def store_again(
 ) -> int:
     """Let the next flush store checkpoints; return how many.
 
-    Each comes with what was evicted of it, by digest and checked.
+    Each comes with its evicted values, by digest and checked.
     """
     log = batch.find(user.tenant, user.thread_id)
     if log is None or log.row.deleted or log.row.incarnation != user.incarnation:
@@ -201,7 +205,7 @@ def store_again(
         if known is None or known.seq != one.seq:
             continue  # it was removed, or saved again
         pending = batch.pending(log, one.place, known)
-        # What is said of it so far, and so of the segments to leave, is taken away.
+        # Removes its records so far, and with them those of the segments that will go.
         taken = batch.change(log, EventKind.RECOVERED, one.place)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
         removal.record(batch, log, taken, [one.place])
@@ -213,7 +217,6 @@ def store_again(
         renumbered = [(user.family, digest, *new) for digest in one.digests]
         names = ("of_family", "of_digest", "new_thread", "new", "through")
         _RENUMBER_VALUE.run_rows(batch.connection, names, renumbered)
-        batch.note_digests(log, one.digests)
         for digest in one.evicted:
             batch.put_content(log, seq, values[digest])
         for write in one.evicted_writes:
@@ -222,7 +225,7 @@ def store_again(
                 whole = write._replace(encoding=value.encoding, data=value.data)
                 batch.put_write(log, one.place, whole, seq)
         count += 1
-    log.row.set_updated(updated_us)  # nobody changed it: it is not kept any longer for this
+    log.row.set_updated(updated_us)  # no caller changed it: this must not prolong its retention
     log.forget_checkpoints()
     return count
 

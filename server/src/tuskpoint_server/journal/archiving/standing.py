@@ -1,4 +1,4 @@
-"""What the journal says of threads: to compare with what is stored, or to record it anew."""
+"""The journal's view of threads: to compare with stored segments, or to record it anew."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ _ROWS_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class RecordedCheckpoint:
-    """What the journal says of a checkpoint."""
+    """A checkpoint in the journal."""
 
-    entry: Entry  # what is known of it without its state, and without its metadata
-    seq: int  # the change that made its row as it is
+    entry: Entry  # without its metadata
+    seq: int  # the change that last wrote its row
     certified_seq: int  # the thread's watermark
-    content: dict[str, bytes]  # what it holds
+    content: dict[str, bytes]  # digests of its parts, as `row_digests` names them
     hole: str = ""  # why something of it cannot be read from the blob store, for people; else empty
-    lost: bool = False  # only what cannot be read any more had some of its values
+    lost: bool = False  # some of its values were only in segments that cannot be read any more
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the journal says of checkpoints of one incarnation at one moment."""
+    """Checkpoints of one incarnation in the journal at one moment."""
 
     checkpoints: Mapping[Place, RecordedCheckpoint]  # those that are there
     removed: AbstractSet[Place]  # those whose removal is not certified yet
     lost: Mapping[bytes, str]  # segments that are known to be lost, and why, for people
     catalog: KnownCatalog | None  # the newest certified catalog, or `None`
-    ended: bool = False  # another incarnation lives now, or none
+    ended: bool = False  # the thread was deleted, and may have begun again
 
 
 _PLACES = Statement(
@@ -99,7 +99,7 @@ def of_thread_now(
 
 
 def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> Standing:
-    """Return what the journal says of some checkpoints of an incarnation, which are ordered.
+    """Return some checkpoints of an incarnation, in order, as the journal has them.
 
     `of` is the thread as it was when it was looked up.
     """
@@ -132,7 +132,7 @@ def _checkpoints(
         located_at = located.of_rows(connection, of.tenant, some, numbers)
         for row, seqs, at in zip(some, numbers, located_at, strict=True):
             place = row.place[1:]
-            entry = entry_of(row, max(seqs), at)
+            entry = entry_of(row, max(seqs), at.segments)
             in_lost = [lost[one.sha256] for one in entry.segments if one.sha256 in lost]
             hole = unstored.get(place) or next(filter(None, in_lost), "")
             lacks_write = any(is_evicted for *_, is_evicted in written[place])
@@ -264,7 +264,7 @@ class _Records:
         newest: dict[bytes, int] = {}
         for seq in seqs:
             if seq <= held.seq:
-                newest.update(dict.fromkeys(held.segments, held.seq))
+                newest.update(dict.fromkeys(held.writes, held.seq))
             elif (segment := self._range(seq)) is not None:
                 newest[segment] = max(seq, newest.get(segment, 0))
         for segment, seq in newest.items():
@@ -275,10 +275,10 @@ class _Records:
         return next((one.location.sha256 for one in self._ranges if one.has(seq)), None)
 
     def _members(self) -> list[formats.Record]:
-        """Say where everything lies that is named, with what that names, and the parts.
+        """Return the locations of all named members, of the members these name, and the parts.
 
-        All segments of the thread's own log count: flushes to come may name them, and rely on it
-        that their records are stored.
+        All segments of the thread's own log count: later flushes may name them, and rely on their
+        records.
         """
         found: dict[bytes, StoredMember] = {}
         own = (self._thread.number, self._thread.incarnation)

@@ -26,7 +26,7 @@ from ..database.statements import LISTED, Statement, of_checkpoint, parameters_o
 
 
 class Backlog(NamedTuple):
-    """What waits for certification, but for holes: threads, bytes, and the oldest change's time."""
+    """What waits for certification, except holes: threads, bytes, and the oldest change's time."""
 
     threads: int
     size_bytes: int
@@ -35,7 +35,7 @@ class Backlog(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KnownCatalog:
-    """The newest certified catalog of a tenant, and where it lies."""
+    """The newest certified catalog of a tenant, and its location."""
 
     catalog: Catalog
     location: BlobLocation
@@ -43,7 +43,7 @@ class KnownCatalog:
 
 
 class Wanted(NamedTuple):
-    """A change of a thread that somebody waits for; without a checkpoint: all up to there."""
+    """A change that a caller waits for; without a checkpoint: all of its thread up to it."""
 
     thread: int
     seq: int
@@ -58,6 +58,13 @@ _BACKLOG = Statement(
     sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(threads.c.dirty_bytes), 0))
     .add_columns(sa.func.min(threads.c.dirty_since_us))
     .where(_DIRTY)
+)
+_BACKLOGS = Statement(
+    sa.select(threads.c.tenant, sa.func.count())
+    .add_columns(sa.func.coalesce(sa.func.sum(threads.c.dirty_bytes), 0))
+    .add_columns(sa.func.min(threads.c.dirty_since_us))
+    .where(threads.c.dirty_since_us.is_not(None))
+    .group_by(threads.c.tenant)
 )
 _WAITING = Statement(sa.select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
 _FIND = Statement(
@@ -82,8 +89,13 @@ _CATALOG = Statement(
 
 
 def backlog(connection: sa.Connection, tenant: str) -> Backlog:
-    """Return what waits; takes time in proportion to the threads that wait."""
+    """Return the backlog; takes time in proportion to the threads that wait."""
     return Backlog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
+
+
+def backlogs(connection: sa.Connection) -> dict[str, Backlog]:
+    """Return the backlogs of all tenants that have one, as `backlog`."""
+    return {tenant: Backlog(*row) for tenant, *row in _BACKLOGS.run(connection).fetchall()}
 
 
 def waiting(
@@ -112,7 +124,7 @@ def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
     if row is None:
         return None
     content, certified_us, sha256, size, blob_id, identifier = row
-    # Where it lay may not be known any more; it is followed by its hash all the same.
+    # Its location may not be known any more; the next catalog names it by its hash all the same.
     location = BlobLocation(sha256, size or 0, blob_id or "", identifier or "")
     return KnownCatalog(decode_catalog(content, location.blob_id), location, certified_us)
 

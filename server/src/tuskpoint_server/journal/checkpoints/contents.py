@@ -40,10 +40,10 @@ def present(connection: Connection, family: int, digests: Collection[bytes]) -> 
 
 
 def read(connection: Connection, family: int, digests: Collection[bytes]) -> dict[bytes, Value]:
-    """Return values by digest; one that was evicted is `EVICTED`, an unknown one is left out.
+    """Return values by digest; an evicted one is `EVICTED`, an unknown one is left out.
 
     Raises:
-        DamagedValueError: What is stored is not what was saved.
+        DamagedValueError: The stored bytes are not the saved ones.
     """
     stored = _stored(connection, family, digests)
     named = {one.keyframe for one in stored.values() if one.keyframe and one.data is not None}
@@ -104,7 +104,7 @@ def _value(one: _Stored, keyframes: dict[bytes, bytes]) -> Value:
 
 def _unpacked(one: _Stored, keyframe: bytes | None) -> bytes:
     if keyframe is None and one.encoding == Encoding.PATCH:
-        raise DamagedValueError(f"value {one.digest.hex()}: a patch stands as a keyframe")
+        raise DamagedValueError(f"value {one.digest.hex()}: its keyframe is a patch")
     try:
         return unpack(one.encoding, one.data or b"", one.size, keyframe, LIMITS.max_value)
     except DamagedValueError as error:

@@ -1,10 +1,9 @@
-"""Delta channels: which ancestors rebuild them, and what those hold.
+"""Delta channels: which ancestors rebuild them, and the values and writes of these.
 
-A delta channel stores a value only now and then; between two stored values its content
-is the older value with the writes of the checkpoints on the path applied. The rules are
-those of LangGraph's `get_delta_channel_history` (langgraph/checkpoint/base). A checkpoint
-whose ancestors were removed holds what they gave in its `delta_base`, which says where the
-path goes on.
+A delta channel stores a value only now and then; in between, its content is the last stored value
+with the writes of the later checkpoints on the path applied. The rules are those of LangGraph's
+`get_delta_channel_history` (langgraph/checkpoint/base). If ancestors of a checkpoint were removed,
+its `delta_base` has their values and writes, and the ancestor at which the path continues.
 """
 
 from __future__ import annotations
@@ -69,16 +68,16 @@ class PathWrite(NamedTuple):
 
     @property
     def key(self) -> int | bytes:
-        """What its value is found by."""
+        """Key by which its value is found."""
         return self.write.digest if self.number is None else self.number
 
 
 @dataclass(slots=True)
 class DeltaPath:
-    """What one channel of a checkpoint is rebuilt from: a stored value, and the writes after it.
+    """The stored value and the later writes that one channel of a checkpoint is rebuilt from.
 
     `seed_of`: the checkpoint that holds the seed, in its state or its `delta_base`; `goes_on_at`:
-    the one before which the path was to end; empty: it has begun.
+    the checkpoint at which the walk was stopped; empty if the path is complete.
     """
 
     seed: DeltaSeed | None = None
@@ -98,8 +97,8 @@ def delta_history(
     """Return the history of each channel, in the order asked.
 
     It has neither seed nor writes if the checkpoint does not exist; an empty `checkpoint_id`
-    means the latest of the namespace. Where a value was evicted stands `EVICTED`, and
-    `sources` has the segments that hold it.
+    means the latest of the namespace. An evicted value is `EVICTED`, and `sources` has the
+    segments that hold such values.
     """
     thread = find_thread(connection, tenant, key.thread_id)
     if thread is None:
@@ -150,7 +149,7 @@ def follow(
         if row is None or (most is not None and len(passed) > most):
             break
         parent_id, state, stored_base = row
-        if at != own:  # it is not its own ancestor
+        if at != own:  # its own values and writes do not count
             asking[at] = frozenset(active)
             for channel in decode_channels(state):
                 if channel.digest is not None and channel.name in active:
@@ -169,7 +168,7 @@ def follow(
     for holder, written, number, *columns in _WRITES.run_listed(connection, asking, **of):
         if written in asking[holder]:
             pending[holder].append((written, PathWrite(holder, DeltaWrite(*columns), number)))
-    # Newest first: what a base holds came before the pending ones.
+    # Newest first: writes in a base are older than pending ones.
     for holder, based in passed.items():
         for name, write in pending[holder]:
             paths[name].newest_first.append(write)
@@ -194,7 +193,7 @@ def _values(
     keys |= {path.seed.digest for path in paths if path.seed is not None}
     found = read_values(connection, family, keys)
     for key in keys - found.keys():
-        raise DamagedValueError(f"value {key.hex()}: a delta channel's, is not stored")
+        raise DamagedValueError(f"value {key.hex()} of a delta channel is not stored")
     return found
 
 
@@ -202,7 +201,7 @@ def read_values(connection: Connection, family: int, keys: Collection[Any]) -> d
     """Return values of the family by digest, and of writes by the number of their row.
 
     Raises:
-        DamagedValueError: What is stored is not what was saved.
+        DamagedValueError: The stored bytes are not the saved ones.
     """
     digests = {key for key in keys if isinstance(key, bytes)}
     found: dict[Any, Value] = {**contents.read(connection, family, digests)}
@@ -219,7 +218,7 @@ def _sources(
     path: DeltaPath,
     values: Mapping[Any, Value],
 ) -> tuple[BlobLocation, ...]:
-    """Return the segments that hold what was evicted of a path."""
+    """Return the segments that hold the evicted values of a path."""
     lacking = (one for one in path.newest_first if values[one.key] is EVICTED)
     evicted = {(one.holder, one.write.digest) for one in lacking}
     if path.seed is not None and values[path.seed.digest] is EVICTED:

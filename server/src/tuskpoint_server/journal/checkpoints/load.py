@@ -1,7 +1,7 @@
 """Reading checkpoints: one, or a page of them.
 
-First the rows, then each kind of content for all of them at once, and every value once
-however many of them have it. Where a value was evicted stands `EVICTED`.
+Reads the rows first, then each kind of content for all of them at once, and each value once even
+if several of them have it. An evicted value is `EVICTED`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...domain.model import (
     Write,
     write_order,
 )
-from ...domain.state import Stored, matches, state_of
+from ...domain.state import RawCheckpoint, matches, state_of
 from ..database.logs import StoredWrite
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users, same_checkpoint
@@ -44,7 +44,7 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ListPosition:
-    """Where a listing stands: past this ID, or at it and past this thread and namespace."""
+    """Position of a listing: past this ID, or at it and past this thread and namespace."""
 
     checkpoint_id: str
     thread_id: str
@@ -105,7 +105,7 @@ def load(
 
 def load_stored(
     connection: Connection, tenant: str, key: CheckpointKey, max_bytes: int
-) -> Stored | None:
+) -> RawCheckpoint | None:
     """Return a checkpoint as it is stored; `None` if `load` has to be called.
 
     That is, if there is none, if it has more than `max_bytes` of content, or if values were
@@ -123,7 +123,7 @@ def load_stored(
 
 
 def _row(connection: Connection, tenant: str, key: CheckpointKey) -> Row | None:
-    """Return the row of a checkpoint, with what a whole one needs."""
+    """Return the row of a checkpoint, with the columns of a whole one."""
     of = {"of_tenant": tenant, "of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns}
     if key.checkpoint_id:
         found = _BY_KEY.run(connection, **of, of_id=key.checkpoint_id).fetchone()
@@ -243,14 +243,14 @@ def _entries(
     else:
         seqs.update((place, [one.seq for one in some]) for place, some in written.items())
     numbers = [[row.seq, *seqs[row.place]] for row in rows]
-    places = located.of_rows(connection, tenant, rows, numbers)
+    places = [at.segments for at in located.of_rows(connection, tenant, rows, numbers)]
     return list(map(entry_of, rows, map(max, numbers), places))
 
 
 def _whole(
     connection: Connection, tenant: str, rows: Sequence[Row], messages: Sequence[CheckpointState]
 ) -> list[Checkpoint]:
-    """Return checkpoints; `messages`: their states. Lacking values, they name what holds them."""
+    """Return checkpoints; `messages` are their states. Evicted values have `sources`."""
     written = _written(connection, rows)
     found: list[Checkpoint] = []
     for row, stored in zip(rows, _stored(connection, tenant, rows, messages, written), strict=True):
@@ -273,7 +273,7 @@ def _stored(
     rows: Sequence[Row],
     messages: Sequence[CheckpointState],
     written: _PlacedWrites,
-) -> list[Stored]:
+) -> list[RawCheckpoint]:
     """Return checkpoints of these rows, states and writes with the values that are here."""
     entries = _entries(connection, tenant, rows, written)
     digests: dict[int, list[bytes]] = defaultdict(list)
@@ -281,7 +281,7 @@ def _stored(
         digests[row.family] += [one.digest for one in message.channels if one.digest]
     values = {family: contents.read(connection, family, some) for family, some in digests.items()}
     return [
-        Stored(entry, message, values[row.family], _pending(written[row.place]))
+        RawCheckpoint(entry, message, values[row.family], _pending(written[row.place]))
         for row, entry, message in zip(rows, entries, messages, strict=True)
     ]
 

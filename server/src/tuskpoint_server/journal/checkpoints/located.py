@@ -1,8 +1,7 @@
-"""Rows of checkpoints, and which stored segments hold them: those whose range has their changes.
+"""Rows of checkpoints, and the stored segments whose ranges have their changes.
 
-A copy lies in segments of the thread it came from; a checkpoint that could not be stored
-with its range, or that is a blob of its own, lies in a segment without a range. Its `held`
-says so.
+A copy is in segments of its original thread; a checkpoint that could not be stored with its range,
+or is a blob of its own, is in a segment without a range. Then its column `held` names the segments.
 """
 
 from __future__ import annotations
@@ -18,30 +17,39 @@ from ..database.schema import catalogs, checkpoints, contents, holes, members, t
 from ..database.statements import LISTED, Statement, same_checkpoint
 
 _SEQ_BYTES = 8
+_STATE_ONLY = b"\1"  # follows the hashes
 
 
 class Held(NamedTuple):
-    """What holds the rows of a checkpoint: those whose own number is not above `seq`."""
+    """The segments that hold the rows of a checkpoint whose number is not above `seq`."""
 
     seq: int
     segments: tuple[bytes, ...]  # hashes, that of the state first
+    state_only: bool = False  # the first has none of its writes
+
+    @property
+    def writes(self) -> tuple[bytes, ...]:
+        """Hashes of the segments that have its writes."""
+        return self.segments[1:] if self.state_only else self.segments
 
 
 NOWHERE = Held(0, ())
 
 
-def encode_held(seq: int, segments: Sequence[bytes]) -> bytes:
-    """Return the stored form of `Held`; `seq` of a copy is the change that made it."""
-    return seq.to_bytes(_SEQ_BYTES, "big") + b"".join(segments)
+def encode_held(held: Held) -> bytes:
+    """Return the stored form; `seq` of a copy is the change that made it."""
+    mark = _STATE_ONLY if held.state_only else b""
+    return held.seq.to_bytes(_SEQ_BYTES, "big") + b"".join(held.segments) + mark
 
 
 def decode_held(stored: bytes | None) -> Held:
-    """Return what `encode_held` was given; `None`: it is held nowhere."""
+    """Decode a column `held`; `None`: no segment holds the checkpoint."""
     if stored is None:
         return NOWHERE
-    starts = range(_SEQ_BYTES, len(stored), DIGEST_BYTES)
+    count, marked = divmod(len(stored) - _SEQ_BYTES, DIGEST_BYTES)
+    starts = range(_SEQ_BYTES, _SEQ_BYTES + count * DIGEST_BYTES, DIGEST_BYTES)
     segments = tuple(stored[start : start + DIGEST_BYTES] for start in starts)
-    return Held(int.from_bytes(stored[:_SEQ_BYTES], "big"), segments)
+    return Held(int.from_bytes(stored[:_SEQ_BYTES], "big"), segments, bool(marked))
 
 
 class Row(NamedTuple):
@@ -64,7 +72,7 @@ class Row(NamedTuple):
     rolled_back_from: str
     adopted_from: str
     held: bytes | None
-    hole: bool  # its state cannot be stored, whatever the watermark says
+    hole: bool  # its state cannot be stored, even if the watermark is above it
     state: bytes = b""
     delta_base: bytes | None = None
     written_bytes: int | None = None  # of values of its writes; `None`: it has none
@@ -87,7 +95,7 @@ ROW = (
 """Columns of `Row` up to `hole`, of checkpoints joined with their threads."""
 
 _last = members.alias("last")
-# Where the highest number lies is where the walk along the index ends.
+# The walk along the index ends at the range that has the highest number.
 _END = (
     select(func.min(_last.c.last_seq))
     .where(_last.c.thread == bindparam("of_thread"), _last.c.last_seq >= bindparam("highest"))
@@ -118,13 +126,25 @@ _SEGMENTS_OF = Statement(
 _TENANTS = Statement(select(catalogs.c.tenant))
 
 
+class Located(NamedTuple):
+    """The segments that hold a checkpoint."""
+
+    segments: list[BlobLocation]  # that of its state first
+    writes: list[BlobLocation]  # those of them that have its writes
+
+    @property
+    def state_only(self) -> bool:
+        """Whether its writes are in other segments than its state."""
+        return bool(self.writes) and self.segments[0] not in self.writes
+
+
 def of_rows(
     connection: Connection, tenant: str, rows: Sequence[Row], numbers: Sequence[Sequence[int]]
-) -> list[list[BlobLocation]]:
-    """Return the segments that hold each checkpoint, that of its state first.
+) -> list[Located]:
+    """Return the segments that hold each checkpoint.
 
-    They are none if its state is in none yet, or it is a hole. What `held` names holds what the
-    checkpoint had then; its own segments hold what changed since.
+    There are none if its state is in none yet, or if it is a hole. The segments in `held` hold the
+    checkpoint as it was then; segments of its own thread hold later changes.
 
     `numbers`: for each row its own number in the log and those of its writes.
     """
@@ -138,20 +158,23 @@ def of_rows(
             wanted.setdefault(row.thread, []).extend(since[-1])
     segments = _segments(connection, wanted)
     elsewhere = by_hash(connection, tenant, {one for held in helds for one in held.segments})
-    found: list[list[BlobLocation]] = []
+    found: list[Located] = []
     for index, row in enumerate(rows):
-        own, held = segments.get(row.thread, ()), helds[index]
+        own, held, written = segments.get(row.thread, ()), helds[index], numbers[index][1:]
+        kept = held.writes if any(seq <= held.seq for seq in written) else ()
+        writes = [elsewhere[sha256] for sha256 in kept if sha256 in elsewhere]
         at_first = [elsewhere[sha256] for sha256 in held.segments if sha256 in elsewhere]
         changed = _with_numbers(own, since[index])
+        rewritten = _with_numbers(own, [seq for seq in written if seq > held.seq])
         if not stored[index]:
-            found.append([])
+            found.append(Located([], []))
         elif row.seq <= held.seq:
-            found.append([*at_first, *changed] if at_first else [])
+            at = Located([*at_first, *changed], [*writes, *rewritten])
+            found.append(at if at_first else Located([], []))
         elif any(first <= row.seq <= last for first, last, _ in own):
-            # Some of its writes may have stayed where it was held.
-            found.append([*changed, *at_first] if min(numbers[index]) <= held.seq else changed)
+            found.append(Located([*changed, *writes], [*rewritten, *writes]))
         else:
-            found.append([])
+            found.append(Located([], []))
     return found
 
 
@@ -183,7 +206,7 @@ def of_writes(
 def by_hash(
     connection: Connection, tenant: str, hashes: Collection[bytes]
 ) -> dict[bytes, BlobLocation]:
-    """Return where stored bytes lie, by hash; those that are not recorded are left out."""
+    """Return the locations of stored bytes, by hash; unrecorded ones are left out."""
     if not hashes:
         return {}
     rows = _BY_HASH.run_listed(connection, sorted(hashes), of_tenant=tenant)
@@ -191,7 +214,7 @@ def by_hash(
 
 
 def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, BlobLocation]:
-    """Return where stored bytes lie, by hash, whatever tenant stored them.
+    """Return the locations of stored bytes of any tenant, by hash.
 
     Equal hashes mean equal bytes; the caller has the hash from content that it may read.
     """

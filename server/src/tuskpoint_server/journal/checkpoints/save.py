@@ -18,20 +18,19 @@ from ...domain.errors import (
     checkpoint_not_found,
     values_missing,
 )
-from ...domain.formats.segments import decode_delta_base
 from ...domain.limits import LIMITS
 from ...domain.lineage import mint_checkpoint_id
 from ...domain.model import CheckpointKey, Saved
 from ...domain.threads import INTERRUPT, RESUME, EventKind
-from ...domain.value_groups import Prepared
 from ..database.logs import Known, KnownChannel, Log, Pending, Place, StoredWrite, known_channel
 from ..database.overlay import Batch
 from . import contents, vectors
 from .sent import SentCheckpoint
 from .threads import switch_search
+from .value_groups import Prepared
 
 _BYTES_PER_WRITE = 128
-"""What a write takes in a message besides its names and content, at most."""
+"""Most bytes of a write in a message besides its names and content."""
 
 _CHECKED_FROM = 512
 """So many writes fit an answer, however long their names are."""
@@ -41,7 +40,7 @@ _saved = attrgetter("parent_id", "state", "metadata", "delta_channels", "summary
 
 
 class _Merged(NamedTuple):
-    """What becomes of a checkpoint's writes: those there are, and those that are stored now."""
+    """The writes of a checkpoint after a save: the stored ones, and the new ones."""
 
     stored: Pending
     new: dict[tuple[str, int], StoredWrite]
@@ -82,7 +81,7 @@ def save_checkpoint(batch: Batch, tenant: str, sent: SentCheckpoint, entropy: in
         vectors.store(batch.connection, tenant, row.number, place, sent.vector)
     names_agent = sent.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
-        # Who waits until it is certified waits for the setting that came with it, too.
+        # A caller that waits for certification waits for the new setting too.
         setting = row.settings_seq if sent.searchable is not None else 0
         return Saved(key, max(stored.seq, pending.last_seq, setting), row.incarnation)
     own = len(known.state) + len(known.metadata) if replaces else 0
@@ -97,7 +96,7 @@ def save_checkpoint(batch: Batch, tenant: str, sent: SentCheckpoint, entropy: in
     if stored is None:
         row.checkpoint_count += 1
     elif known.state != stored.state:
-        # What it named before is looked for as if it had been another that was removed.
+        # The values of its old state are counted as those of a removed checkpoint.
         row.removed_count += 1
         row.removed_bytes = min(row.added_bytes, row.removed_bytes + own)
     known.pending = pending.stored
@@ -155,7 +154,6 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
         return Saved(named, known.seq, log.row.incarnation)
     seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
     batch.set_label(log, place, label, seq)
-    batch.note(log, known.channels.values())  # the next flush needs them
     known.label, known.seq = label, seq
     return Saved(named, seq, log.row.incarnation)
 
@@ -163,8 +161,8 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
 def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> None:
     """Refuse (`HEAD_MOVED`) a change of a namespace whose latest is not the expected one.
 
-    What is stored already passes without it, wherever the head is: it is the retry of a
-    save whose answer was lost.
+    Identical re-saves skip this check, whatever the head is: they are retries of a save whose
+    answer was lost.
     """
     head = batch.greatest(log, checkpoint_ns)
     if head != expected:
@@ -289,8 +287,8 @@ def _merged(
 ) -> _Merged:
     """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
 
-    A question that is asked again in the same words is stored again if the answer that was used
-    comes with it: the order of both says that it is open.
+    A question that is asked again in the same words is stored again if it comes with the answer
+    that was used: their order shows that it is open.
 
     Raises:
         Refusal: `LIMIT_EXCEEDED` if the checkpoint would have more than a read can return.
@@ -350,13 +348,9 @@ def _store(
         packed, patches, size = content.stored(lambda digest: batch.is_keyframe(log, digest))
         value = (channel.digest, kind, channel.size, int(packed.encoding), packed.data)
         batch.put_content(log, known.seq, value, packed.keyframe, patches, size)
-    batch.note(log, known.channels.values())
     base = None
     if orphan and known.parent_id and known.delta_channels != b"[]":
         base = batch.sibling_base(log, place[0], known.parent_id)
-        if base is not None:
-            rebuilt_from = decode_delta_base(base, place[1])
-            batch.note_digests(log, (one for channel in rebuilt_from for one in channel.digests))
     batch.put_checkpoint(log, place, known, delta_base=base)
     if place[1] == batch.greatest(log, place[0]):
         log.whole.add(place[0])

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ...domain.model import CheckpointKey, Metadata
-from ...domain.value_groups import Keyframes, Prepared
 from ...domain.values import MIN_COMPRESSED, compress
 from ..database.logs import KnownChannel, StoredWrite
+from .value_groups import Keyframes, Prepared
 
 
 @dataclass(slots=True)  # not frozen: that takes several times as long, on the way of each save

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -15,18 +16,17 @@ from ...domain.model import (
     Saved,
     View,
 )
-from ...domain.state import Stored
+from ...domain.state import RawCheckpoint
 from ...domain.threads import Thread, ThreadDetail
-from ...domain.value_groups import Keyframes
 from ..database.database import Database
-from ..database.logs import StoredWrite
+from ..database.logs import StoredWrite, ThreadName
 from ..database.overlay import Batch
 from . import delta_history, load, save, threads
 from .load import ListPosition, Page
 from .sent import SentCheckpoint, packed, size_of
 from .threads import ThreadQuery
+from .value_groups import Keyframes
 
-_Thread = tuple[str, str]  # tenant and name
 _Change = Callable[[Batch], Saved]
 
 LARGE_BYTES = 64 * 1024
@@ -39,15 +39,15 @@ class Checkpoints:
     A mutation is a plain call that enqueues a change; its future is resolved once the change is
     fsynced. Changes of a thread take effect in the order of the calls. Cancelling the future
     withdraws the change if the writer has not begun with it; otherwise the change goes on.
-    `JOURNAL_UNAVAILABLE` can come from every call.
+    Every call can refuse with `JOURNAL_UNAVAILABLE`.
 
     Attributes:
-        keyframes: What the next values of channels are stored as patches on.
+        keyframes: Keyframes that the next values of channels are stored as patches on.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._lines: WeakValueDictionary[_Thread, asyncio.Lock] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
         self.keyframes = Keyframes()
 
     def save_checkpoint(self, tenant: str, sent: SentCheckpoint) -> asyncio.Future[Saved]:
@@ -96,31 +96,31 @@ class Checkpoints:
         return self._submit((tenant, key.thread_id), lambda: change, len(label))
 
     def _submit(
-        self, thread: _Thread, pack: Callable[[], _Change], size_bytes: int
+        self, thread: ThreadName, pack: Callable[[], _Change], size_bytes: int
     ) -> asyncio.Future[Saved]:
         """Pack a change of this much content and enqueue it, behind others of its thread."""
         line = self._lines.get(thread)
         if line is None and size_bytes < LARGE_BYTES:
-            return self._database.change(pack(), size_bytes)
+            return self._database.change(pack(), size_bytes, thread)
         if line is None:
             line = self._lines[thread] = asyncio.Lock()
-        return asyncio.create_task(self._later(line, pack, size_bytes))
+        return asyncio.create_task(self._later(thread, line, pack, size_bytes))
 
     async def _later(
-        self, line: asyncio.Lock, pack: Callable[[], _Change], size_bytes: int
+        self, thread: ThreadName, line: asyncio.Lock, pack: Callable[[], _Change], size_bytes: int
     ) -> Saved:
-        async with line:  # who came first has it first
-            answer = self._database.change(await asyncio.to_thread(pack), size_bytes)
+        async with line:  # served in the order of arrival
+            answer = self._database.change(await asyncio.to_thread(pack), size_bytes, thread)
         del line, pack
         return await answer
 
-    def glance(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[Stored | None]:
-        """Return checkpoints as they are stored at one moment; `None` where `load` is to be called.
+    def glance(self, tenant: str, keys: Sequence[CheckpointKey]) -> list[RawCheckpoint | None]:
+        """Return checkpoints as they are stored at one moment; `None`: call `load` instead.
 
-        See `load.load_stored`. Nothing is raised: `load` says what is wrong with which of them.
+        See `load.load_stored`. This raises nothing: `load` raises the error of each checkpoint.
         """
-        if not keys:
-            return []
+        if not keys or not self._database.is_local:
+            return [None] * len(keys)
         try:
             return self._database.glance(
                 lambda connection: [
@@ -133,10 +133,10 @@ class Checkpoints:
     async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
         """Return a checkpoint, or `None`; see `load.load`."""
         asked = partial(load.load, tenant=tenant, key=key, view=view)
-        try:
-            return self._database.glance(partial(asked, max_bytes=LARGE_BYTES))
-        except load.TooLargeError:
-            return await self._database.query(asked)
+        if self._database.is_local:
+            with suppress(load.TooLargeError):
+                return self._database.glance(partial(asked, max_bytes=LARGE_BYTES))
+        return await self._database.query(asked)
 
     async def read_page(
         self,

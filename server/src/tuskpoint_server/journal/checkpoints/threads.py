@@ -1,4 +1,4 @@
-"""Threads: what is known of them, and their settings."""
+"""Threads: their description, their listing, and their setting for search."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, bindparam, delete, func, select
+from sqlalchemy import Connection, bindparam, delete, func, select, text
 
 from ...domain.errors import invalid_field
 from ...domain.search import COMPONENT_BYTES
@@ -30,6 +30,10 @@ _NOTED = Statement(select(journal_info.c.value).where(_IS_NOTED))
 _FORGET = Statement(delete(journal_info).where(_IS_NOTED))
 _NOTE = Statement(inserting(journal_info))
 _DROP = Statement(delete(vectors).where(of_checkpoint(vectors)))
+_IN_ORDER = Statement(
+    text("SELECT 1"),
+    postgresql=text("SELECT pg_advisory_xact_lock(1986356083, hashtext(current_schema()))"),
+)
 _COLUMNS = tuple(column.name for column in vectors.columns if column.name != "number")
 _ADD = Statement(inserting(vectors, _COLUMNS))
 
@@ -61,7 +65,11 @@ def size_bytes(connection: Connection, tenant: str) -> int:
 
 
 def check(connection: Connection, tenant: str, size: int) -> None:
-    """Refuse (`INVALID_FIELD`) a vector of so many bytes, packed, if others have another size."""
+    """Refuse (`INVALID_FIELD`) a vector of so many bytes, packed, if others have another size.
+
+    No other server adds one until the transaction ends.
+    """
+    _IN_ORDER.run(connection).close()
     expected = size_bytes(connection, tenant)
     if expected not in (0, size):
         raise invalid_field(
@@ -78,5 +86,11 @@ def store(connection: Connection, tenant: str, thread: int, place: Place, vector
 
 
 def add(connection: Connection, rows: Sequence[tuple[object, ...]]) -> None:
-    """Insert vectors, each with tenant, number of the thread, namespace, ID and embedder."""
+    """Insert vectors, each with tenant, number of the thread, namespace, ID and embedder.
+
+    Scans go on above a number: transactions that add vectors to a shared database commit in the
+    order of their numbers, one after another.
+    """
+    if rows:
+        _IN_ORDER.run(connection).close()
     _ADD.run_rows(connection, _COLUMNS, rows)

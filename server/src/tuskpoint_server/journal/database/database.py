@@ -3,94 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import threading
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import cache
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Engine, create_mock_engine, insert, inspect, select
+from sqlalchemy import Connection
 
-from ...domain.pacing import pause
-from . import sqlite
+from ...domain.errors import Refusal
+from .backend import Backend
+from .facts import GENERATION, JOURNAL_ID, backend_of, finish, prepare
+from .logs import ThreadName
+from .notices import KEEPING, POLL_S, Notices, Waiter, Waiters
 from .overlay import Batch
-from .schema import journal_info, metadata
 from .statements import Statement
 from .writer import Committed, Writer, raise_unavailable, unavailable
 
-__all__ = ["LAYOUT", "READER_THREADS", "Connection", "Database", "Waiter", "Waiters"]
+__all__ = ["KEEPING", "POLL_S", "Connection", "Database", "Waiter", "Waiters"]
 
 T = TypeVar("T")
 
-READER_THREADS = 2
-"""Threads that read: one more than may be kept by a long read; further ones only contend for
-the interpreter's lock."""
-
-LAYOUT = "1"
-"""Layout of the tables; a database says in `journal_info` which one it has."""
-
-_JOURNAL_ID, _LAYOUT, _GENERATION = "journal_id", "layout", "generation"
-_FIRST_VERSION = "alembic_version"
-
-
-class Waiter:
-    """Waits for changes of threads. Not to be shared between tasks.
-
-    It is woken when there is something to read, and reads it from the journal: so one that is
-    slow, or gone, costs a flag.
-    """
-
-    def __init__(self) -> None:
-        self._changed = asyncio.Event()
-
-    def wake(self) -> None:
-        """Say that a thread changed."""
-        self._changed.set()
-
-    async def wait(self, timeout_s: float) -> bool:
-        """Wait for a change since the last wait; return whether there was one."""
-        await pause(timeout_s, self._changed)
-        changed = self._changed.is_set()
-        self._changed.clear()
-        return changed
-
-
-class Waiters:
-    """Who waits for which thread. Used in the event loop only."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[tuple[str, str] | None, set[Waiter]] = {}
-
-    @contextmanager
-    def subscribe(self, *thread: str) -> Iterator[Waiter]:
-        """Be woken by changes of a thread (its tenant and ID; none: any) inside the context.
-
-        Whoever reads after entering, and again after each wake, misses none.
-        """
-        place, waiter = (thread[0], thread[1]) if thread else None, Waiter()
-        self._waiting.setdefault(place, set()).add(waiter)
-        try:
-            yield waiter
-        finally:
-            left = self._waiting[place]
-            left.discard(waiter)
-            if not left:
-                del self._waiting[place]
-
-    def wake(self, changed: Collection[tuple[str, str]]) -> None:
-        """Wake who waits for these threads."""
-        for place in (*changed, None) if changed else ():
-            for waiter in self._waiting.get(place, ()):
-                waiter.wake()
-
-    def __len__(self) -> int:
-        """Return how many wait."""
-        return sum(map(len, self._waiting.values()))
+_log = logging.getLogger(__name__)
 
 
 class Database:
@@ -100,64 +38,109 @@ class Database:
         waiters: Who waits for changes of threads.
         added: Called in the event loop after each commit, for each tenant of which something
             changed, with the number of changes and the bytes of their new content.
-        noted: Called in the writer's thread before each commit, with the digests of the values
-            that it stored, by family.
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
     """
 
+    _notices: Notices | None = None
+
     def __init__(
         self,
-        path: Path,
-        engine: Engine,
+        backend: Backend,
         facts: dict[str, str],
         clock_us: Callable[[], int],
         entropy: Callable[[], int],
+        *,
+        alone: bool,
     ) -> None:
-        self._path = path
-        self._engine = engine
+        self._backend = backend
         self.now_us = clock_us  # microseconds since the Unix epoch
         self.random_bits = entropy  # 62 of them
-        self.journal_id = facts[_JOURNAL_ID]
-        self.generation = int(facts[_GENERATION])
-        self.waiters = Waiters()
+        self.journal_id = facts[JOURNAL_ID]
+        self.generation = int(facts[GENERATION])
+        self.waiters = Waiters(POLL_S) if backend.is_shared else Waiters()
         self.added: list[Callable[[str, int, int], None]] = []
-        self.noted: list[Callable[[dict[int, set[bytes]]], None]] = []
-        self._writer = Writer(engine, path, clock_us, self._committed, self.noted)
-        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="journal-reader")
+        self._writer = Writer(backend, clock_us, self._committed, alone=alone)
+        self._readers = ThreadPoolExecutor(
+            backend.reader_threads, thread_name_prefix="journal-reader"
+        )
         self._reader = threading.local()
         self._connections: list[Connection] = []
         self._closed = False
+        if backend.is_shared:
+            self._apart = ThreadPoolExecutor(1, thread_name_prefix="journal-apart")
+            self._notices = Notices(backend, self.journal_id, self.write_past_batches, self.waiters)
 
     @classmethod
     async def open(
         cls,
-        path: Path,
+        where: Path | str,
         *,
-        generation: int = 1,
+        generation: int | None = None,
+        alone: bool = False,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         entropy: Callable[[], int] = lambda: secrets.randbits(62),
     ) -> Database:
-        """Open a journal, making its tables, of a generation, if there are none.
+        """Open a journal, making its tables if there are none.
+
+        Args:
+            where: A file of SQLite, or the URL of a database in PostgreSQL.
+            generation: Of a journal that is to be filled: it must be empty, or one that was not
+                finished, which is dropped. Nobody else opens it until `finish`.
+            alone: Keep servers from the journal while it is open.
+            clock_us: Microseconds since the Unix epoch.
+            entropy: 62 random bits.
 
         Raises:
             RuntimeError: Commits would not be fsynced there, or another program or another
-                version of the server wrote it.
-            Refusal: `JOURNAL_UNAVAILABLE`: the file cannot be used.
+                version of the server wrote it; for a journal to be filled: there is one already.
+            Refusal: `JOURNAL_UNAVAILABLE`: the database cannot be used.
         """
-        engine = sqlite.make_engine(path)
+        backend = backend_of(where)
         try:
-            facts = await asyncio.to_thread(_prepare, engine, generation)
+            facts = await asyncio.to_thread(prepare, backend, generation)
         except Exception as error:
-            engine.dispose()
-            raise_unavailable(error)
+            backend.engine.dispose()
+            raise_unavailable(backend, error)
             raise
-        return cls(path, engine, facts, clock_us, entropy)
+        database = cls(backend, facts, clock_us, entropy, alone=alone or generation is not None)
+        try:
+            await database.change(lambda _: None)  # the writer can use it
+            await database.query(backend.warn)
+        except Refusal:
+            await database.close()
+            raise
+        return database
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several servers may use it at once."""
+        return self._backend.is_shared
+
+    @property
+    def is_local(self) -> bool:
+        """Whether `glance` reads faster than a thread could."""
+        return self._backend.is_local
+
+    async def finish(self) -> None:
+        """Let a journal that was filled be opened from now on; durable on return."""
+        await self.transact(lambda batch: finish(batch.connection))
+
+    async def remove(self) -> None:
+        """Close a journal that was not finished, and remove it."""
+        await self.close()
+        try:
+            await asyncio.to_thread(self._backend.remove)
+        except Exception as error:
+            problem = self._backend.storage_problem(error)
+            if problem is None:
+                raise
+            _log.warning("an unfinished journal stays, which the next `recover` drops: %s", problem)
 
     @property
     def backend(self) -> str:
         """Kind of database, such as "sqlite"."""
-        return self._engine.dialect.name
+        return self._backend.name
 
     async def close(self) -> None:
         """Finish running transactions and release the database."""
@@ -166,13 +149,19 @@ class Database:
         self._closed = True
         await self._writer.close()
         await asyncio.to_thread(self._readers.shutdown)
+        if self._notices is not None:
+            await self._notices.stop()
+            await asyncio.to_thread(self._apart.shutdown)
         for connection in self._connections:
+            connection.invalidate()  # a rollback would fail if the database is gone
             connection.close()
-        self._engine.dispose()
+        self._backend.engine.dispose()
 
-    def change(self, work: Callable[[Batch], T], size_bytes: int = 0) -> asyncio.Future[T]:
+    def change(
+        self, work: Callable[[Batch], T], size_bytes: int = 0, thread: ThreadName | None = None
+    ) -> asyncio.Future[T]:
         """Enqueue a change that goes through the batch's overlay; see `Writer.submit`."""
-        return self._writer.submit(work, size_bytes)
+        return self._writer.submit(work, size_bytes, thread=thread)
 
     def transact(self, work: Callable[[Batch], T], size_bytes: int = 0) -> asyncio.Future[T]:
         """Enqueue a change with a savepoint of its own; see `Writer.submit`."""
@@ -184,82 +173,76 @@ class Database:
             raise unavailable("it is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    async def write_past_batches(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a write transaction past the writer, in turn; only where `is_shared`.
+
+        For rows that no batch changes. It may run twice, if the connection breaks.
+        """
+        if self._closed:
+            raise unavailable("it is closed")
+        write = partial(self._retried, work, writes=True)
+        return await asyncio.get_running_loop().run_in_executor(self._apart, write)
+
+    def announce(self, changed: Collection[tuple[str, str]]) -> None:
+        """Wake who waits for these threads, here and on the other servers of a shared journal."""
+        self.waiters.wake(changed)
+        if self._notices is not None:
+            self._notices.add(changed)
+
     async def rows(self, statement: Statement, **values: object) -> Sequence[Any]:
         """Return the rows of one statement, as `query` does."""
         return await self.query(lambda connection: statement.run(connection, **values).fetchall())
 
     def glance(self, work: Callable[[Connection], T]) -> T:
-        """Run what reads a few rows as `query` does, but here: for those a thread costs more."""
+        """Run what reads a few rows as `query` does, but in this thread; only where `is_local`."""
         if self._closed:
             raise unavailable("it is closed")
         return self._read(work)
 
     async def size_bytes(self) -> int:
         """Return the bytes that the database and its log take."""
-        return await self.query(lambda connection: sqlite.size_bytes(connection, self._path))
+        return await self.query(self._backend.size_bytes)
 
     async def used_bytes(self) -> int:
         """Return the bytes of the pages that are in use."""
-        return await self.query(sqlite.used_bytes)
+        return await self.query(self._backend.used_bytes)
 
     def _committed(self, committed: Committed) -> None:
-        self.waiters.wake(committed.threads)
+        self.announce(committed.threads)
         for tenant, added in committed.added.items():
             for callback in self.added:
                 callback(tenant, *added)
 
     def _read(self, work: Callable[[Connection], T]) -> T:
+        return self._retried(work)
+
+    def _retried(self, work: Callable[[Connection], T], *, writes: bool = False) -> T:
         try:
-            connection: Connection | None = getattr(self._reader, "connection", None)
-            if connection is None:
-                connection = self._reader.connection = self._engine.connect()
-                self._connections.append(connection)
-            with sqlite.transaction(connection):
-                return work(connection)
+            try:
+                return self._once(work, writes=writes)
+            except Exception:
+                if not self._forget_lost():
+                    raise
+                return self._once(work, writes=writes)
         except Exception as error:
-            raise_unavailable(error)
+            raise_unavailable(self._backend, error)
             raise
 
+    def _once(self, work: Callable[[Connection], T], *, writes: bool) -> T:
+        connection: Connection | None = getattr(self._reader, "connection", None)
+        if connection is None:
+            connection = self._reader.connection = self._backend.engine.connect()
+            self._connections.append(connection)
+        with self._backend.transaction(connection, writes=writes):
+            return work(connection)
 
-@cache
-def _definitions() -> tuple[str, ...]:
-    """Return the statements that make the tables; compiling them takes longer than running them."""
-    statements: list[str] = []
-
-    def note(statement: Any, *_: object, **__: object) -> None:
-        statements.append(str(statement.compile(dialect=mock.dialect)))
-
-    mock = create_mock_engine("sqlite://", note)
-    metadata.create_all(mock, checkfirst=False)
-    return tuple(statements)
-
-
-def _prepare(engine: Engine, generation: int) -> dict[str, str]:
-    """Make the tables if there are none; return what the journal says of itself."""
-    with engine.connect() as connection:
-        sqlite.check_durability(connection)
-        with sqlite.transaction(connection, writes=True):
-            tables = inspect(connection).get_table_names()
-            if not tables:
-                for definition in _definitions():
-                    sqlite.driver_of(connection).execute(definition)
-                facts = {_JOURNAL_ID: uuid.uuid4().hex, _LAYOUT: LAYOUT, _GENERATION: generation}
-                rows = [{"name": name, "value": str(value)} for name, value in facts.items()]
-                connection.execute(insert(journal_info), rows)
-            if _FIRST_VERSION in tables:
-                raise RuntimeError(
-                    "it was written by the first version of TuskPoint, "
-                    "which this server does not read"
-                )
-            known: dict[str, str] = {}
-            if not tables or journal_info.name in tables:
-                found = connection.execute(select(journal_info.c.name, journal_info.c.value))
-                known = {str(name): str(value) for name, value in found}
-            if _LAYOUT not in known:
-                raise RuntimeError("it is a database of another program")
-            if known[_LAYOUT] != LAYOUT:
-                raise RuntimeError(
-                    f"it has layout {known[_LAYOUT]} and this server knows layout {LAYOUT}: "
-                    "a newer server wrote it"
-                )
-            return known
+    def _forget_lost(self) -> bool:
+        """Drop this thread's connection if it is lost; return whether it was."""
+        connection: Connection | None = getattr(self._reader, "connection", None)
+        if connection is None or not self._backend.is_lost(connection):
+            return False
+        self._reader.connection = None
+        self._connections.remove(connection)
+        connection.invalidate()
+        connection.close()
+        return True

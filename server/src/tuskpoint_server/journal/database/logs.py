@@ -6,24 +6,27 @@ Logs stay in memory between batches, bounded in bytes; a commit that fails forge
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, exists, func, select, update
+from sqlalchemy import ARRAY, Connection, Text, bindparam, exists, func, select, tuple_
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import Version
 from ...domain.state import decode_channels, encode_channel
 from ...domain.threads import ThreadState, judge_state
 from .schema import checkpoints, threads, writes
-from .statements import Statement, inserting, of_namespace
+from .statements import Statement, inserting, of_namespace, updating
 
 CACHED_BYTES = 64 * 1024 * 1024
 _RECENT = 8
 _LOG_BYTES = 1500
 _KNOWN_BYTES = 1500
+
+ThreadName = tuple[str, str]
+"""Tenant and ID of a thread."""
 
 Place = tuple[str, str]
 """Namespace and checkpoint ID, inside a thread."""
@@ -61,7 +64,13 @@ class ThreadRow:
     removed_bytes: int = 0
     checkpoint_count: int = 0
     removed_count: int = 0
+    taken: int = 0
     written: tuple[object, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        """What changes when anything does that a server may know of the thread."""
+        return self.number, self.seq, self.taken
 
     def refuse_deleted(self) -> Refusal:
         """Return the refusal of a change that belongs to an ended incarnation."""
@@ -95,7 +104,7 @@ THREAD = tuple(threads.c[name] for name in _FIELDS)
 
 # What every save changes, and no index has; and what seldom changes.
 _OFTEN = ("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count")
-_FIXED = ("number", "tenant", "thread_id", "compacted_seq")
+_FIXED = ("number", "tenant", "thread_id", "compacted_seq", "taken")
 _VARYING = tuple(name for name in _FIELDS if name not in _FIXED)
 _whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter(*_VARYING)
 _seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
@@ -105,13 +114,22 @@ _FIND = Statement(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )
+_WANTED = tuple_(threads.c.tenant, threads.c.thread_id).in_(
+    select(
+        func.unnest(bindparam("of_tenants", type_=ARRAY(Text))),
+        func.unnest(bindparam("of_threads", type_=ARRAY(Text))),
+    )
+)
+_BY_NUMBER = select(threads.c.number).where(_WANTED).order_by(threads.c.number)
+_LOCK = Statement(_BY_NUMBER.with_for_update())
+_LOCK_FREE = Statement(_BY_NUMBER.with_for_update(skip_locked=True))
+_LOCKED = Statement(select(*THREAD, _HAS_EARLY).where(_WANTED))
 _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
 _INSERT = Statement(inserting(threads, _FIELDS))
-_ROW = update(threads).where(threads.c.number == bindparam("of_number"))
-_UPDATE = Statement(_ROW.values({name: bindparam(name) for name in _OFTEN}))
-_UPDATE_ALL = Statement(_ROW.values({name: bindparam(name) for name in _VARYING}))
+_UPDATE = updating(threads, "number", _OFTEN)
+_UPDATE_ALL = updating(threads, "number", _VARYING)
 
 
 def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:
@@ -129,8 +147,30 @@ def find_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRo
 def find_log(connection: Connection, tenant: str, thread_id: str) -> Log | None:
     """Return what is known of a thread at first, or `None` if it never was."""
     found = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
-    if found is None:
-        return None
+    return _log(found) if found is not None else None
+
+
+def lock_logs(
+    connection: Connection, names: Collection[ThreadName], *, wait: bool
+) -> Callable[[], tuple[list[Log], set[int]]]:
+    """Lock the rows of threads; return what returns those that exist, once it can be read.
+
+    It returns the numbers of those that are locked, too: not all if it did not `wait`. They are
+    locked in the order of their numbers: so two servers seldom wait for each other. They are read
+    after they are locked: the statement that waits for a lock does not see what was committed
+    meanwhile in other tables.
+    """
+    tenants, thread_ids = map(list, zip(*names, strict=True))
+    of = {"of_tenants": tenants, "of_threads": thread_ids}
+    numbers = (_LOCK if wait else _LOCK_FREE).run(connection, **of)
+    rows = _LOCKED.run(connection, **of)
+    return lambda: (
+        [_log(row) for row in rows.fetchall()],
+        {row[0] for row in numbers.fetchall()},
+    )
+
+
+def _log(found: Sequence[Any]) -> Log:
     row = ThreadRow(*found[:-1])
     row.deleted, row.unsearchable = bool(row.deleted), bool(row.unsearchable)
     row.written = _seldom(row)
@@ -297,6 +337,19 @@ class Logs:
         self.forget(*key)
         self._logs[key] = log
         self._used.add(key)
+
+    def refresh(self, name: ThreadName, now: Log | None) -> None:
+        """Keep what is known of a thread if its row, as it is now, is the known one.
+
+        `now`: the thread without what was known of it; `None`: there is none.
+        """
+        known = self._logs.get(name)
+        if now is None:
+            self.forget(*name)
+        elif known is None or known.row.version != now.row.version:
+            self.put(now)
+        else:  # others may have moved its watermarks
+            known.row, known.early = now.row, now.early
 
     def forget(self, tenant: str, thread_id: str) -> None:
         """Drop one thread."""

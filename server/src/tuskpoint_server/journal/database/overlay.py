@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, func, null, select, update
-from sqlalchemy.dialects.sqlite import Insert
+from sqlalchemy import Connection, bindparam, case, null, select, update
+from sqlalchemy.dialects.postgresql import Insert
 
 from ...domain.model import NO_LINEAGE, Lineage
 from ...domain.threads import EventKind
 from ...domain.values import Encoding
+from .backend import Backend
 from .logs import (
     Known,
-    KnownChannel,
     Log,
     Logs,
     Pending,
     Place,
     StoredWrite,
+    ThreadName,
     ThreadRow,
     find_log,
     greatest_id,
     insert_threads,
+    lock_logs,
     update_threads,
 )
 from .schema import changes, checkpoints, contents, threads, writes
@@ -50,11 +51,16 @@ def _put_checkpoint() -> Insert:
     return statement.on_conflict_do_update(index_elements=_KEY, set_=replaced)
 
 
-_PUT_CHECKPOINT = Statement(_put_checkpoint())
-_PUT_WRITE = Statement(putting(writes, (*_KEY, "task_id", "idx"), names=_WRITE_COLUMNS))
+_PUT_CHECKPOINT = Statement(_put_checkpoint(), distinct=True)
+_PUT_WRITE = Statement(
+    putting(writes, (*_KEY, "task_id", "idx"), names=_WRITE_COLUMNS), distinct=True
+)
 # One that comes back belongs to the change that brings it: that one's segment holds it.
 _PUT_CONTENT = Statement(
-    putting(contents, ("family", "digest"), names=_CONTENT_COLUMNS, where=contents.c.data.is_(None))
+    putting(
+        contents, ("family", "digest"), names=_CONTENT_COLUMNS, where=contents.c.data.is_(None)
+    ),
+    distinct=True,
 )
 _PUT_CHANGE = Statement(inserting(changes))
 _of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
@@ -86,37 +92,59 @@ _VALUE = Statement(
         contents.c.data.is_not(None),
     )
 )
-_NUMBERS = Statement(select(func.max(threads.c.number), func.max(threads.c.family)))
+FAMILY = (
+    select(threads.c.number, threads.c.seq, threads.c.compacted_seq)
+    .where(threads.c.family == bindparam("of_family"))
+    .order_by(threads.c.number)
+)
+"""Threads of a family, deleted ones too, and how far their logs go and were swept."""
+_LOCK_FAMILY = Statement(FAMILY.with_for_update())
 
 
 class Numbers:
-    """Makes numbers of threads and families, each used once."""
+    """Gives numbers to threads and families, each once."""
 
-    def __init__(self, connection: Connection) -> None:
-        thread, family = _NUMBERS.run(connection).fetchone() or (0, 0)
-        self.threads: Iterator[int] = itertools.count((thread or 0) + 1)
-        self.families: Iterator[int] = itertools.count((family or 0) + 1)
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._left: Iterator[int] = iter(())
+
+    def next(self, connection: Connection) -> int:
+        """Return the next one."""
+        for number in self._left:
+            return number
+        self._left = self._backend.numbers(connection)
+        return next(self._left)
 
 
 class Batch:
     """An open write transaction, with what its changes have done so far.
 
-    Reads through `connection` see what `write_out` has written.
+    Reads through `connection` see what `write_out` has written. In a shared database a thread
+    is locked until the end of the transaction once it is looked at: so nobody else changes it,
+    and what is known of it holds if its row says so.
 
     Attributes:
         now_us: Time of the batch, microseconds since the epoch.
         changed: Tenant and name of threads with changes; watchers of these are woken.
         added: Tenant to the number of its changes and the bytes of their new content.
-        noted: Family to digests of values that the batch stored or refers to.
         logs: What is known of threads, to be forgotten where rows are changed beside the batch.
     """
 
-    def __init__(self, connection: Connection, logs: Logs, numbers: Numbers, now_us: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        logs: Logs,
+        numbers: Numbers,
+        now_us: int,
+        *,
+        shared: bool = False,
+    ) -> None:
         self.connection = connection
+        self._shared = shared
+        self._locked: set[ThreadName] = set()
         self.now_us = now_us
         self.changed: set[tuple[str, str]] = set()
         self.added: dict[str, tuple[int, int]] = {}
-        self.noted: dict[int, set[bytes]] = {}
         self.logs = logs
         self._numbers = numbers
         self.discard()
@@ -130,8 +158,47 @@ class Batch:
         self._writes: dict[tuple[object, ...], tuple[object, ...]] = {}
         self._changes: list[tuple[object, ...]] = []
 
+    def undone(self) -> None:
+        """Forget what is not written out, and the locks that went with the change."""
+        self.discard()
+        self.logs.clear()
+        self._locked.clear()
+
+    def lock(self, names: Iterable[ThreadName]) -> None:
+        """Let nobody else change threads until the transaction ends, whether they exist or not.
+
+        A change that reads or changes rows of several threads locks all of them at once: in one
+        order, so that two servers seldom wait for each other.
+        """
+        self.locking(names)()
+
+    def locking(
+        self, names: Iterable[ThreadName], *, wait: bool = True
+    ) -> Callable[[], Set[ThreadName]]:
+        """Send what locks threads; the returned function reads the answers.
+
+        It returns those that another transaction has locked, if this one does not `wait` for it.
+        """
+        wanted = set(names) - self._locked if self._shared else set()
+        if not wanted:
+            return frozenset
+        receive = lock_logs(self.connection, wanted, wait=wait)
+
+        def received() -> Set[ThreadName]:
+            logs, locked = receive()
+            found = {(log.row.tenant, log.row.thread_id): log for log in logs}
+            busy = {name for name, log in found.items() if log.row.number not in locked}
+            for name in wanted - busy:
+                self.logs.refresh(name, found.get(name))
+            self._locked |= wanted - busy
+            return busy
+
+        return received
+
     def find(self, tenant: str, thread_id: str) -> Log | None:
         """Return a thread, deleted or not, or `None` if it never was."""
+        if self._shared:
+            self.lock([(tenant, thread_id)])
         log = self.logs.get(tenant, thread_id)
         if log is None:
             log = find_log(self.connection, tenant, thread_id)
@@ -145,7 +212,7 @@ class Batch:
         `family`: whose values it shares; `None` founds one.
         """
         row = ThreadRow(
-            next(self._numbers.threads),
+            self._numbers.next(self.connection),
             tenant,
             thread_id,
             self.new_family() if family is None else family,
@@ -156,7 +223,18 @@ class Batch:
 
     def new_family(self) -> int:
         """Return the number of a family that nobody belongs to."""
-        return next(self._numbers.families)
+        return self._numbers.next(self.connection)
+
+    def lock_family(self, family: int) -> Sequence[tuple[int, int, int]]:
+        """Keep other writers from changing the threads of a family; return `FAMILY` of them.
+
+        What the batch did before has to be written out.
+        """
+        found: Sequence[tuple[int, int, int]] | None = None
+        # A thread may have joined it while the others were waited for.
+        while found != (rows := _LOCK_FAMILY.run(self.connection, of_family=family).fetchall()):
+            found = rows
+        return rows
 
     def store(self, log: Log) -> None:
         """Write the thread's row with this batch."""
@@ -274,16 +352,7 @@ class Batch:
             if found is None or found[1] == Encoding.PATCH:
                 return False
             log.keyframes.add(digest)
-        self.note_digests(log, (digest,))
         return True
-
-    def note(self, log: Log, channels: Iterable[KnownChannel]) -> None:
-        """Note that a checkpoint refers to the values of these channels."""
-        self.note_digests(log, (one.digest for one in channels if one.digest is not None))
-
-    def note_digests(self, log: Log, digests: Iterable[bytes]) -> None:
-        """Note that a change refers to these values of the thread's family."""
-        self.noted.setdefault(log.row.family, set()).update(digests)
 
     def put_checkpoint(
         self,
@@ -324,7 +393,6 @@ class Batch:
         digest, kind, size, encoding, data, *_ = value
         row = (family, digest, kind, size, encoding, keyframe, patches, patch_bytes, thread, seq)
         self._contents.setdefault((family, digest), (*row, segment, data))
-        self.note_digests(log, (digest,))
 
     def put_write(
         self, log: Log, place: Place, write: StoredWrite, seq: int, early_us: int | None = None

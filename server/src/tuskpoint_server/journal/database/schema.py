@@ -20,12 +20,14 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Sequence,
     Table,
     Text,
     event,
     literal_column,
     or_,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
@@ -33,13 +35,14 @@ from .statements import EMPTY
 
 metadata = MetaData()
 
-_TYPES: dict[str, type[TypeEngine[Any]]] = {
-    "text": Text,
-    "blob": LargeBinary,
-    "int": BigInteger,
-    "small": Integer,
-    "bool": Boolean,
+_TYPES: dict[str, TypeEngine[Any]] = {
+    "text": Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"),
+    "blob": LargeBinary(),
+    "int": BigInteger(),
+    "small": Integer(),
+    "bool": Boolean(),
 }
+_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 
 
 def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
@@ -52,7 +55,7 @@ def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
     for column in columns.split(","):
         called, _, kind = column.strip().partition(" ")
         if not kind:
-            made.append(Column(called, Integer, primary_key=True))
+            made.append(Column(called, _NUMBER, primary_key=True))
         elif kind.endswith("!"):
             made.append(Column(called, _TYPES[kind[:-1]], primary_key=True, autoincrement=False))
         else:
@@ -62,11 +65,20 @@ def _table(name: str, columns: str, *indexes: Index, **options: Any) -> Table:
 
 
 def _partial(name: str, *columns: Column[Any], where: ColumnElement[bool]) -> Index:
-    return Index(name, *columns, sqlite_where=where)
+    return Index(name, *columns, sqlite_where=where, postgresql_where=where)
 
+
+NUMBERS, NUMBERS_AT_ONCE = "thread_numbers", 1000
+"""A sequence where there is one: each server takes numbers of threads and families from it."""
+Sequence(NUMBERS, increment=NUMBERS_AT_ONCE, metadata=metadata)
 
 # Facts about this journal: its identity, generation, and where its blobs are.
 journal_info = _table("journal_info", "name text!, value text")
+
+# Who does the duties that one server at a time has, and until when by the database's clock; 0: it
+# was released. `settings`: those of this server that all need, as JSON. Only where several servers
+# share the journal.
+leases = _table("leases", "name text!, owner text, fence int, until_us int, settings text")
 
 # A thread's log: `seq` is the number of its last change, up to `certified_seq` all is stored, up
 # to `indexed_seq` search knows all; what waits for either does so since the `..._since_us`, as
@@ -74,7 +86,8 @@ journal_info = _table("journal_info", "name text!, value text")
 # begins after `begun_seq`; changes up to `compacted_seq` are swept. `deleted`: it has ended, and
 # `deleted_through` is the greatest ID that was ever deleted so. `head_id`: the latest root
 # checkpoint. `added_bytes`: content saved in all, `removed_bytes` of those by removed
-# checkpoints, of which there are `removed_count` since the last marking.
+# checkpoints, of which there are `removed_count` since the last marking. `taken`: how often values
+# of its family were removed or evicted; caches of the family end then.
 threads = _table(
     "threads",
     "number, tenant text, thread_id text, family int, incarnation int, seq int, "
@@ -82,7 +95,7 @@ threads = _table(
     "unindexed_since_us int?, settings_seq int, begun_seq int, compacted_seq int, "
     "deleted bool, deleted_through text, agent_id text, state small, head_id text, "
     "created_us int, updated_us int, retention_s int, expire_us int?, unsearchable bool, "
-    "added_bytes int, removed_bytes int, checkpoint_count int, removed_count int",
+    "added_bytes int, removed_bytes int, checkpoint_count int, removed_count int, taken int",
     Index("threads_by_name", "tenant", "thread_id", unique=True),
     Index("threads_by_family", "family"),
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
@@ -164,15 +177,15 @@ _partial("writes_evicted", writes.c.thread, where=writes.c.data.is_(None))
 
 # Values of channels, once per family of threads. Of a patch: the digest of its keyframe, how many
 # patches are on it before this one, and their bytes with this one. `thread` and `seq`: whose
-# change brought it. `segment`: what holds an evicted one. A marking pass spares rows above a
-# number, so none is used twice.
+# change brought it. `segment`: what holds an evicted one.
 contents = _table(
     "contents",
     "number, family int, digest blob, type text, size int, encoding small, keyframe blob?, "
     "patches small, patch_bytes int, thread int, seq int, segment blob?, data blob?",
     Index("contents_by_digest", "family", "digest", unique=True),
-    sqlite_autoincrement=True,
 )
+_keyframe = contents.c.keyframe
+_partial("contents_by_keyframe", contents.c.family, _keyframe, where=_keyframe.is_not(None))
 _partial("contents_evicted", contents.c.family, where=contents.c.data.is_(None))
 _partial("contents_held", contents.c.segment, where=contents.c.segment.is_not(None))
 
@@ -207,13 +220,15 @@ uses = _table(
 )
 
 # What is at or below a watermark and cannot be read from the blob store: changes up to `seq`,
-# because a member was lost, or (without one) it is not stored yet.
+# because a member was lost, or (without one) it is not stored yet. A flush that began before
+# forgets holes by number, so none is used twice.
 holes = _table(
     "holes",
     "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, seq int, "
     "segment blob?, reason text, size int, retry_us int",
     Index("holes_by_thread", "thread"),
     Index("holes_by_tenant", "tenant", "retry_us"),
+    sqlite_autoincrement=True,
 )
 
 # Blobs that puts made: what its owner renews, what was sent, billed and paid over all puts, the
@@ -240,6 +255,16 @@ packs = _table(
     sqlite_autoincrement=True,
 )
 
+# What the other servers of a shared journal ask of the keeper, and what it says. `asked` counts
+# what they wait for, `all_asked` the requests to certify everything, of which the keeper tried the
+# first `all_tried`; `outcome` is that of the last try, as archiving.asking has it. `trouble` is the
+# keeper's last error, empty since the last success, and `failing` counts renewals that fail.
+flush_requests = _table(
+    "flush_requests",
+    "tenant text!, asked int, all_asked int, all_tried int, outcome text, trouble text, "
+    "trouble_us int?, failing int",
+)
+
 # Bundles that were handed off; their blobs are kept as long as the thread lives. `seq` is the
 # change that records it, `content_seq` that of the thread as it was read.
 handoffs = _table(
@@ -259,15 +284,39 @@ documents = _table(
 )
 _partial("search_documents_unembedded", documents.c.number, where=documents.c.unembedded)
 _partial("search_documents_truncated", documents.c.tenant, where=documents.c.truncated)
-# Words are found by their stems, without accents (https://www.sqlite.org/fts5.html).
-event.listen(
-    documents,
-    "after_create",
-    DDL(  # type: ignore[no-untyped-call]
+# The text of documents under their numbers, as `search.text` uses it.
+_TEXT_OF = {
+    "sqlite": (
         "CREATE VIRTUAL TABLE search_text USING fts5("
-        "scope, summary, body, tokenize='porter unicode61 remove_diacritics 2')"
+        "scope, summary, body, tokenize='porter unicode61 remove_diacritics 2')",
     ),
-)
+    "postgresql": (
+        "CREATE TABLE search_text (rowid BIGINT PRIMARY KEY, scope TEXT NOT NULL,"
+        " summary TEXT NOT NULL, body TEXT NOT NULL, words TSVECTOR NOT NULL)",
+        "CREATE INDEX search_text_words ON search_text USING gin (words)",
+        "CREATE TEXT SEARCH DICTIONARY tuskpoint_stems (TEMPLATE = snowball, LANGUAGE = english)",
+        "CREATE TEXT SEARCH CONFIGURATION tuskpoint (COPY = simple)",
+        "ALTER TEXT SEARCH CONFIGURATION tuskpoint"
+        " ALTER MAPPING FOR asciiword, word WITH tuskpoint_stems",
+    ),
+}
+DROP_TEXT = {
+    "sqlite": ("DROP TABLE search_text",),
+    "postgresql": (
+        f"DROP SEQUENCE {NUMBERS}",
+        "DROP TABLE search_text",
+        "DROP TEXT SEARCH CONFIGURATION tuskpoint",
+        "DROP TEXT SEARCH DICTIONARY tuskpoint_stems",
+    ),
+}
+"""What removes the text of documents, by dialect."""
+for _dialect, _statements in _TEXT_OF.items():
+    for _statement in _statements:
+        event.listen(
+            documents,
+            "after_create",
+            DDL(_statement).execute_if(dialect=_dialect),  # type: ignore[no-untyped-call]
+        )
 
 # Vectors of checkpoints; without an embedder the caller's. Scans go on above a number, so none
 # is used twice.

@@ -6,17 +6,18 @@ the log is fsynced (https://www.sqlite.org/pragma.html#pragma_synchronous).
 
 from __future__ import annotations
 
+import itertools
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+
+from .backend import Backend, driver_of
 
 BUSY_TIMEOUT_S = 5.0
 LONG_LOG_BYTES = 64 * 1024 * 1024
@@ -31,6 +32,7 @@ _PRAGMAS = (
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -32768",
 )
+_GREATEST = "SELECT max(coalesce(max(number), 0), coalesce(max(family), 0)) FROM threads"
 _DEFECTS = frozenset(
     {
         sqlite3.SQLITE_ERROR,
@@ -43,11 +45,83 @@ _DEFECTS = frozenset(
 )
 
 
-def make_engine(path: Path) -> Engine:
-    """Return an engine for a database file; each `connect` opens a connection of its own.
+class Sqlite(Backend):
+    """A database file. A transaction that writes takes the lock at once.
 
-    Nothing begins a transaction but `begin`.
+    Args:
+        path: The file.
+        engine: Opens it; another one than `make_engine`'s in simulations.
     """
+
+    name = "sqlite"
+    is_local = True
+    is_shared = False  # a lock in the data directory keeps other servers away
+    # One more than a long read keeps; others would only contend for the interpreter's lock.
+    reader_threads = 2
+    _begin_read = "BEGIN"
+    _begin_write = "BEGIN IMMEDIATE"
+
+    def __init__(self, path: Path, engine: Engine | None = None) -> None:
+        self._path = path
+        self._log_limit = LONG_LOG_BYTES
+        self.engine = engine or make_engine(path)
+
+    def in_transaction(self, connection: Connection) -> bool:
+        """Return whether a transaction is open; some errors end it."""
+        return bool(driver_of(connection).in_transaction)
+
+    def check(self, connection: Connection) -> None:
+        """Check that commits are fsynced.
+
+        Raises:
+            RuntimeError: The file system or the build of SQLite does not take the settings.
+        """
+        mode, synchronous = _pragma(connection, "journal_mode"), _pragma(connection, "synchronous")
+        if mode != "wal" or int(synchronous) < _FULL:
+            raise RuntimeError(
+                f"SQLite runs with journal_mode={mode} and synchronous={synchronous}; "
+                "the journal needs wal and FULL (2): put the data directory on a local file system"
+            )
+
+    def numbers(self, connection: Connection) -> Iterator[int]:
+        """Return the numbers above those of threads and families."""
+        [[greatest]] = driver_of(connection).execute(_GREATEST).fetchall()
+        return itertools.count(greatest + 1)
+
+    def remove(self) -> None:
+        """Remove the file and its logs."""
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+
+    def size_bytes(self, connection: Connection) -> int:
+        """Return the bytes of the database and of its log."""
+        pages, size = _pragma(connection, "page_count"), _pragma(connection, "page_size")
+        return int(pages) * int(size) + log_bytes(self._path)
+
+    def used_bytes(self, connection: Connection) -> int:
+        """Return the bytes of the pages that are in use; the free ones are used again."""
+        pages, free = _pragma(connection, "page_count"), _pragma(connection, "freelist_count")
+        return (int(pages) - int(free)) * int(_pragma(connection, "page_size"))
+
+    def storage_problem(self, error: BaseException) -> str | None:
+        """Return what keeps the database from working, or `None` if the error is a defect."""
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        code = getattr(cause, "sqlite_errorcode", None)
+        if not isinstance(cause, sqlite3.DatabaseError) or code is None or code & 0xFF in _DEFECTS:
+            return None
+        return f"{cause.sqlite_errorname}: {cause}"
+
+    def tidy(self, connection: Connection) -> None:
+        """Begin the log anew once it is long; if that fails, once it has doubled."""
+        size = log_bytes(self._path)
+        if size > self._log_limit:
+            self._log_limit = 2 * size
+            if restart_log(connection):
+                self._log_limit = LONG_LOG_BYTES
+
+
+def make_engine(path: Path) -> Engine:
+    """Return an engine for a database file."""
     engine = create_engine(
         f"sqlite:///{path}",
         poolclass=NullPool,
@@ -67,59 +141,6 @@ def _set_pragmas(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> No
     for pragma in _PRAGMAS:
         cursor.execute(pragma)
     cursor.close()
-
-
-def driver_of(connection: Connection) -> sqlite3.Connection:
-    """Return the driver's connection."""
-    return cast(sqlite3.Connection, connection.connection.driver_connection)
-
-
-def begin(connection: Connection, *, writes: bool = False) -> None:
-    """Begin a transaction; one that writes takes the lock at once."""
-    driver_of(connection).execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-
-
-def commit(connection: Connection) -> None:
-    """Commit the open transaction; durable on return."""
-    driver_of(connection).commit()
-
-
-@contextmanager
-def transaction(connection: Connection, *, writes: bool = False) -> Iterator[None]:
-    """Run the context in a transaction, which an error undoes."""
-    begin(connection, writes=writes)
-    try:
-        yield
-    except BaseException:
-        driver_of(connection).rollback()
-        raise
-    commit(connection)
-
-
-def check_durability(connection: Connection) -> None:
-    """Check that commits are fsynced.
-
-    Raises:
-        RuntimeError: The file system or the build of SQLite does not take the settings.
-    """
-    mode, synchronous = _pragma(connection, "journal_mode"), _pragma(connection, "synchronous")
-    if mode != "wal" or int(synchronous) < _FULL:
-        raise RuntimeError(
-            f"SQLite runs with journal_mode={mode} and synchronous={synchronous}; "
-            "the journal needs wal and FULL (2): put the data directory on a local file system"
-        )
-
-
-def size_bytes(connection: Connection, path: Path) -> int:
-    """Return the bytes of the database and of its log."""
-    pages, size = _pragma(connection, "page_count"), _pragma(connection, "page_size")
-    return int(pages) * int(size) + log_bytes(path)
-
-
-def used_bytes(connection: Connection) -> int:
-    """Return the bytes of the pages that are in use; the free ones are used again."""
-    pages, free = _pragma(connection, "page_count"), _pragma(connection, "freelist_count")
-    return (int(pages) - int(free)) * int(_pragma(connection, "page_size"))
 
 
 def _pragma(connection: Connection, name: str) -> str | int:
@@ -150,16 +171,3 @@ def restart_log(connection: Connection) -> bool:
     finally:
         driver.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
     return row is not None and row[0] == 0
-
-
-def storage_problem(error: BaseException) -> str | None:
-    """Say what keeps the database from working, or `None` if the error is a defect.
-
-    A full disk, a failed read or write, a lock that is held, a damaged file: those are
-    the database's. A statement that is wrong, or a broken constraint, is ours.
-    """
-    cause = error.orig if isinstance(error, DBAPIError) else error
-    code = getattr(cause, "sqlite_errorcode", None)
-    if not isinstance(cause, sqlite3.DatabaseError) or code is None or code & 0xFF in _DEFECTS:
-        return None
-    return f"{cause.sqlite_errorname}: {cause}"

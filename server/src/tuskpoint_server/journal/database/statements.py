@@ -1,18 +1,31 @@
 """SQL that is written once, compiled at its first use, and run through the driver.
 
 SQLAlchemy's own execution costs several times what SQLite takes for a keyed lookup.
-Results are the driver's tuples; truth values come back as 0 and 1.
+Results are the driver's tuples; SQLite returns truth values as 0 and 1.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, FromClause, Table, and_, bindparam, literal_column, or_
-from sqlalchemy.dialects import sqlite
-from sqlalchemy.engine.interfaces import DBAPICursor
+from sqlalchemy import (
+    Connection,
+    FromClause,
+    Table,
+    and_,
+    bindparam,
+    literal_column,
+    or_,
+    update,
+    values,
+)
+from sqlalchemy import column as sql_column
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import psycopg
+from sqlalchemy.engine.interfaces import DBAPICursor, Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
 from ...domain.snapshots import THREADS, THREADS_END
@@ -28,28 +41,60 @@ IN_LIST = 500
 LISTED: BindParameter[Any] = bindparam("listed", expanding=True)
 """What `column.in_(LISTED)` compares with; `Statement.run_listed` says what it is."""
 
-_LISTED = "__[POSTCOMPILE_listed]"
+_PARAMETERS = 4000
+"""Parameters of one statement, at most; PostgreSQL takes 65,535."""
+
+_ROW = re.compile(r"VALUES (\([^()]+\))")
+_PARAMETER = re.compile(r"\$(\d+)")
+
+_LISTED = "IN (__[POSTCOMPILE_listed])"
+_DIALECTS: dict[str, Dialect] = {
+    "sqlite": sqlite.dialect(),
+    "postgresql": psycopg.dialect(paramstyle="numeric_dollar"),  # type: ignore[no-untyped-call]
+}
+
+
+class Text(NamedTuple):
+    """A statement as one kind of database takes it."""
+
+    sql: str
+    names: tuple[str, ...]  # of its parameters, in their order
+    defaults: Mapping[str, object]
+    listing: dict[int, str]  # the text by the number of items, or of rows
+    row: str  # what is repeated for more rows; empty if it takes one
 
 
 class Statement:
-    """One statement with named parameters."""
+    """One statement with named parameters.
 
-    __slots__ = ("_defaults", "_expression", "_listing", "_names", "_text")
+    Args:
+        expression: The statement.
+        postgresql: The statement for PostgreSQL, where it is another one.
+        distinct: No two rows of a `run_rows` have the same key. PostgreSQL takes the rows of an
+            upsert one by one otherwise: one statement updates no row twice.
+    """
 
-    def __init__(self, expression: ClauseElement) -> None:
-        self._expression = expression
-        self._text = ""
-        self._listing: dict[int, str] = {}  # its text by the number of items
-        self._names: tuple[str, ...] = ()
-        self._defaults: dict[str, object] = {}
+    __slots__ = ("_distinct", "_expressions", "_texts")
+
+    def __init__(
+        self,
+        expression: ClauseElement,
+        postgresql: ClauseElement | None = None,
+        *,
+        distinct: bool = False,
+    ) -> None:
+        self._distinct = distinct
+        other = expression if postgresql is None else postgresql
+        self._expressions = {"sqlite": expression, "postgresql": other}
+        self._texts: dict[str, Text] = {}
 
     def run(self, connection: Connection, **values: object) -> DBAPICursor:
         """Execute it and return the driver's cursor."""
-        text = self._text or self._compile()
-        if self._defaults:
-            values = {**self._defaults, **values}
+        text = self.compiled(connection)
+        if text.defaults:
+            values = {**text.defaults, **values}
         cursor = connection.connection.cursor()
-        cursor.execute(text, [values[name] for name in self._names])
+        cursor.execute(text.sql, [values[name] for name in text.names])
         return cursor
 
     def run_listed(
@@ -59,57 +104,120 @@ class Statement:
 
         A run is filled up to the next power of two, so that few texts are prepared.
         """
-        text = self._text or self._compile()
-        place = self._names.index("listed")
-        values = {**self._defaults, **values, "listed": None}
-        known = [values[name] for name in self._names]
+        text = self.compiled(connection)
+        place = text.names.index("listed")
+        values = {**text.defaults, **values, "listed": None}
+        known = [values[name] for name in text.names]
         for some in in_lists(dict.fromkeys(items)):
-            count = min(1 << (len(some) - 1).bit_length(), IN_LIST)
-            filled = some + some[-1:] * (count - len(some))
-            listing = self._listing.get(count)
-            if listing is None:
-                marks = ", ".join("?" * count)
-                listing = self._listing[count] = text.replace(_LISTED, marks)
             cursor = connection.connection.cursor()
-            cursor.execute(listing, [*known[:place], *filled, *known[place + 1 :]])
+            if not text.listing:
+                known[place] = list(some)
+                cursor.execute(text.sql, known)
+            else:
+                sql, filled = _listing(text, some)
+                cursor.execute(sql, [*known[:place], *filled, *known[place + 1 :]])
             yield from cursor.fetchall()
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
         """Execute it once for each row of parameters; return how many rows it changed."""
-        self._text or self._compile()
-        known = [{**self._defaults, **row} for row in rows] if self._defaults else rows
-        items = [[row[name] for name in self._names] for row in known]
-        return self.run_rows(connection, self._names, items)
+        text = self.compiled(connection)
+        known = [{**text.defaults, **row} for row in rows] if text.defaults else rows
+        items = [[row[name] for name in text.names] for row in known]
+        return self.run_rows(connection, text.names, items)
 
     def run_rows(
         self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[object]]
     ) -> int:
         """Execute it once for each row, whose items stand in the order of `names`."""
-        self._text or self._compile()
-        if self._names != names:
+        text = self.compiled(connection)
+        if text.names != names:
             return self.run_many(connection, [dict(zip(names, row, strict=True)) for row in rows])
         if not rows:
             return 0
+        if connection.dialect.name == "postgresql":
+            return _run_rows(connection.connection.driver_connection, text, rows)
         cursor = connection.connection.cursor()
-        cursor.executemany(self._text, rows)
+        cursor.executemany(text.sql, rows)
         changed = cursor.rowcount
         cursor.close()
         return int(changed)
 
-    def _compile(self) -> str:
-        compiled: Any = self._expression.compile(dialect=sqlite.dialect())
-        self._names = tuple(compiled.positiontup or ())
-        self._defaults = {
+    def compiled(self, connection: Connection) -> Text:
+        """Return the statement as the database of a connection takes it."""
+        kind = connection.dialect.name
+        return self._texts.get(kind) or self._compile(kind)
+
+    def _compile(self, kind: str) -> Text:
+        compiled: Any = self._expressions[kind].compile(dialect=_DIALECTS[kind])
+        defaults = {
             name: bind.effective_value for name, bind in compiled.binds.items() if not bind.required
         }
-        self._text = str(compiled)
-        return self._text
+        sql, names, listing = str(compiled), tuple(compiled.positiontup or ()), {}
+        if _LISTED in sql and kind == "postgresql":
+            names = (*(name for name in names if name != "listed"), "listed")  # not numbered yet
+            sql = sql.replace(_LISTED, f"= ANY (${len(names)})")
+        elif _LISTED in sql:
+            listing = {0: sql}
+        row = _ROW.search(sql) if self._distinct or "DO UPDATE" not in sql else None
+        takes_more = row is not None and len(_PARAMETER.findall(row[1])) == len(names)
+        text = Text(sql, names, defaults, listing, row[1] if row and takes_more else "")
+        self._texts[kind] = text
+        return text
 
 
-def inserting(table: Table, names: Iterable[str] = ()) -> sqlite.Insert:
-    """Return the insert of rows, with a parameter for each column; `names`: of these alone."""
+def _run_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> int:
+    """Execute a statement for each row in PostgreSQL, in one round trip.
+
+    A statement with `VALUES (...)` takes as many rows at once as are left, down to a power of
+    two, so that few texts are prepared. Inside of a caller's pipeline the number of changed rows
+    is not known yet.
+    """
+    if driver.pgconn.pipeline_status:
+        _send_rows(driver, text, rows)
+        return 0
+    with driver.pipeline():
+        cursors = _send_rows(driver, text, rows)
+    return sum(cursor.rowcount for cursor in cursors)
+
+
+def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> list[Any]:
+    if not text.row:
+        return [driver.execute(text.sql, row) for row in rows]
+    cursors, at = [], 0
+    most = max(1, _PARAMETERS // len(text.names))
+    while at < len(rows):
+        count = 1 << (min(len(rows) - at, most).bit_length() - 1)
+        sql = text.listing.get(count)
+        if sql is None:
+            many = ", ".join(_renumbered(text.row, k * len(text.names)) for k in range(count))
+            sql = text.listing[count] = text.sql.replace(text.row, many)
+        flat = [item for row in rows[at : at + count] for item in row]
+        cursors.append(driver.execute(sql, flat))
+        at += count
+    return cursors
+
+
+def _renumbered(row: str, offset: int) -> str:
+    return _PARAMETER.sub(lambda found: f"${int(found[1]) + offset}", row)
+
+
+def _listing(text: Text, some: tuple[object, ...]) -> tuple[str, tuple[object, ...]]:
+    """Return the text for a run of items, and the run filled up with its last one."""
+    count = min(1 << (len(some) - 1).bit_length(), IN_LIST)
+    listing = text.listing.get(count)
+    if listing is None:
+        marks = f"IN ({', '.join('?' * count)})"
+        listing = text.listing[count] = text.sql.replace(_LISTED, marks)
+    return listing, some + some[-1:] * (count - len(some))
+
+
+def inserting(table: Table, names: Iterable[str] = ()) -> postgresql.Insert:
+    """Return the insert of rows, with a parameter for each column; `names`: of these alone.
+
+    What PostgreSQL's does on a conflict, SQLite's does too.
+    """
     names = tuple(names) or [column.name for column in table.columns]
-    return sqlite.insert(table).values({name: bindparam(name) for name in names})
+    return postgresql.insert(table).inline().values({name: bindparam(name) for name in names})
 
 
 def putting(
@@ -118,7 +226,7 @@ def putting(
     replaced: Iterable[str] = (),
     names: Iterable[str] = (),
     where: ColumnElement[bool] | None = None,
-) -> sqlite.Insert:
+) -> postgresql.Insert:
     """Return the insert of rows that replaces columns of those with the same key.
 
     `key`: columns of a unique index; `replaced`: all others if empty; `names`: all if empty;
@@ -129,6 +237,26 @@ def putting(
     replaced = tuple(replaced) or [name for name in names if name not in key]
     new = {name: statement.excluded[name] for name in replaced}
     return statement.on_conflict_do_update(index_elements=list(key), set_=new, where=where)
+
+
+def updating(table: Table, key: str, names: Iterable[str]) -> Statement:
+    """Return the update of columns of rows, found by the parameter `of_` and the name of a column.
+
+    PostgreSQL takes all rows in one statement.
+    """
+    names = tuple(names)
+    sent = [*names, f"of_{key}"]
+    types = [table.c[name].type for name in (*names, key)]
+    columns = [sql_column(name, kind) for name, kind in zip(sent, types, strict=True)]
+    row = tuple(bindparam(name, type_=kind) for name, kind in zip(sent, types, strict=True))
+    new = values(*columns, name="new").data([row])
+    one = update(table).where(table.c[key] == bindparam(sent[-1]))
+    many = update(table).where(table.c[key] == new.c[sent[-1]])
+    return Statement(
+        one.values({name: bindparam(name) for name in names}),
+        postgresql=many.values({name: new.c[name] for name in names}),
+        distinct=True,
+    )
 
 
 def of_thread(table: Table) -> ColumnElement[bool]:

@@ -13,15 +13,14 @@ import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection
 
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
-from . import sqlite
-from .logs import Logs
+from .backend import Backend, OutcomeUnknownError, driver_of
+from .logs import Logs, ThreadName
 from .overlay import Batch, Numbers
 
 T = TypeVar("T")
@@ -30,6 +29,7 @@ _log = logging.getLogger(__name__)
 
 MAX_BATCH_CHANGES = 256
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+_ATTEMPTS = 5  # of a batch in a shared database, before it is run change by change
 
 
 @dataclass(eq=False, slots=True)
@@ -40,6 +40,8 @@ class Change:
     answer: asyncio.Future[Any]
     size_bytes: int
     alone: bool
+    thread: ThreadName | None = None
+    deferred: bool = False
     value: Any = None
     error: BaseException | None = None
 
@@ -54,6 +56,10 @@ class Committed(NamedTuple):
 
 class _Broken(Exception):
     """A statement of the batch failed, though the storage works: a change alone is to blame."""
+
+
+class _Conflict(Exception):
+    """Another server's transaction was in the way, or the connection was lost before the commit."""
 
 
 def _answer(change: Change) -> None:
@@ -72,9 +78,9 @@ def unavailable(problem: str) -> Refusal:
     return Refusal(Reason.JOURNAL_UNAVAILABLE, problem=problem)
 
 
-def raise_unavailable(error: Exception) -> None:
+def raise_unavailable(backend: Backend, error: Exception) -> None:
     """Raise `JOURNAL_UNAVAILABLE` if the error is the database's; else return."""
-    problem = sqlite.storage_problem(error)
+    problem = backend.storage_problem(error)
     if problem is not None:
         raise unavailable(problem) from error
 
@@ -84,35 +90,39 @@ class Writer:
 
     Args:
         committed: Called in the event loop after each commit, before its changes are answered.
-        noted: Called as `Database.noted` says.
+        alone: Keep other servers from the journal meanwhile.
     """
 
     def __init__(
         self,
-        engine: Engine,
-        path: Path,
+        backend: Backend,
         clock_us: Callable[[], int],
         committed: Callable[[Committed], None],
-        noted: Sequence[Callable[[dict[int, set[bytes]]], None]],
+        *,
+        alone: bool,
     ) -> None:
-        self._engine = engine
-        self._path = path
+        self._alone = alone
+        self._backend = backend
         self._clock_us = clock_us
         self._committed = committed
-        self._noted = noted
-        self._log_limit = sqlite.LONG_LOG_BYTES
         self._connection: Connection | None = None
-        self._numbers: Numbers | None = None
+        self._numbers = Numbers(backend)
         self._logs = Logs()
         self._queue: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
         self._carried: Change | None = None
+        self._deferred: list[Change] = []
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
         self._thread.start()
 
     def submit(
-        self, work: Callable[[Batch], T], size_bytes: int = 0, *, alone: bool = False
+        self,
+        work: Callable[[Batch], T],
+        size_bytes: int = 0,
+        *,
+        thread: ThreadName | None = None,
+        alone: bool = False,
     ) -> asyncio.Future[T]:
         """Enqueue a change; the future is resolved once it is fsynced.
 
@@ -124,11 +134,12 @@ class Writer:
             work: Runs in the writer's thread; must not begin, commit or roll back. It raises
                 before it changes anything in the batch, unless it is `alone`.
             size_bytes: About how many bytes it writes; bounds what one batch takes.
+            thread: Thread that it changes: a shared database locks those of a batch at once.
             alone: It reads or writes rows beside the batch's own methods, so what the batch did
                 before is written out first, and it has a savepoint of its own.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
-        change = Change(work, answer, size_bytes, alone)
+        change = Change(work, answer, size_bytes, alone, thread)
         if self._closing:
             change.error = unavailable("it is closed")
             _answer(change)
@@ -148,24 +159,29 @@ class Writer:
 
     def _serve(self) -> None:
         ended = False
-        while not ended:
-            batch, ended = self._take()
+        while not ended or self._deferred:
+            batch, is_last = self._take()
+            ended = ended or is_last
             if batch:
                 committed = self._commit(batch)
+                done = [change for change in batch if change not in self._deferred]
                 with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-                    self._loop.call_soon_threadsafe(self._resolve, batch, committed)
+                    self._loop.call_soon_threadsafe(self._resolve, done, committed)
                 # What no caller has to wait for.
                 self._logs.trim()
-                self._bound_log()
+                self._tidy()
         self._disconnect()
 
     def _take(self) -> tuple[list[Change], bool]:
         """Wait for a change; return it with all others that wait, and whether it is the end.
 
-        Changes that were withdrawn are left out.
+        Those that the last batch deferred come first. Changes that were withdrawn are left out.
         """
-        batch: list[Change] = []
-        size, change = 0, self._carried or self._queue.get()
+        batch, self._deferred = self._deferred, []
+        size = sum(change.size_bytes for change in batch)
+        if batch and self._carried is None and self._queue.empty():
+            return batch, False
+        change = self._carried or self._queue.get()
         self._carried = None
         while change is not None:
             if not change.answer.cancelled():
@@ -184,52 +200,94 @@ class Writer:
 
     def _commit(self, changes: Sequence[Change]) -> Committed:
         """Run changes and commit them."""
+        attempts, one_by_one = iter(range(_ATTEMPTS)), False
         try:
-            try:
-                return self._run(changes, one_by_one=False)
-            except _Broken:
-                return self._run(changes, one_by_one=True)
+            while True:
+                try:
+                    return self._run(changes, one_by_one=one_by_one)
+                except _Conflict:
+                    one_by_one = next(attempts, None) is None
+                except _Broken:
+                    one_by_one = True
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
             self._disconnect()
-            refusal = unavailable(sqlite.storage_problem(error) or type(error).__name__)
-            refusal.__cause__ = error
+            outcome: Exception = error
+            if not isinstance(error, OutcomeUnknownError):  # what is unavailable stored nothing
+                problem = self._backend.storage_problem(error)
+                outcome = unavailable(problem or type(error).__name__)
+                outcome.__cause__ = error
             for change in changes:
-                change.error = refusal
+                change.error = outcome
             return Committed()
 
     def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Committed:
-        """Run changes in a transaction; `_Broken` if one of them is to blame for its failure."""
+        """Run changes in a transaction.
+
+        Raises:
+            _Broken: One of them is to blame for its failure.
+            _Conflict: It may succeed if it is run again.
+        """
         connection = self._connect()
         failpoint("journal.before_begin")
-        sqlite.begin(connection, writes=True)
-        if self._numbers is None:
-            self._numbers = Numbers(connection)
-        batch = Batch(connection, self._logs, self._numbers, self._clock_us())
+        shared = self._backend.is_shared
+        batch = Batch(connection, self._logs, self._numbers, self._clock_us(), shared=shared)
+
+        def write() -> None:
+            batch.write_out()
+            failpoint("journal.before_commit")
+
         alone = one_by_one
         try:
+            with self._backend.pipeline(connection):
+                self._backend.begin(connection, writes=True)
+                waited = {one.thread for one in changes if one.deferred or one_by_one}
+                locked = batch.locking(filter(None, waited))
+                free = batch.locking({one.thread for one in changes if one.thread}, wait=False)
+            locked()
+            self._deferred = self._defer(batch, changes, free())
             for change in changes:
+                if change in self._deferred:
+                    continue
                 change.value = change.error = None
                 alone = change.alone or one_by_one
-                self._decide(batch, change, alone=alone)
+                self._decide(batch, change, alone=alone, one_by_one=one_by_one)
             alone = one_by_one
-            batch.write_out()
+            self._backend.commit(connection, write)
         except Exception as error:
+            is_lost = self._backend.is_lost(connection)
             self._disconnect()
-            if alone or sqlite.storage_problem(error) is not None:
+            if isinstance(error, OutcomeUnknownError):
+                raise
+            if not one_by_one and (is_lost or self._backend.is_conflict(error)):
+                raise _Conflict from error
+            if alone or self._backend.storage_problem(error) is not None:
                 raise
             _log.warning(
                 "a change of a batch failed; the batch is run again change by change",
                 exc_info=error,
             )
             raise _Broken from error
-        for callback in self._noted:
-            callback(batch.noted)
-        failpoint("journal.before_commit")
-        sqlite.commit(connection)
         failpoint("journal.after_commit")
+        if self._backend.is_lost(connection):
+            self._disconnect()
         return Committed(batch.changed, batch.added)
 
-    def _decide(self, batch: Batch, change: Change, *, alone: bool) -> None:
+    def _defer(
+        self, batch: Batch, changes: Sequence[Change], busy: Set[ThreadName]
+    ) -> list[Change]:
+        """Return the changes that wait for the next batch: another server changes their threads.
+
+        The next batch waits for those threads; so does this one if it has no other changes.
+        """
+        later = [change for change in changes if change.thread in busy]
+        if len(later) == len(changes):
+            batch.lock(busy)
+            return []
+        for change in later:
+            change.deferred = True
+        return later
+
+    def _decide(self, batch: Batch, change: Change, *, alone: bool, one_by_one: bool) -> None:
         """Run a change; if alone, inside a savepoint, so that what it raises undoes it alone."""
         if not alone:
             try:
@@ -238,19 +296,20 @@ class Writer:
                 change.error = refusal
             return
         batch.write_out()
-        driver, added = sqlite.driver_of(batch.connection), dict(batch.added)
+        driver, added = driver_of(batch.connection), dict(batch.added)
         driver.execute("SAVEPOINT change")
         try:
             change.value = change.work(batch)
             batch.write_out()
         except Exception as error:
-            if not driver.in_transaction:  # some errors end it
+            if not self._backend.in_transaction(batch.connection):  # some errors end it
+                raise
+            if not one_by_one and self._backend.is_conflict(error):
                 raise
             driver.execute("ROLLBACK TO change")
-            batch.discard()
+            batch.undone()
             batch.added = added
-            self._logs.clear()
-            problem = sqlite.storage_problem(error)
+            problem = self._backend.storage_problem(error)
             change.error = error if problem is None else unavailable(problem)
             change.error.__cause__ = None if problem is None else error
         driver.execute("RELEASE change")
@@ -262,33 +321,32 @@ class Writer:
         for change in changes:
             _answer(change)
 
-    def _bound_log(self) -> None:
-        """Begin the database's log anew once it is long; if that fails, once it has doubled."""
-        size = sqlite.log_bytes(self._path)
-        if size <= self._log_limit:
+    def _tidy(self) -> None:
+        if self._connection is None:
             return
         try:
-            restarted = sqlite.restart_log(self._connect())
+            self._backend.tidy(self._connection)
         except Exception:  # noqa: BLE001 - the next commit says what is wrong
             _log.warning("the write-ahead log of the journal cannot be reset", exc_info=True)
             self._disconnect()
-            restarted = False
-        self._log_limit = sqlite.LONG_LOG_BYTES if restarted else 2 * size
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            self._connection = self._engine.connect()
+            self._connection = self._backend.engine.connect()
+            if self._alone:
+                self._backend.own(self._connection)
+            self._backend.use(self._connection, alone=self._alone)
         return self._connection
 
     def _disconnect(self) -> None:
         """Drop the connection, what it has not committed, and what is known of the rows."""
         connection, self._connection = self._connection, None
-        self._numbers = None
+        self._numbers = Numbers(self._backend)
         self._logs.clear()
         if connection is not None:
             # A connection that is closed while an error's frames hold one of its cursors lives
             # on, and so would the lock of its transaction.
             with suppress(Exception):
-                sqlite.driver_of(connection).rollback()
+                driver_of(connection).rollback()
             connection.invalidate()
             connection.close()

@@ -1,7 +1,8 @@
-"""Checkpoints that are made of others: forks, copies, rollbacks, adoptions, snapshots, hand-offs.
+"""Checkpoints made from others: forks, copies, rollbacks, adoptions, snapshots, hand-offs.
 
-Whatever is made here goes through one path into its thread (`stored`). Inside a server a
-thread that comes from another shares its family, so values are never copied; what came from
-elsewhere founds one. Nothing here reads the blob store: what needs evicted values says which
-(`ValuesEvicted`) and is called again with them.
+All of them are inserted by one path (`stored`). A thread that is made from another one shares its
+family, so no value is copied; an adopted thread begins a family of its own.
+
+It must not read the blob store: a call that needs evicted values raises `ValuesEvicted`, and is
+called again with them.
 """

@@ -31,9 +31,9 @@ class Request:
     """A request that may be a retry."""
 
     tenant: str
-    request_id: str  # what a retry is known by; empty: there are none
+    request_id: str  # identifies retries; empty: there are none
     method: str
-    fingerprint: bytes  # digest of what it asks for
+    fingerprint: bytes  # digest of its arguments
 
     def first_answer(self, connection: Connection) -> bytes | None:
         """Return the answer that this request got before; `None` if it is new.
@@ -57,7 +57,7 @@ class Request:
         encode: Callable[[_T], bytes],
         decode: Callable[[bytes], _T],
     ) -> _T:
-        """Return what `work` does, or the first answer, which is kept in an encoded form."""
+        """Return the result of `work`, or the first answer, which is kept in an encoded form."""
         first = self.first_answer(batch.connection)
         if first is not None:
             return decode(first)
@@ -76,13 +76,9 @@ class Request:
 
 
 def request(tenant: str, request_id: str, method: str, *asked: str) -> Request:
-    """Return a request by what it asks for; the texts hold no zero character."""
-    return Request(tenant, request_id, method, fingerprint_of(method, *asked))
-
-
-def fingerprint_of(method: str, *asked: str) -> bytes:
-    """Return a digest of what a request asks for; the texts hold no zero character."""
-    return hashlib.sha256("\0".join((method, *asked)).encode()).digest()
+    """Return a request with these arguments, texts without a zero character."""
+    fingerprint = hashlib.sha256("\0".join((method, *asked)).encode()).digest()
+    return Request(tenant, request_id, method, fingerprint)
 
 
 def encode_saved(saved: Saved) -> bytes:
@@ -91,6 +87,6 @@ def encode_saved(saved: Saved) -> bytes:
 
 
 def decode_saved(answer: bytes) -> Saved:
-    """Return what `encode_saved` wrote."""
+    """Decode an outcome that `encode_saved` encoded."""
     *key, seq, incarnation = json.loads(answer)
     return Saved(CheckpointKey(*key), seq, incarnation)

@@ -1,9 +1,9 @@
-"""Copies: checkpoints of one thread, made ready to be inserted into another, or handed off.
+"""Copies: checkpoints of one thread, prepared for another thread, or for a hand-off.
 
-Inside a server the values are the family's, so nothing of them is copied. A copy of what is
-certified is held by the segments of its origin and is not stored again; it may lack its data.
-A copy that has to be stored by itself is whole: evicted values come back with it. A closure
-needs no ancestors: what delta channels are rebuilt from goes along.
+Threads of a family share their values, so values are not copied. A copy of a certified checkpoint
+is held by the segments of its original and is not stored again; it may lack its data. A copy that
+has to be stored itself is whole: evicted values are restored. A closure needs no ancestors: it
+includes the values that its delta channels are rebuilt from.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...domain.formats.segments import (
     decode_delta_base,
     encode_delta_base,
 )
-from ...domain.model import EVICTED, BlobLocation, CheckpointKey, Value
+from ...domain.model import EVICTED, BlobLocation, CheckpointKey, Value, write_order
 from ...domain.state import decode_channels
 from ...domain.values import Encoding
 from ..archiving import holes
@@ -35,7 +35,7 @@ from ..database.logs import Place, ThreadRow
 from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
-from .stored import Stored, live, named, numbers_of, of_stored, read, stored_value
+from .stored import StoredCheckpoint, live, named, numbers_of, of_stored, read, stored_value
 from .subgraphs import tied
 
 Supplied = Mapping[bytes, Value]
@@ -75,7 +75,7 @@ def prepare(
     supplied: Supplied,
     *,
     with_ancestors: bool = False,
-) -> list[list[Stored]]:
+) -> list[list[StoredCheckpoint]]:
     """Return copies of checkpoints for threads of the same family; everything is written out.
 
     Args:
@@ -88,7 +88,7 @@ def prepare(
     Raises:
         ValuesEvicted: Values are neither here nor supplied.
     """
-    prepared: list[list[Stored]] = []
+    prepared: list[list[StoredCheckpoint]] = []
     missing: set[bytes] = set()
     places: list[BlobLocation] = []
     for origin, numbers in sources:
@@ -109,7 +109,7 @@ def prepare(
 def closure(
     connection: Connection, tenant: str, key: CheckpointKey, supplied: Supplied
 ) -> Closure | None:
-    """Return what is needed to go on from a checkpoint; see `Lineage.closure`."""
+    """Return a checkpoint with all that its next run needs; see `Lineage.closure`."""
     thread = live(connection, tenant, key.thread_id)
     place = named(connection, thread, key) if thread is not None else None
     if thread is None or place is None:
@@ -142,13 +142,13 @@ def bring_values(
     connection: Connection,
     family: int,
     at: ThreadRow,
-    found: Sequence[Stored],
+    found: Sequence[StoredCheckpoint],
     supplied: Supplied,
     written: Mapping[bytes, int],
 ) -> None:
-    """Give checkpoints that have to be stored the values that a family lacks.
+    """Add the values that a family lacks to checkpoints that have to be stored.
 
-    They stand in the thread `at`; `written` is digest to number of a row of `writes` there.
+    The checkpoints are in the thread `at`; `written` maps digests to numbers of its writes.
 
     Raises:
         ValuesEvicted: Values are neither here nor supplied.
@@ -166,7 +166,7 @@ def bring_values(
 def _gather(
     connection: Connection,
     at: ThreadRow,
-    found: Sequence[Stored],
+    found: Sequence[StoredCheckpoint],
     wanted: AbstractSet[bytes],
     supplied: Supplied,
     written: Mapping[bytes, int],
@@ -179,7 +179,7 @@ def _gather(
     for digest, *value in _VALUES.run_listed(connection, rows):
         here[digest] = contents.stored_value(*value)
     missing = {*wanted} - here.keys()
-    seqs: dict[bytes | None, list[int]] = defaultdict(list)  # of evicted writes, by what holds them
+    seqs: dict[bytes | None, list[int]] = defaultdict(list)  # of evicted writes, by column `held`
     for one in found:
         for index, write in enumerate(one.writes):
             if write.data is None and write.digest in supplied:
@@ -199,7 +199,9 @@ def _gather(
     return here
 
 
-def _give_bases(connection: Connection, number: int, found: Sequence[Stored]) -> dict[bytes, int]:
+def _give_bases(
+    connection: Connection, number: int, found: Sequence[StoredCheckpoint]
+) -> dict[bytes, int]:
     """Give checkpoints of a thread all that their delta channels are rebuilt from.
 
     Return the values of it that pending writes hold: digest to number of the row.
@@ -222,7 +224,7 @@ def _give_bases(connection: Connection, number: int, found: Sequence[Stored]) ->
     return written
 
 
-def _whole_bytes(one: Stored) -> int:
+def _whole_bytes(one: StoredCheckpoint) -> int:
     """Return the bytes of the values of a checkpoint, those of delta channels as often as used."""
     sizes = {channel.digest: channel.size for channel in decode_channels(one.known.state)}
     based = 0
@@ -232,14 +234,16 @@ def _whole_bytes(one: Stored) -> int:
     return sum(sizes.values()) + based + sum(write.size for write in one.writes)
 
 
-def _segment_writes(one: Stored) -> Iterator[SegmentWrite]:
-    for write in sorted(one.writes, key=lambda write: (write.task_path, write.task_id, write.idx)):
+def _segment_writes(one: StoredCheckpoint) -> Iterator[SegmentWrite]:
+    for write in sorted(one.writes, key=write_order):
         value = contents.stored_value(write.type, write.size, write.encoding, write.data)
         named = (*one.place, 0, write.task_id, write.idx, write.task_path, write.channel)
         yield SegmentWrite(*named, write.type, write.digest, write.size, Encoding.PLAIN, value.data)
 
 
-def _find_segments(connection: Connection, thread: ThreadRow, found: Sequence[Stored]) -> None:
+def _find_segments(
+    connection: Connection, thread: ThreadRow, found: Sequence[StoredCheckpoint]
+) -> None:
     """Note of each checkpoint the segments that hold it already, that of its state first.
 
     Only one of which everything is stored, late writes too, is held as it is.
@@ -248,10 +252,12 @@ def _find_segments(connection: Connection, thread: ThreadRow, found: Sequence[St
     lost = holes.lost(connection, thread.tenant)
     rows = [one.row for one in found if one.row is not None]
     locations = located.of_rows(connection, thread.tenant, rows, numbers)
-    for one, row, some, places in zip(found, rows, numbers, locations, strict=True):
-        segments = tuple(place.sha256 for place in places)
+    for one, row, some, at in zip(found, rows, numbers, locations, strict=True):
+        segments = tuple(place.sha256 for place in at.segments)
+        one.state_only = at.state_only
         stored = max(some) <= thread.certified_seq and not row.hole
         if one.held is not None and not stored:
             before = decode_held(one.held)
             segments, stored = before.segments, max(some) <= before.seq
+            one.state_only = before.state_only
         one.segments = segments if stored and lost.keys().isdisjoint(segments) else ()

@@ -1,8 +1,8 @@
-"""Hand-offs: which bundles were handed off, and what must last for them.
+"""Hand-offs: the bundles that were handed off, whose blobs must last.
 
-A row keeps the bundle's blobs needed until its thread's incarnation ends, or until the store
-has lost them (`drop_lost`). It takes a number of the thread's log, so that the manifest says
-which bundles there are; to readers of the thread that is no event.
+A row makes the bundle's blobs needed until its thread's incarnation ends, or until the store has
+lost them (`drop_lost`). It takes a number of the thread's log, so that the manifest lists the
+bundles; readers of the thread see no event.
 """
 
 from __future__ import annotations
@@ -16,16 +16,14 @@ from ...domain.errors import checkpoint_not_found
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.threads import EventKind
-from ...domain.values import DIGEST_BYTES
-from ..archiving.plan import StoredMember, split
+from ...domain.values import DIGEST_BYTES, split
+from ..archiving.plan import StoredMember
 from ..database.database import Database
 from ..database.logs import Log
 from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
 from ..database.statements import Statement, putting
 from .answers import Request
-
-METHOD = "CreateHandoff"
 
 _KEEP = Statement(putting(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))
 _PLACE = Statement(putting(members, ("tenant", "sha256"), ("blob_id", "identifier", "parts")))
@@ -63,13 +61,12 @@ class Handoffs:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def handed_off(self, tenant: str, request_id: str, fingerprint: bytes) -> bytes | None:
-        """Return the first answer of a hand-off under this `request_id`; `None` if it is new.
+    async def first_answer(self, request: Request) -> bytes | None:
+        """Return the answer that a request got before; `None` if it is new.
 
         Raises:
             Refusal: `REQUEST_ID_REUSED`.
         """
-        request = Request(tenant, request_id, METHOD, fingerprint)
         return await self._database.query(request.first_answer)
 
     async def unchanged(self, tenant: str, key: CheckpointKey) -> tuple[BlobLocation, int] | None:
@@ -83,27 +80,25 @@ class Handoffs:
 
     async def keep_handoff(
         self,
-        tenant: str,
+        request: Request,
         key: CheckpointKey,
         bundle: BlobLocation,
         parts: Sequence[BlobLocation] | None,
-        request_id: str,
-        fingerprint: bytes,
         answer: bytes,
         *,
         content_seq: int,
     ) -> bytes:
         """Keep a bundle's blobs as long as its thread lives; return the answer, or the first one.
 
-        `bundle` is where it lies, or the list of its `parts`: none if it is whole, `None` if it
-        was kept before (`unchanged`). `content_seq` is the last change of the thread when its
+        `bundle` is its location, or that of the list of its `parts`: none if it is whole, `None` if
+        it was kept before (`unchanged`). `content_seq` is the last change of the thread when its
         content was read.
 
         Raises:
             Refusal: `CHECKPOINT_NOT_FOUND` if the thread was deleted meanwhile;
                 `REQUEST_ID_REUSED`.
         """
-        request = Request(tenant, request_id, METHOD, fingerprint)
+        tenant = request.tenant
 
         def keep(batch: Batch) -> bytes:
             log = batch.find(tenant, key.thread_id)
@@ -148,9 +143,9 @@ class LostBundle(NamedTuple):
 
 
 def drop_lost(connection: Connection, tenant: str, blob_id: str) -> list[LostBundle]:
-    """Forget the bundles that lie in a blob, or have a part there; return them.
+    """Forget the bundles that are in a blob, or have a part there; return them.
 
-    They cannot be made anew: their hashes were given to others.
+    They cannot be made again: others hold their hashes.
     """
     in_blob = select(members.c.sha256).where(
         members.c.tenant == tenant, members.c.blob_id == blob_id

@@ -33,7 +33,7 @@ from ..database.statements import Statement, in_lists
 from . import answers, copies, descent, stored
 from .answers import Request, decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of
-from .stored import Stored, live, named, stored_value
+from .stored import StoredCheckpoint, live, named, stored_value
 from .subgraphs import RootPath, stateful_namespaces
 
 ADOPT, COPY, FORK = "AdoptHandoff", "CopyThread", "ForkThread"
@@ -51,14 +51,13 @@ _EARLY = Statement(
 
 
 class Lineage:
-    """Where checkpoints come from, and making new ones of others.
+    """Lineage of checkpoints, and making new checkpoints from others.
 
     All calls are coroutines and safe to use at the same time. A mutation returns after its
     commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
     With a `request_id` a retry gets the first answer, and `REQUEST_ID_REUSED` refuses another
-    request with the same ID. `ValuesEvicted` says of any that takes `supplied` that it needs
-    values that are not here: it is to be made again with these. `JOURNAL_UNAVAILABLE` can come
-    from every call.
+    request with the same ID. A call that takes `supplied` raises `ValuesEvicted` if it needs
+    evicted values; call it again with them. Every call can refuse with `JOURNAL_UNAVAILABLE`.
     """
 
     def __init__(self, database: Database) -> None:
@@ -67,7 +66,7 @@ class Lineage:
     async def closure(
         self, tenant: str, key: CheckpointKey, supplied: Supplied = NOTHING
     ) -> Closure | None:
-        """Return what is needed to go on from a checkpoint; an empty ID means the latest.
+        """Return a checkpoint with all that its next run needs; an empty ID means the latest.
 
         `None`: there is no such checkpoint.
 
@@ -123,6 +122,7 @@ class Lineage:
 
         def copy(batch: Batch) -> int:
             connection = batch.connection
+            batch.lock([(tenant, source), (tenant, target)])
             origin = live(connection, tenant, source)
             if origin is None:
                 raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=source)
@@ -195,9 +195,9 @@ class Lineage:
         agent_id: str,
         request_id: str,
     ) -> Saved:
-        """Make a thread, of a family of its own, of a closure from elsewhere.
+        """Make a thread, with a family of its own, from a closure of another server.
 
-        The lineage of its checkpoint says `adopted_from`. `sha256` is the descriptor's hash;
+        The lineage of its checkpoint has `adopted_from`. `sha256` is the descriptor's hash;
         an empty `target` means: make up a name.
 
         Raises:
@@ -207,8 +207,9 @@ class Lineage:
         name, source = target or self._new_name(), closure.key
 
         def adopt(batch: Batch) -> Saved:
-            # A bundle does not say whether search finds its thread; where that is here too, it
-            # counts.
+            # A bundle does not record whether search finds its thread. If this server has the
+            # thread, its setting counts.
+            batch.lock([(tenant, source.thread_id), (tenant, name)])
             origin = live(batch.connection, tenant, source.thread_id)
             here = origin is not None and named(batch.connection, origin, source) is not None
             hidden = origin is not None and here and origin.unsearchable
@@ -233,7 +234,7 @@ class Lineage:
     ) -> Saved | None:
         """Return the first answer of `adopt` under this `request_id`; `None` if it is new.
 
-        So that a retry fetches nothing. The arguments make the request what it is.
+        With it, a retry fetches nothing. Arguments as for `adopt`.
 
         Raises:
             Refusal: `REQUEST_ID_REUSED`; `THREAD_EXISTS` if it is new and the target has
@@ -266,6 +267,7 @@ class Lineage:
 def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: Supplied) -> Saved:
     """Make a thread that begins with a checkpoint; see `Lineage.fork`."""
     connection = batch.connection
+    batch.lock([(tenant, key.thread_id), (tenant, target)])
     origin = live(connection, tenant, key.thread_id)
     place = named(connection, origin, key) if origin is not None else None
     if origin is None or place is None:
@@ -282,22 +284,21 @@ def roll_back(
 ) -> Saved:
     """Append to a thread a checkpoint with the state of an earlier one of it.
 
-    A root checkpoint takes along the subgraphs that keep a state of their own: each gets a
-    checkpoint with the state in which the runs before the earlier one left it. Those come
-    first, so that "the latest before the root's" finds them. All of them become the latest
-    of their namespaces, whose values are always here: evicted ones come back.
+    A root checkpoint is rolled back with the subgraphs that keep a state of their own: each gets a
+    checkpoint with the state that it had after the runs before the earlier checkpoint. Those come
+    first, so that "the latest before the root's" finds them. All of the new checkpoints are the
+    latest of their namespaces, whose values are never evicted, so evicted values are restored.
 
-    The earlier ones stand in the thread `at`: the same, or one that holds them as they were
-    captured.
+    The earlier checkpoints are in the thread `at`: the same thread, or a captured copy of it.
 
     Raises:
         Refusal: `INVALID_FIELD` if no ID can be minted.
-        ValuesEvicted: It needs values that are not here.
+        ValuesEvicted: It needs evicted values.
     """
     batch.write_out()
     connection = batch.connection
     [target] = stored.read(connection, stored.numbers_of(connection, at.number, [place]))
-    earlier: dict[str, Stored | None] = {}
+    earlier: dict[str, StoredCheckpoint | None] = {}
     if not place[0]:
         earlier = _followers(connection, log.row.number, at.number, target)
     earlier[place[0]] = target
@@ -322,16 +323,16 @@ def roll_back(
 
 
 def _followers(
-    connection: Connection, number: int, at: int, target: Stored
-) -> dict[str, Stored | None]:
+    connection: Connection, number: int, at: int, target: StoredCheckpoint
+) -> dict[str, StoredCheckpoint | None]:
     """Return the stateful subgraphs that have gone on since a root checkpoint began.
 
-    Each with what it goes back to; `None`: to before its first run. What it stood at was
-    captured with the root checkpoint, whatever the thread has lost since.
+    Each with the checkpoint that it goes back to; `None`: to before its first run. That
+    checkpoint was captured with the root checkpoint, even if the thread has lost it since.
     """
     namespaces = {one for held in {number, at} for one in stateful_namespaces(connection, held)}
     path = RootPath(connection, at, target.known.parent_id)
-    found: dict[str, Stored | None] = {}
+    found: dict[str, StoredCheckpoint | None] = {}
     for namespace in sorted(namespaces):
         left = path.left_at(namespace) if target.known.parent_id else ""
         if left == greatest_id(connection, number, namespace):
@@ -341,7 +342,9 @@ def _followers(
     return found
 
 
-def _again(batch: Batch, log: Log, place: Place, earlier: Stored | None, root_id: str) -> Stored:
+def _again(
+    batch: Batch, log: Log, place: Place, earlier: StoredCheckpoint | None, root_id: str
+) -> StoredCheckpoint:
     """Return a checkpoint with the state of an earlier one; `None`: of before the first run.
 
     `root_id` is for the metadata of a subgraph.
@@ -379,13 +382,13 @@ def _adoption(
     return answers.request(tenant, request_id, ADOPT, *asked)
 
 
-def _adoptable(closure: Closure) -> list[Stored]:
-    """Return the checkpoints of a closure as they are inserted; who reads one checks digests."""
+def _adoptable(closure: Closure) -> list[StoredCheckpoint]:
+    """Return the checkpoints of a closure as they are inserted; reads check their digests."""
     segment = closure.segment
     packed = {
         one.digest: stored_value(one.digest, Value(one.type, one.data)) for one in segment.values
     }
-    found: dict[Place, Stored] = {}
+    found: dict[Place, StoredCheckpoint] = {}
     for row in segment.checkpoints:
         new = stored.of_segment(row)
         new.values = [packed[digest] for digest in sorted(referred(row.state, new.delta_base))]

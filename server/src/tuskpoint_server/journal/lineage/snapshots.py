@@ -1,10 +1,9 @@
 """Snapshots: several threads captured together.
 
-A thread of the server's own describes the snapshot, and one for each member holds what was
-captured, in the family of the captured thread: so pruning or deleting that takes nothing
-from the snapshot, and values are stored once. The names of these threads, which no caller
-can use, are in `domain.snapshots`. For recovery a snapshot exists once all of them are
-certified.
+One hidden thread describes the snapshot, and one per member holds the captured checkpoints, in the
+family of the captured thread: so values are stored once, and pruning or deleting the captured
+thread removes nothing from the snapshot. The names of these threads, which no caller can use, are
+in `domain.snapshots`. Recovery restores a snapshot only if all of its threads are certified.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from .stored import all_numbers, live, of_segment, stored_value
 CREATE, RESTORE = "CreateSnapshot", "RestoreSnapshot"
 
 _MEMBER_BYTES = 16 * KIB
-"""What a member counts as in a batch of the writer, so that few large snapshots share one."""
+"""Bytes that a member counts in a batch of the writer, so that few large snapshots share one."""
 
 _LISTED_AT_ONCE = 64
 _PAST_NUMBERS = "~"
@@ -184,6 +183,7 @@ def _create(
 ) -> Snapshot:
     connection = batch.connection
     sources: list[tuple[ThreadRow, list[int]]] = []
+    batch.lock((tenant, thread_id) for thread_id in draft.thread_ids)
     for thread_id in draft.thread_ids:
         origin = live(connection, tenant, thread_id)
         if origin is None or not origin.head_id:
@@ -247,8 +247,11 @@ def _restore(
 ) -> tuple[Saved, ...]:
     connection = batch.connection
     members = _found(connection, tenant, snapshot_id).members
+    numbers = range(len(members))
+    batch.lock((tenant, kept.member_thread_of(snapshot_id, number)) for number in numbers)
+    batch.lock((tenant, member.thread_id) for member in members)
     held: list[ThreadRow] = []
-    for number in range(len(members)):
+    for number in numbers:
         at = live(connection, tenant, kept.member_thread_of(snapshot_id, number))
         if at is None:
             raise LookupError(f"snapshot {snapshot_id} lacks member {number}")

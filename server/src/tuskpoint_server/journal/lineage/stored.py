@@ -1,7 +1,7 @@
-"""Checkpoints as the journal stores them, and the one path by which made ones come into a thread.
+"""Checkpoints as the journal stores them, and the one path that inserts made ones.
 
-Forks, copies, adoptions, rollbacks, snapshots and what is restored from them are read here as
-rows, made into others, and inserted here. Recovery has the same rows from segments.
+Forks, copies, adoptions, rollbacks and snapshots read rows here, make new ones from them, and
+insert these here. Recovery makes the same rows from segments.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from ...domain.state import delta_channels, parse_metadata
 from ...domain.threads import EventKind, judge_state
 from ...domain.values import compress
 from ..archiving.holding import add_uses, with_needs
-from ..checkpoints.contents import referred
-from ..checkpoints.located import ROW, Row, encode_held
+from ..checkpoints.located import ROW, Held, Row, encode_held
 from ..checkpoints.sent import encode_names
 from ..database.logs import (
     Known,
@@ -45,19 +44,20 @@ from ..removal.removal import delete_thread, end_incarnation
 
 
 @dataclass(slots=True)
-class Stored:
-    """A checkpoint that stands in a thread, or is about to be inserted into one."""
+class StoredCheckpoint:
+    """A checkpoint that is in a thread, or is about to be inserted into one."""
 
     place: Place
     known: Known
     lineage: Lineage = NO_LINEAGE
-    delta_base: bytes | None = None  # what delta channels are rebuilt from that no ancestor holds
-    held: bytes | None = None  # what holds it besides the segments of its thread, as the column
+    delta_base: bytes | None = None  # see `domain.formats.segments`
+    held: bytes | None = None  # the column: which segments hold it besides those of its thread
     row: Row | None = None  # as it was read
     writes: list[StoredWrite] = field(default_factory=list)
     # Of a copy: the segments that hold it already, that of its state first. It may lack data
     # then. Without any it has to be stored, and is whole.
     segments: tuple[bytes, ...] = ()
+    state_only: bool = False  # the first has none of its writes
     values: list[SegmentValue] = field(
         default_factory=list
     )  # that the segment carries, without patches
@@ -84,7 +84,7 @@ def of_written(write: SegmentWrite, seq: int, encoding: int, data: bytes | None)
     return StoredWrite(*named, write.digest, write.size, encoding, seq, None, data)
 
 
-def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> Stored:
+def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCheckpoint:
     """Return a checkpoint as a segment has it, without its writes and values.
 
     Raises:
@@ -104,10 +104,10 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> Stored:
         created_us=row.created_us,
     )
     place = (row.checkpoint_ns, row.checkpoint_id)
-    return Stored(place, known, row.lineage, row.delta_base or None)
+    return StoredCheckpoint(place, known, row.lineage, row.delta_base or None)
 
 
-def of_stored(one: Stored) -> SegmentCheckpoint:
+def of_stored(one: StoredCheckpoint) -> SegmentCheckpoint:
     """Return a checkpoint as a bundle has it, without its writes and values."""
     known = one.known
     named = (*one.place, 0, known.parent_id, known.state, known.metadata, known.created_us)
@@ -145,7 +145,7 @@ def is_taken(connection: Connection, number: int) -> bool:
 
 
 def named(connection: Connection, thread: ThreadRow, key: CheckpointKey) -> Place | None:
-    """Return where a checkpoint of a thread stands, if it does; an empty ID means the latest."""
+    """Return the place of a checkpoint, if it exists; an empty ID means the latest."""
     checkpoint_id = key.checkpoint_id or greatest_id(connection, thread.number, key.checkpoint_ns)
     place = (key.checkpoint_ns, checkpoint_id)
     return place if numbers_of(connection, thread.number, [place]) else None
@@ -162,9 +162,9 @@ def all_numbers(connection: Connection, thread: int) -> list[int]:
     return [number for _, number in sorted(_NUMBERS.run(connection, of_thread=thread).fetchall())]
 
 
-def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
+def read(connection: Connection, numbers: Collection[int]) -> list[StoredCheckpoint]:
     """Return checkpoints with their writes, in the order of their numbers as they are given."""
-    found: dict[int, Stored] = {}
+    found: dict[int, StoredCheckpoint] = {}
     for number, run_id, root_id, names, *columns in _CHECKPOINTS.run_listed(connection, numbers):
         row = Row(*columns)
         known = Known(
@@ -172,7 +172,9 @@ def read(connection: Connection, numbers: Collection[int]) -> list[Stored]:
             *(row.label, row.summary, row.created_us),
         )
         lineage = Lineage(row.forked_from, row.rolled_back_from, row.adopted_from)
-        found[number] = Stored(row.place[1:], known, lineage, row.delta_base or None, row.held, row)
+        found[number] = StoredCheckpoint(
+            row.place[1:], known, lineage, row.delta_base or None, row.held, row
+        )
     for number, *columns in _WRITES.run_listed(connection, numbers):
         found[number].writes.append(StoredWrite(*columns))
     return [found[number] for number in numbers]
@@ -214,7 +216,11 @@ def begin_from(batch: Batch, tenant: str, target: str, origin: ThreadRow) -> Log
 
 
 def fill(
-    batch: Batch, log: Log, new: Sequence[Stored], place: Place, lineage: Lineage = NO_LINEAGE
+    batch: Batch,
+    log: Log,
+    new: Sequence[StoredCheckpoint],
+    place: Place,
+    lineage: Lineage = NO_LINEAGE,
 ) -> Saved:
     """Insert all checkpoints of a thread that began; they come into being now.
 
@@ -227,7 +233,7 @@ def fill(
     return end(batch, log, place)
 
 
-def add(batch: Batch, log: Log, new: Sequence[Stored]) -> None:
+def add(batch: Batch, log: Log, new: Sequence[StoredCheckpoint]) -> None:
     """Insert checkpoints into a thread, and record that it uses the segments that hold them."""
     for one in new:
         insert_checkpoint(batch, log, one)
@@ -245,7 +251,7 @@ def end(batch: Batch, log: Log, place: Place) -> Saved:
     return Saved(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation)
 
 
-def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
+def insert_checkpoint(batch: Batch, log: Log, new: StoredCheckpoint) -> None:
     """Insert a checkpoint, which must not be there, as a change of its own."""
     row, place = log.row, new.place
     searched = not is_reserved(row.thread_id)
@@ -253,11 +259,11 @@ def insert_checkpoint(batch: Batch, log: Log, new: Stored) -> None:
         log, EventKind.CHECKPOINT_SAVED, place, size_bytes=new.new_bytes, indexed=searched
     )
     new.known.seq = seq
-    new.held = encode_held(seq, new.segments) if new.segments else None
+    held = Held(seq, new.segments, new.state_only)
+    new.held = encode_held(held) if new.segments else None
     batch.put_checkpoint(log, place, new.known, new.lineage, new.delta_base, new.held)
     for value in new.values:
         batch.put_content(log, seq, value)
-    batch.note_digests(log, referred(new.known.state, new.delta_base))
     for write in new.writes:
         batch.put_write(log, place, write, seq)
     row.checkpoint_count += 1

@@ -1,10 +1,10 @@
-"""Where the subgraphs of a checkpoint stand.
+"""The current checkpoints of the subgraphs of a checkpoint.
 
-LangGraph says in `metadata.parents` which subgraphs are tied to a checkpoint. A call of a
+LangGraph records in `metadata.parents` which subgraphs are tied to a checkpoint. A call of a
 subgraph has a namespace of its own and belongs to the checkpoint that it ran under. A subgraph
-that keeps a state of its own has one namespace for the whole thread, and stands where the last
-run on the path to the checkpoint left it. If that ran under the checkpoint itself, its tasks
-may have to run again, and where it stood before them is needed too.
+that keeps a state of its own has one namespace for the whole thread, and its current checkpoint is
+that of the last run on the path to the checkpoint. If that run was under the checkpoint itself, its
+tasks may have to run again, and the subgraph's checkpoint before them is needed too.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _NEXT_NAMESPACE = Statement(
         of_thread(checkpoints), _of.checkpoint_ns >= bindparam("from_ns")
     )
 )
-# Without a root it is no subgraph, but somebody's own namespace.
+# Without a root it is no subgraph, but a namespace that a caller made up.
 _OF_RUNS = (of_namespace(checkpoints), _of.root_id != EMPTY)
 _RAN = Statement(select(_of.checkpoint_id).where(*_OF_RUNS).limit(1))
 _RUNS = Statement(
@@ -77,9 +77,9 @@ _RUNS = Statement(
 
 
 def tied(connection: Connection, number: int, place: Place) -> set[Place]:
-    """Return where the subgraphs tied to a checkpoint stand."""
+    """Return the current checkpoints of the subgraphs tied to a checkpoint."""
     calls: dict[str, str] = {}
-    if place[0]:  # of a subgraph: what ran under it, the greatest of each namespace
+    if place[0]:  # of a subgraph: the calls that ran under it, the greatest of each namespace
         for namespace, one, metadata in _BELOW.run(
             connection,
             of_thread=number,
@@ -97,7 +97,7 @@ def tied(connection: Connection, number: int, place: Place) -> set[Place]:
         calls[namespace] = max(calls.get(namespace, ""), one)
     paths = [(RootPath(connection, number, root_id), "")]
     row = _PARENT.run(connection, **parameters_of(number, "", root_id)).fetchone()
-    if row and row[0]:  # where a subgraph stood before: there it begins when tasks run again
+    if row and row[0]:  # the subgraph's checkpoint before: it begins there if tasks run again
         paths.append((RootPath(connection, number, row[0]), root_id))
     left = {
         (namespace, path.left_at(namespace, child=child))
@@ -143,10 +143,10 @@ class RootPath:
         self._rows = _PATH.run(connection, **parameters_of(number, "", root_id))
 
     def left_at(self, namespace: str, *, child: str = "") -> str:
-        """Return where the last run on the path left a stateful subgraph; empty if none ran.
+        """Return a stateful subgraph's checkpoint after its last run on the path; empty: none ran.
 
-        `child` is a child of the root checkpoint. What ran under it is known to be off the
-        path: to find that out takes a walk to the path's end.
+        `child` is a child of the root checkpoint. Its runs are known to be off the path; to find
+        that out otherwise takes a walk to the path's end.
         """
         rows = _RUNS.run(self._connection, of_thread=self._number, of_ns=namespace)
         while some := rows.fetchmany(_RUNS_AT_ONCE):

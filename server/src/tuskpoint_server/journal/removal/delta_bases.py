@@ -1,10 +1,9 @@
-"""What delta channels of checkpoints that stay need of those that are removed.
+"""Keeping what delta channels of remaining checkpoints need from removed ones.
 
-The first checkpoint that stays below removed ones gets it as its `delta_base`: for each
-channel the value that rebuilding begins with, if a removed one stored it, and the writes
-since. Where another checkpoint that stays stands above the removed ones, the path goes on
-there, so that a base never holds what is stored elsewhere, and removing again and again
-moves writes on but never multiplies them.
+The first remaining checkpoint below removed ones gets a `delta_base`: for each channel the value
+that rebuilding begins with, if a removed checkpoint stored it, and the later writes. If another
+remaining checkpoint is above the removed ones, the path continues there. So a base never holds
+anything that is stored elsewhere, and repeated removals move writes but never multiply them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, func, literal, null, select, update
-from sqlalchemy.dialects.sqlite import insert
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.elements import ClauseElement
 
 from ...domain.formats.segments import (
@@ -27,6 +26,7 @@ from ...domain.formats.segments import (
 )
 from ...domain.state import decode_channels
 from ...domain.threads import EventKind
+from ...domain.values import split
 from ..checkpoints import located
 from ..checkpoints.delta_history import DeltaPath, follow, path_parent
 from ..database.logs import Log, Place
@@ -100,7 +100,7 @@ def read_nodes(connection: Connection, thread: int) -> Nodes:
 
 
 def rebuilt_from(paths: Mapping[str, DeltaPath]) -> tuple[DeltaChannel, ...]:
-    """Return what channels are rebuilt from, by name; those from nothing are left out."""
+    """Return the values and writes that channels are rebuilt from, by name; empty ones left out."""
     return tuple(
         DeltaChannel(name, path.seed, tuple(one.write for one in path.writes), path.goes_on_at)
         for name, path in sorted(paths.items())
@@ -113,9 +113,9 @@ def needed_bases(
 ) -> list[NewBase]:
     """Return which checkpoints get a base once others are removed.
 
-    Each delta channel is followed from each checkpoint that stays up to where it is stored;
-    the checkpoint at which that path enters the removed ones gets what lies beyond. `nodes` are
-    all checkpoints of the thread, of which nothing is removed yet.
+    Each delta channel is followed from each remaining checkpoint up to where it is stored. The
+    checkpoint at which that path enters the removed ones gets the values and writes beyond. `nodes`
+    are all checkpoints of the thread; none is removed yet.
     """
     below = _below(nodes, doomed)
     if all(node.delta_channels == NO_NAMES for node in below):
@@ -148,7 +148,7 @@ def needed_bases(
                 connection, thread, node.place, sorted(names), until=staying[node.checkpoint_ns]
             )
             paths[node.place].update(found)
-            # Where a path goes on, what it needs above there is needed as well.
+            # At the ancestor where a path continues, the channel is needed as well.
             asked += (
                 (nodes[node.checkpoint_ns, path.goes_on_at], {name})
                 for name, path in found.items()
@@ -158,7 +158,7 @@ def needed_bases(
     for place in sorted(paths):
         node, found = nodes[place], paths[place]
         if channels := rebuilt_from(found):
-            # What goes on above and was not followed is what no checkpoint that stays asks for.
+            # No remaining checkpoint asks for a channel that continues above and was not followed.
             ended = (
                 one for one in node.delta_base if not one.ancestor_id and one.name not in found
             )
@@ -229,8 +229,8 @@ _HOLDS = Statement(
 def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
     """Store bases: each checkpoint that gets one has changed and is stored again.
 
-    It counts as saved again, which is what those that watch the thread know how to take. It
-    comes before the removal in the log: wherever the log is cut, nothing is lacking.
+    It counts as saved again, an event that watchers know. It comes before the removal in the log:
+    wherever the log is cut, nothing is missing.
     """
     rows = []
     kept: dict[int, dict[str, object]] = {}
@@ -245,7 +245,6 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
         for row in one.taken:
             of = {"of_number": row, "of_family": log.row.family}
             kept.setdefault(row, {**of, "new_seq": seq, "held_by": standing[row][1]})
-        batch.note_digests(log, (digest for channel in one.base for digest in channel.digests))
     _KEEP.run_many(batch.connection, list(kept.values()))
     _SET_BASE.run_many(batch.connection, rows)
 
@@ -268,11 +267,10 @@ def _standing(
 def _holder(
     connection: Connection, tenant: str, segments: Sequence[bytes], digest: bytes
 ) -> bytes | None:
-    """Return the one of some segments that holds a value; where none says so, the first."""
+    """Return which of some segments holds a value; the first if none is known to."""
     if len(segments) > 1:
         prefix = digest[:PREFIX_BYTES]
         for sha256, joined in _HOLDS.run_listed(connection, segments, of_tenant=tenant):
-            starts = range(0, len(joined or b""), PREFIX_BYTES)
-            if any(joined.startswith(prefix, start) for start in starts):
+            if prefix in split(joined or b"", PREFIX_BYTES):
                 return bytes(sha256)
     return segments[0] if segments else None

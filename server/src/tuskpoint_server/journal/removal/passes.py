@@ -1,19 +1,19 @@
-"""Passes over the values of a family: what nothing needs, and what commits refer to meanwhile.
+"""Passes over the values of a family: finding unneeded values while commits go on.
 
 There is no table of references. Once enough of a family was removed, a pass reads all of its
-checkpoints, marks the values that they name and the keyframes of these, and removes the rest
-in short transactions. Pending writes hold their values themselves. Eviction is a pass too: it
-gives up the data of what is not needed soon.
+checkpoints, marks the values that they name and the keyframes of these, and removes the rest in
+short transactions. Pending writes hold their values themselves. Eviction is a pass too: it drops
+the data of values that are not needed soon.
 
-A pass decides from pages that were read one after another. Meanwhile the writer goes on, so
-each commit notes what it refers to, and the pass spares that. What is noted is in memory: a
-crash forgets the pass, and nothing depends on it.
+A pass decides from pages that it read one after another. Meanwhile commits go on, of this server
+and of others. So each transaction that takes values first locks the threads of the family, reads
+the checkpoints that changed since in their logs, and spares the values that these name. A
+keyframe stays as long as any patch on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence, Set
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -29,20 +29,21 @@ from sqlalchemy import (
     select,
     tuple_,
     union,
+    update,
 )
 
 from ..checkpoints.contents import referred
 from ..database.database import Database
 from ..database.logs import Place
-from ..database.overlay import Batch
-from ..database.schema import checkpoints, contents, threads
-from ..database.statements import Statement, of_thread
+from ..database.overlay import FAMILY, Batch
+from ..database.schema import changes, checkpoints, contents, threads
+from ..database.statements import LISTED, Statement, of_thread
 
 SCANNED_AT_ONCE = 2000  # values that one read transaction looks at
 READ_AT_ONCE = 500  # checkpoints that one read transaction looks at
 TAKEN_AT_ONCE = 500  # values or writes that one write transaction takes
 TAKEN_BYTES = 16 * 1024 * 1024  # of them, after which it ends
-DUE_SHARE = 4  # one in so many checkpoints of a family, or bytes, was removed: a pass is due
+DUE_SHARE = 4  # a pass is due once one in this many checkpoints or bytes of a family was removed
 
 
 class Sized(NamedTuple):
@@ -66,7 +67,7 @@ class ValueRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was removed or evicted: numbers of values and of writes, and their stored bytes."""
+    """Numbers of removed or evicted values and writes, and their stored bytes."""
 
     values: int = 0
     writes: int = 0
@@ -83,10 +84,7 @@ class Taken:
 _ITEM = TypeVar("_ITEM", Sized, ValueRow)
 _FAMILY: BindParameter[int] = bindparam("of_family")
 _REMOVED = threads.c.removed_count > 0
-_GREATEST = Statement(select(func.coalesce(func.max(contents.c.number), 0)))
-_THREADS = Statement(
-    select(threads.c.number).where(threads.c.family == _FAMILY).order_by(threads.c.number)
-)
+_THREADS = Statement(FAMILY)
 _VALUES = Statement(
     select(
         contents.c.number,
@@ -126,7 +124,7 @@ _families = _families.union_all(
         .scalar_subquery()
     ).where(_families.c.family.is_not(None))
 )
-# Such is left of a thread whose next incarnation began before its values were removed.
+# A family without a live thread: the next incarnation began before its values were removed.
 _ABANDONED = select(_families.c.family).where(
     _families.c.family.is_not(None),
     ~exists().where(threads.c.family == _families.c.family, threads.c.deleted.is_(False)),
@@ -147,63 +145,119 @@ _STATES = Statement(
     .order_by(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
     .limit(bindparam("at_most", type_=Integer))
 )
-_REMOVE = Statement(delete(contents).where(contents.c.number == bindparam("of_number")))
+_CHANGED = Statement(
+    select(checkpoints.c.state, checkpoints.c.delta_base).where(
+        of_thread(checkpoints),
+        tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).in_(
+            select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
+                of_thread(changes), changes.c.seq > bindparam("after")
+            )
+        ),
+    )
+)
+_KEYFRAMES = Statement(
+    select(contents.c.keyframe)
+    .where(contents.c.family == _FAMILY, contents.c.keyframe.in_(LISTED))
+    .distinct()
+)
+_REMOVE = Statement(
+    delete(contents).where(contents.c.family == _FAMILY, contents.c.digest == bindparam("gone"))
+)
+_COUNT_TAKEN = Statement(
+    update(threads).where(threads.c.family == _FAMILY).values(taken=threads.c.taken + 1)
+)
+
+
+class _Seen(NamedTuple):
+    """How far the logs of a family go, by thread, and the values that changes there name."""
+
+    seqs: Mapping[int, int]
+    named: Set[bytes]
 
 
 @dataclass(eq=False, slots=True)
 class Pass:
-    """One pass over a family."""
+    """One pass over a family.
+
+    Attributes:
+        seqs: The threads of the family, by number, and how far their logs are known.
+        spared: Digests of values that changes up to there name.
+    """
 
     family: int
-    last_number: int = 0  # greatest of a value when it was opened; newer ones are spared
-    # Digests that commits have referred to since, and keyframes of values spared for it.
-    noted: set[bytes] = field(default_factory=set)
+    seqs: Mapping[int, int]
+    spared: set[bytes] = field(default_factory=set)
 
-    def spares(self, batch: Batch, value: ValueRow) -> bool:
-        """Return whether a commit or the open batch refers to a value; spare its keyframe then."""
-        spared = value.digest in self.noted or value.digest in batch.noted.get(self.family, ())
-        if spared:
-            self.keep_keyframe(value)
-        return spared
+    async def catch_up(self, database: Database) -> None:
+        """Spare the values that changes so far name, so that the next `take` reads few."""
 
-    def keep_keyframe(self, value: ValueRow) -> None:
-        """Spare the keyframe of a value that stays."""
-        if value.keyframe is not None:
-            self.noted.add(value.keyframe)
+        def read(connection: Connection) -> _Seen:
+            return self._read(connection, threads_of(connection, self.family))
 
+        self._learn(await database.query(read))
 
-class Passes:
-    """The open passes. `note` is given to `Database.noted`, so that every commit is seen."""
+    async def take(
+        self,
+        database: Database,
+        values: Sequence[ValueRow],
+        drop: Callable[[Connection, Sequence[ValueRow]], Taken],
+    ) -> Taken:
+        """Let `drop` remove or evict those of the values that nothing needs by now.
 
-    def __init__(self) -> None:
-        self._open: tuple[Pass, ...] = ()  # replaced as a whole: the writer's thread reads it
-
-    @asynccontextmanager
-    async def opened(self, database: Database, family: int) -> AsyncIterator[Pass]:
-        """Note what commits refer to, as long as the pass lasts.
-
-        What is read meanwhile, or noted, is all that refers to a value of the family.
+        All of it is one transaction, in which no other changes the family.
         """
-        one = Pass(family)
-        self._open += (one,)
-        try:
-            # Through the writer: a commit that was under way and is not noted is over then.
-            one.last_number = await database.transact(
-                lambda batch: (_GREATEST.run(batch.connection).fetchone() or (0,))[0]
-            )
-            yield one
-        finally:
-            self._open = tuple(other for other in self._open if other is not one)
 
-    def note(self, referred: Mapping[int, Set[bytes]]) -> None:
-        """Note the digests that a batch refers to by family, in the writer's thread."""
-        for one in self._open:
-            one.noted |= referred.get(one.family, frozenset())
+        def work(batch: Batch) -> tuple[_Seen, Taken]:
+            connection, taken = batch.connection, Taken()
+            seen = self._read(connection, batch.lock_family(self.family))
+            spared = (self.spared, seen.named)
+            left = [one for one in values if not any(one.digest in some for some in spared)]
+            patches = [one for one in left if one.keyframe is not None]
+            for some in (patches, [one for one in left if one.keyframe is None]):
+                digests = (one.digest for one in some)
+                rows = _KEYFRAMES.run_listed(connection, digests, of_family=self.family)
+                keyframes = {row[0] for row in rows}
+                taken += drop(connection, [one for one in some if one.digest not in keyframes])
+            if taken.values:
+                _COUNT_TAKEN.run(connection, of_family=self.family)
+                batch.logs.clear()  # known keyframes may be among them
+            return seen, taken
+
+        seen, taken = await database.transact(work)
+        self._learn(seen)  # only now: what the transaction saw of its own batch is committed
+        return taken
+
+    def _read(self, connection: Connection, rows: Iterable[tuple[int, int, int]]) -> _Seen:
+        """Read the checkpoints that changed, wholly of threads whose changes are not all there."""
+        seqs: dict[int, int] = {}
+        named: set[bytes] = set()
+        for number, seq, compacted_seq in rows:
+            known, seqs[number] = self.seqs.get(number), seq
+            if known is None or known < compacted_seq:
+                place: Place | None = ("", "")
+                while place is not None:
+                    found, place = _named(connection, number, place)
+                    named |= found
+            elif known < seq:
+                changed = _CHANGED.run(connection, of_thread=number, after=known)
+                while (row := changed.fetchone()) is not None:
+                    named |= referred(*row)
+        return _Seen(seqs, named)
+
+    def _learn(self, seen: _Seen) -> None:
+        self.seqs = seen.seqs
+        self.spared |= seen.named
 
 
-def threads_of(connection: Connection, family: int) -> list[int]:
-    """Return the numbers of the threads of a family, deleted ones too."""
-    return [row[0] for row in _THREADS.run(connection, of_family=family).fetchall()]
+async def begin(database: Database, family: int) -> Pass:
+    """Begin a pass: what commits refer to from now on is spared."""
+    rows = await database.query(partial(threads_of, family=family))
+    return Pass(family, {number: seq for number, seq, _ in rows})
+
+
+def threads_of(connection: Connection, family: int) -> list[tuple[int, int, int]]:
+    """Return number, `seq` and `compacted_seq` of the threads of a family, deleted ones too."""
+    return list(_THREADS.run(connection, of_family=family).fetchall())
 
 
 def scan(
@@ -215,27 +269,22 @@ def scan(
     return found, found[-1].digest if len(found) == SCANNED_AT_ONCE else None
 
 
-async def unneeded(database: Database, one: Pass, needed: Set[bytes]) -> list[ValueRow]:
-    """Return the values that are neither needed nor keyframes of such, the oldest first.
+async def unneeded(database: Database, family: int, needed: Set[bytes]) -> list[ValueRow]:
+    """Return the values that are neither needed nor keyframes of needed ones, oldest first.
 
-    A keyframe stands after the last patch on it: a patch that is spared spares its keyframe.
-    `needed` was read since the pass was opened.
+    A keyframe comes after the last patch on it.
     """
     found: list[ValueRow] = []
     keyframes: set[bytes] = set()
     after: bytes | None = b""
     while after is not None:
-        page, after = await database.query(partial(scan, family=one.family, after=after))
+        page, after = await database.query(partial(scan, family=family, after=after))
         for value in page:
             if value.digest not in needed:
                 found.append(value)
             elif value.keyframe is not None:
                 keyframes.add(value.keyframe)
-    found = [
-        value
-        for value in found
-        if value.digest not in keyframes and value.number <= one.last_number
-    ]
+    found = [value for value in found if value.digest not in keyframes]
     last: dict[bytes, int] = {}
     for value in found:
         if value.keyframe is not None:
@@ -270,35 +319,33 @@ def due(connection: Connection) -> list[int]:
     return [row[0] for row in _DUE.run(connection).fetchall()]
 
 
-async def remove_due(database: Database, passes: Passes) -> Taken:
-    """Remove what is not needed of the families that are due."""
+async def remove_due(database: Database) -> Taken:
+    """Remove the unneeded values of the families that are due."""
     removed = Taken()
     for family in await database.query(due):
-        removed += await remove_unneeded(database, passes, family)
+        removed += await remove_unneeded(database, family)
     return removed
 
 
-async def remove_unneeded(database: Database, passes: Passes, family: int) -> Taken:
-    """Remove the values of a family that none of its checkpoints needs.
-
-    The database's commits are noted by `passes`.
-    """
+async def remove_unneeded(database: Database, family: int) -> Taken:
+    """Remove the values of a family that none of its checkpoints needs."""
     counts = await database.rows(_COUNTS, of_family=family)
     removed = Taken()
-    async with passes.opened(database, family) as one:
-        doomed = await unneeded(database, one, await _needed(database, family))
-        for some in batches(doomed):
-            removed += await database.transact(partial(remove, one=one, doomed=some))
+    one = await begin(database, family)
+    doomed = await unneeded(database, family, await _needed(database, one.seqs))
+    await one.catch_up(database)
+    for some in batches(doomed):
+        removed += await one.take(database, some, partial(remove, family=family))
     for start in range(0, len(counts), TAKEN_AT_ONCE):
         seen = counts[start : start + TAKEN_AT_ONCE]
         await database.transact(partial(_count_off, family=family, counts=seen))
     return removed
 
 
-async def _needed(database: Database, family: int) -> set[bytes]:
-    """Return the digests that the checkpoints of a family name."""
+async def _needed(database: Database, numbers: Iterable[int]) -> set[bytes]:
+    """Return the digests that the checkpoints of threads name."""
     needed: set[bytes] = set()
-    for thread in await database.query(partial(threads_of, family=family)):
+    for thread in numbers:
         place: Place | None = ("", "")
         while place is not None:
             found, place = await database.query(partial(_named, thread=thread, after=place))
@@ -307,7 +354,7 @@ async def _needed(database: Database, family: int) -> set[bytes]:
 
 
 def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes], Place | None]:
-    """Return what the next checkpoints of a thread name, and where to go on."""
+    """Return the digests that the next checkpoints of a thread name, and where to go on."""
     found: set[bytes] = set()
     count, place = 0, after
     since = {"after_ns": after[0], "after_id": after[1], "at_most": READ_AT_ONCE}
@@ -318,18 +365,14 @@ def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes
     return found, place if count == READ_AT_ONCE else None
 
 
-def remove(batch: Batch, one: Pass, doomed: Sequence[ValueRow]) -> Taken:
-    """Remove those of the values to which no commit has referred since."""
-    gone = [value for value in doomed if not one.spares(batch, value)]
-    if not gone:
-        return Taken()
-    count = _REMOVE.run_many(batch.connection, [{"of_number": value.number} for value in gone])
-    batch.logs.clear()  # what is known of keyframes may be among them
+def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Taken:
+    """Remove values of a family."""
+    count = _REMOVE.run_rows(connection, ("of_family", "gone"), [(family, v.digest) for v in gone])
     return Taken(count, size_bytes=sum(value.size for value in gone))
 
 
 def _count_off(batch: Batch, family: int, counts: Sequence[Sequence[Any]]) -> None:
-    """Take what a pass has seen off the counts of what was removed since the last one."""
+    """Subtract the removals that a pass has seen from the counts since the last pass."""
     for tenant, thread_id, removed_count, removed_bytes in counts:
         log = batch.find(tenant, thread_id)
         if log is None or log.row.family != family:

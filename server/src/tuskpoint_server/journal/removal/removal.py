@@ -1,9 +1,9 @@
-"""Removing, as the service calls it, how checkpoints and threads go, and the sweep.
+"""Removal for the service: deleting checkpoints and threads, retention, and the sweep.
 
-All is really removed, and leaves rows in `removed` until the archive has certified that it is
-gone; `delta_bases` sees to it that checkpoints that stay lose nothing. The row of a deleted
-thread stays, as the tombstone that refuses what comes late; the values of its family go when
-no thread of it lives (`passes`).
+Rows are really removed, and noted in `removed` until the archive has certified that they are gone;
+`delta_bases` keeps what remaining checkpoints need. The row of a deleted thread stays as a
+tombstone that refuses late changes; the values of its family go once none of its threads lives
+(`passes`).
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ _DROP_THREAD = (
     ),
     _DROP_WRITES,
     Statement(delete_from(holes).where(of_thread(holes), holes.c.segment.is_(None))),
-    # The end of the incarnation says that its checkpoints are gone.
+    # The end of the incarnation records that its checkpoints are gone.
     Statement(delete_from(removed).where(of_thread(removed), removed.c.checkpoint_id != EMPTY)),
 )
-# What is saved under these IDs again is not what their vectors stand for.
+# A vector does not fit a checkpoint that is saved under the same ID again.
 _DROP_CHECKPOINTS = tuple(
     Statement(delete_from(table).where(of_checkpoint(table)))
     for table in (checkpoints, writes, vectors)
@@ -107,7 +107,7 @@ _RECORD = Statement(inserting(removed))
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """Numbers of what a sweep removed."""
+    """Numbers of rows that a sweep removed."""
 
     contents: int = 0
     early_writes: int = 0
@@ -116,17 +116,15 @@ class Swept:
 
 
 class Removal:
-    """Removes checkpoints and threads, and what nothing needs any more.
+    """Removes checkpoints and threads, and unneeded rows.
 
     All calls are coroutines and safe to use at the same time. A mutation returns after its
     commit is fsynced; cancelling the caller withdraws it only before the writer begins with it.
-    `JOURNAL_UNAVAILABLE` can come from every call.
+    Every call can refuse with `JOURNAL_UNAVAILABLE`.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self.passes = passes.Passes()  # that are open; every commit is noted there
-        database.noted.append(self.passes.note)
 
     async def delete_thread(self, tenant: str, thread_id: str) -> int:
         """Delete a thread and end its incarnation; nothing if there is none."""
@@ -144,7 +142,7 @@ class Removal:
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> int:
         """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
-        runs = frozenset(run_ids) - {""}  # an empty ID is no run
+        runs = frozenset(run_ids) - {""}  # an empty ID means no run
         found = await self._database.query(
             lambda connection: {
                 row[0] for row in _OF_RUNS.run_listed(connection, runs, of_tenant=tenant)
@@ -174,7 +172,7 @@ class Removal:
             log.row.retention_s = retention_s
             log.row.settings_seq = batch.change(log, EventKind.RETENTION_SET)
 
-        await self._database.change(change)
+        await self._database.change(change, thread=(tenant, thread_id))
 
     async def set_searchable(self, tenant: str, thread_id: str, searchable: bool) -> None:
         """Set whether search finds the checkpoints of a thread; a change only if it is one.
@@ -183,7 +181,8 @@ class Removal:
             Refusal: `THREAD_NOT_FOUND`.
         """
         await self._database.change(
-            lambda batch: switch_search(batch, live(batch, tenant, thread_id), searchable)
+            lambda batch: switch_search(batch, live(batch, tenant, thread_id), searchable),
+            thread=(tenant, thread_id),
         )
 
     async def past_retention(self, limit: int) -> list[tuple[str, str]]:
@@ -205,10 +204,10 @@ class Removal:
         return await self._database.transact(delete)
 
     async def sweep(self, *, early_write_ttl_s: float, indexing: bool = True) -> Swept:
-        """Remove values that no checkpoint needs, and what has expired.
+        """Remove values that no checkpoint needs, and expired rows.
 
-        A write waits so many seconds for its checkpoint. `indexing`: search is switched on, and
-        has to read changes before they go.
+        `early_write_ttl_s`: seconds that a write waits for its checkpoint. `indexing`: search is
+        switched on, and has to read changes before they go.
         """
         database = self._database
         now_us = database.now_us()
@@ -219,12 +218,12 @@ class Removal:
             early_writes=await _drop(database, _DROP_EARLY, early_us),
             requests=await _drop(database, _DROP_ANSWERS, answered_us),
             changes=await drop_changes(database, changed_us, indexing=indexing),
-            contents=(await passes.remove_due(database, self.passes)).values,
+            contents=(await passes.remove_due(database)).values,
         )
 
 
 def record(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -> None:
-    """Note for the archive what a change removed; `("", "")` is the whole incarnation."""
+    """Note for the archive which checkpoints a change removed; `("", "")`: the incarnation."""
     columns = {"thread": log.row.number, "seq": seq, "incarnation": log.row.incarnation}
     rows = [{**columns, "checkpoint_ns": place[0], "checkpoint_id": place[1]} for place in places]
     _RECORD.run_many(batch.connection, rows)
@@ -248,16 +247,16 @@ def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
 
 
 def end_incarnation(batch: Batch, log: Log) -> int:
-    """Remove all that belongs to a live thread; return the number of its checkpoints.
+    """Remove all rows of a live thread; return the number of its checkpoints.
 
-    Its row says afterwards that it is deleted.
+    Its own row is marked as deleted.
     """
     row = log.row
     of = {"of_thread": row.number}
     count, through = _EXTENT.run(batch.connection, **of).fetchone() or (0, "")
     for statement in _DROP_THREAD:
         statement.run(batch.connection, **of)
-    row.retention_s = 0  # else every look for threads past theirs would meet it again
+    row.retention_s = 0  # else every look for threads past their retention would find it again
     seq = batch.change(log, EventKind.THREAD_DELETED, deleted=int(count))
     record(batch, log, seq, [("", "")])
     row.deleted = True
@@ -265,7 +264,7 @@ def end_incarnation(batch: Batch, log: Log) -> int:
     row.deleted_through = max(row.deleted_through, through)
     row.head_id = ""
     row.state = ThreadState.IDLE
-    row.dirty_bytes = 0  # of what was to be stored, nothing is left
+    row.dirty_bytes = 0  # nothing is left to be stored
     row.removed_count += row.checkpoint_count
     row.removed_bytes = row.added_bytes
     row.checkpoint_count = 0
@@ -290,7 +289,7 @@ def remove_checkpoints(
     give(batch, log, needed_bases(batch.connection, log.row.number, nodes, doomed))
     drop(batch, log, sorted(doomed))
     _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
-    # What they brought is estimated, as much as any others: else every state would be read.
+    # The bytes that they brought are estimated as an average: else every state would be read.
     row, count = log.row, len(doomed)
     left = row.added_bytes - row.removed_bytes
     row.removed_bytes += left * count // max(row.checkpoint_count, count)
@@ -306,7 +305,7 @@ def remove_checkpoints(
 
 def drop(batch: Batch, log: Log, places: Collection[Place]) -> None:
     """Remove the rows of checkpoints in one change; everything is written out before."""
-    # Search finds by what is new over the parent: children of what goes are indexed anew.
+    # Search uses the difference to the parent: children of removed ones are indexed again.
     seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
     keys = [parameters_of(log.row.number, *place) for place in places]
     for statement in _DROP_CHECKPOINTS:
@@ -315,9 +314,9 @@ def drop(batch: Batch, log: Log, places: Collection[Place]) -> None:
 
 
 def superseded(nodes: Nodes) -> set[Place]:
-    """Return what is not the latest of its namespace, and finished subgraph calls.
+    """Return checkpoints that are not the latest of their namespace, and finished subgraph calls.
 
-    A call's namespace is its own; it goes when the root checkpoint that it ran under goes.
+    A call has a namespace of its own; it goes with the root checkpoint that it ran under.
     """
     latest: dict[str, str] = {}
     for namespace, checkpoint_id in nodes:
@@ -357,7 +356,7 @@ _DROP_ANSWERS = Statement(
         )
     )
 )
-# What search need not know of holds nothing up.
+# Changes that search does not need are not kept for it.
 _INDEXED = case(
     (
         or_(~bindparam("indexing", type_=Boolean), threads.c.unindexed_since_us.is_(None)),
@@ -403,9 +402,9 @@ _SET_COMPACTED = Statement(
 async def drop_changes(database: Database, before_us: int, *, indexing: bool) -> int:
     """Remove changes from before a time that are certified and indexed; return how many.
 
-    Where nothing is indexed, none waits for it: search goes through checkpoints by key once
-    it is switched on. What is left of a log has no gap: a change goes only with all before it.
-    After a clock was set back, one may stay until those before it are old enough.
+    Without an index, none waits for it: search goes through checkpoints by key once it is switched
+    on. The rest of a log has no gap: a change goes only with all before it. After a clock was set
+    back, a change may stay until those before it are old enough.
     """
     of = {"before_us": before_us, "indexing": indexing, "max_rows": THREADS_AT_ONCE, "after": 0}
     count = 0
@@ -449,7 +448,7 @@ async def _drop(database: Database, statement: Statement, before_us: int) -> int
         of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
         gone = int(statement.run(batch.connection, **of).rowcount)
         if gone and statement is _DROP_EARLY:
-            batch.logs.clear()  # what is known of threads may be among them
+            batch.logs.clear()  # known threads may be among them
         return gone
 
     count = 0

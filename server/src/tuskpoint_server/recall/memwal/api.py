@@ -1,4 +1,4 @@
-"""The settings of MemWal, what a relayer answers, how it fails, and what calls may cost."""
+"""MemWal's settings, the answers and failures of a relayer, and the budget of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COST_REMEMBER, COST_BATCH, COST_ASK, COST_RECALL = 5, 10, 1, 1
 SPARE_POINTS_PER_MINUTE, SPARE_POINTS_PER_HOUR = 5, 50  # that recalls have for themselves
 MINUTE_S, HOUR_S = 60.0, 3600.0
 
-# how much later than here the relayer may count a call: its windows are as much longer
+# the relayer may count a call this much later than this server, whose windows are so much longer
 LATENESS_S = 1.0
 HEAD_START_S = 2.0  # how much longer deliveries wait after a pause than recalls do
 # how long a call that was refused counts as wanted, after the time when it may try again
@@ -45,7 +45,7 @@ class MemWalSettings:
     first_ask_s: float = 15.0  # seconds after which a job is first asked for; doubles
     longest_ask_s: float = 300.0  # bound on that
     ask_together_s: float = 5.0  # jobs that come due within so many seconds are asked for together
-    restart_s: float = 60.0  # a failed job is not started again before, whatever is accepted
+    restart_s: float = 60.0  # shortest time before a failed job is started again
     lost_after_s: float = 3600.0  # seconds after which a job that is not done counts as lost
     first_retry_s: float = 1.0  # pause after a first failure; doubles with every further one
     longest_retry_s: float = 300.0  # bound on that pause
@@ -62,11 +62,11 @@ class Trouble(Enum):
     LIMITED = "limited"  # the rate limit is exhausted
     DENIED = "denied"  # the credentials are not accepted
     REFUSED = "refused"  # the request as such is not accepted; to send it again does not help
-    UNAVAILABLE = "unavailable"  # no answer, or one that says that something is broken
+    UNAVAILABLE = "unavailable"  # no answer, or one of a broken service
 
 
 class RelayerError(Exception):
-    """A call that failed; the message says why, in one line without secrets."""
+    """A call that failed; the message gives the reason, in one line without secrets."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RelayerError(Exception):
         problem: str,
         *,
         unsure: bool = False,  # it may have been carried out all the same
-        retry_after_s: float | None = None,  # as the relayer said
+        retry_after_s: float | None = None,  # as the relayer asked
     ) -> None:
         self.trouble = trouble
         self.unsure = unsure
@@ -83,7 +83,7 @@ class RelayerError(Exception):
 
 
 class JobState(Enum):
-    """How a job stands."""
+    """State of a job."""
 
     RUNNING = "running"
     DONE = "done"
@@ -121,7 +121,7 @@ class Health:
     _clock_us: Callable[[], int]
     _works: str
     _waits: str
-    _denied: str = ""  # that credentials are not accepted; empty if other fields say that
+    _denied: str = ""  # message for credentials that are not accepted; empty: `_waits` serves
     healthy: bool = False
     last_error: str = ""  # for people; empty since a success, or if there is nothing to do
     last_error_us: int = 0  # 0: there was none
@@ -168,17 +168,17 @@ class Budget:
         self._recalls = _Side((minute, hour), (minute - half, hour - hour // 2))
         self._paused_until = -math.inf
 
-    def take_recall(self, cost: int) -> float:
+    def take_recall(self) -> float:
         """Spend points on a recall; return 0, or the seconds after which they may be there."""
-        wait_s = self._wait(self._recalls, self._deliveries, cost)
-        return wait_s or self._spend(self._recalls, cost)
+        wait_s = self._wait(self._recalls, self._deliveries, COST_RECALL)
+        return wait_s or self._spend(self._recalls, COST_RECALL)
 
     def take_delivery(self, cost: int) -> float:
-        """Spend points on a delivery, if that is possible now; return what `take_recall` does."""
+        """Spend points on a delivery, if possible now; returns like `take_recall`."""
         return self.wait_delivery(cost) or self._spend(self._deliveries, cost)
 
     def wait_delivery(self, cost: int) -> float:
-        """Return what `take_delivery` would, without spending anything."""
+        """Return the result of `take_delivery` without spending points."""
         return self._wait(self._deliveries, self._recalls, cost)
 
     def _wait(self, side: _Side, other: _Side, cost: int) -> float:
@@ -198,7 +198,7 @@ class Budget:
         return 0.0
 
     def pause(self, seconds: float) -> None:
-        """Spend nothing for a while: the relayer says that there is nothing left."""
+        """Spend nothing for a while: the relayer reports that the limit is reached."""
         until = self._clock() + min(max(seconds, 0.0), HOUR_S)
         self._paused_until = max(self._paused_until, until)
 

@@ -1,8 +1,8 @@
-"""Delivers memories: one task sends what waits, and asks what became of it.
+"""Delivers memories: one task sends waiting ones, and asks for the outcome of sent ones.
 
-A batch cannot be repeated: it would be stored twice. So what may have been stored already is
-from then on sent alone, under a key that is always the same: it is stored at most twice, once
-by the batch and once by the key. The journal says at any time what is to be done next.
+A batch cannot be repeated: it would be stored twice. So a memory that may have been stored already
+is sent alone from then on, under a key that is always the same: it is stored at most twice, once by
+the batch and once by the key. The next step of each memory is always in the journal.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from .relayer import Relayer
 _log = logging.getLogger(__name__)
 
 STOP_GRACE_S = 2.0  # time that a call under way has to end when the server stops
-LIMITED_S = 60.0  # pause after a refusal by the rate limit that does not say how long
+LIMITED_S = 60.0  # pause after a refusal by the rate limit that names no time
 
 
 @dataclass(eq=False)
 class Delivery:
     """Brings memories to the relayer, from its making to `stop`."""
 
-    _memories: MemoryRows  # what there is to do; nothing else changes its rows
+    _memories: MemoryRows  # the memories to deliver; nothing else changes its rows
     _relayer: Relayer  # the task closes it at its end
     _budget: Budget
     _settings: MemWalSettings
     _health: Health
     _clock_us: Callable[[], int]  # that of `memories`
+    _keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper, which delivers
 
     def __post_init__(self) -> None:
-        """Begin with what the journal says is to be done."""
+        """Begin with the memories that are due in the journal."""
         settings = self._settings
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -69,11 +70,14 @@ class Delivery:
         try:
             while not self._stopping:
                 self._wake.clear()
+                if not self._keeps():
+                    await self._wake.wait()
+                    continue
                 asked_in = await self._guarded(self._ask, self._asking)
                 sent_in = await self._guarded(self._send, self._sending)
                 waits = [wait_s for wait_s in (asked_in, sent_in) if wait_s is not None]
                 if not waits:
-                    self._health.last_error = ""  # what failed is not needed any more
+                    self._health.last_error = ""  # the failed memories are not needed any more
                 await pause(min(waits, default=None), self._wake)
         finally:
             await self._relayer.close()
@@ -138,7 +142,7 @@ class Delivery:
             return 0.0
         try:
             job_ids = await self._call(memories)
-        except Exception as error:  # noqa: BLE001 - a defect, perhaps in what becomes of one text: others go on
+        except Exception as error:  # noqa: BLE001 - a defect, perhaps of one text: others go on
             if not isinstance(error, RelayerError):
                 _log.exception("sending to MemWal failed")
                 error = RelayerError(Trouble.UNAVAILABLE, DEFECT, unsure=True)
@@ -182,14 +186,14 @@ class Delivery:
                     error,
                 )
                 return [replace(memories[0], state=MemoryState.REFUSED, unsure=False)]
-            # Not that anything was stored, but what is unsure is sent alone, which shows which.
+            # Nothing was stored, but unsure memories are sent alone, which shows the bad one.
             unsure = True
         else:
             self._probing = True
             self._troubled(error, self._sending)
             if error.trouble is Trouble.UNAVAILABLE:
                 # The next probe comes sooner than these, and so with another memory: the trouble
-                # may lie in one of these. What cannot have been stored was not looked at either.
+                # may be one of these. If nothing can have been stored, no memory was at fault.
                 failed = unsure
                 attempts = max(memory.attempts for memory in memories) + 1 if failed else 0
                 pause_s = self._pause_after(max(attempts, self._sending.failures))
@@ -198,7 +202,7 @@ class Delivery:
     def _waiting(
         self, memory: Memory, pause_s: float = 0.0, *, unsure: bool = False, failed: bool = False
     ) -> Memory:
-        """Return a memory that is to be sent again; what was unsure stays so."""
+        """Return a memory that is to be sent again; an unsure one stays unsure."""
         self._sent_at.pop(memory.number, None)
         return replace(
             memory,
@@ -235,7 +239,7 @@ class Delivery:
         except RelayerError as error:
             self._troubled(error, self._asking)
             if error.trouble is Trouble.UNAVAILABLE:
-                # Others are asked for next: the trouble may lie in one of these.
+                # Others are asked for next: the trouble may be one of these.
                 due_us = self._ask_us(self._pause_after(self._asking.failures))
                 await self._memories.note([replace(one, due_us=due_us) for one in memories])
             if error.trouble is not Trouble.REFUSED:
@@ -253,7 +257,7 @@ class Delivery:
         return 0.0
 
     def _settled(self, memory: Memory, job: Job | None) -> Memory:
-        """Return what became of a memory; a job that the answer leaves out counts as running."""
+        """Return a memory after an answer; a job that the answer leaves out counts as running."""
         settings = self._settings
         state = job.state if job is not None else JobState.RUNNING
         if job is not None and state is JobState.DONE:
@@ -261,8 +265,8 @@ class Delivery:
             return replace(memory, state=MemoryState.DELIVERED, unsure=False, blob_id=job.blob_id)
         pause_s = self._pause_after(memory.attempts + 1)
         if state is JobState.FAILED:
-            # The first time in a batch, which costs the least: failures come in crowds. From
-            # then on under its key, which takes up the job that failed.
+            # The first time in a batch, which costs the least: failures come in crowds. After
+            # that under its key, which resumes the job that failed.
             pause_s = max(settings.restart_s, pause_s)
             return self._waiting(memory, pause_s, unsure=memory.attempts > 0, failed=True)
         if state is JobState.RUNNING:

@@ -1,4 +1,4 @@
-"""MemWal as the rest of search sees it: it recalls, it is woken, and it says how it fares."""
+"""MemWal for the rest of search: recalling memories, waking deliveries, and its health."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...domain.search import parse_memory
 from ...journal.search.finding import Recalled
 from ...journal.search.memories import MemoryRows, MemoryTally
 from ..pacing import DEFECT
-from .api import COST_RECALL, Budget, Health, MemWalSettings, Recollection, RelayerError, Trouble
+from .api import Budget, Health, MemWalSettings, Recollection, RelayerError, Trouble
 from .delivery import Delivery
 from .relayer import Count, Relayer, UnusableError, open_relayer
 
@@ -33,11 +33,11 @@ _log = logging.getLogger(__name__)
 class MemWal:
     """Recalls from MemWal and delivers to it, each in a task with a client of its own.
 
-    Recalls run one after another, and no search waits for a relayer that is away: while MemWal
-    fails, searches fail at once. It is asked after pauses that grow, and when nobody else
-    did for a while: what counts as healthy was proven by a recall. Where it cannot be used (the
-    SDK is not installed, a setting is malformed), the log says so once, and every recall
-    fails. `tallies` are counted now and then.
+    Recalls run one after another, and no search waits for an unreachable relayer: while MemWal
+    fails, searches fail at once. Health is checked by a recall, after pauses that grow, and if
+    there was no other recall for a while. If MemWal cannot be used (the SDK is not installed, a
+    setting is malformed), the error is logged once, and every recall fails. `tallies` are counted
+    now and then.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class MemWal:
         settings: MemWalSettings,  # credentials, deadlines, ceilings
         clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
         count: Count = lambda *_: None,
+        keeps: Callable[[], bool] = lambda: True,  # whether this server is the keeper
         opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
     ) -> None:
         self.memories = memories
@@ -78,7 +79,7 @@ class MemWal:
             self._recalling.failed(self._problem)
             return
         self._delivery = Delivery(
-            memories, for_deliveries, self._budget, settings, self._delivering, clock_us
+            memories, for_deliveries, self._budget, settings, self._delivering, clock_us, keeps
         )
         # A recall of its own comes first, and warms everything up.
         self._tasks = {asyncio.create_task(work) for work in (self._check(), self._tally())}
@@ -134,7 +135,7 @@ class MemWal:
     def _ended(self, call: asyncio.Task[Recollection]) -> None:
         self._tasks.discard(call)
         if not call.cancelled():
-            call.exception()  # somebody may have gone who would have looked at it
+            call.exception()  # marks it as retrieved: its caller may be gone
 
     def _admit(self) -> None:
         problem = self._problem
@@ -144,7 +145,7 @@ class MemWal:
             raise RelayerError(problem.trouble, f"{alone}{problem}", retry_after_s=again_s)
         if self._waiting >= MOST_WAITING:
             raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
-        wait_s = self._budget.take_recall(COST_RECALL)
+        wait_s = self._budget.take_recall()
         if wait_s:
             limited = "the rate limit allows no recall now"
             raise RelayerError(Trouble.LIMITED, limited, retry_after_s=wait_s)
@@ -152,7 +153,7 @@ class MemWal:
     async def _call(
         self, namespace: str, query: str, limit: int, gone: asyncio.Event | None = None
     ) -> Recollection:
-        """Recall in turn; where someone asked, not if MemWal fails or who asked is `gone`."""
+        """Recall in turn; for a caller, not if MemWal fails or the caller is `gone`."""
         async with self._turn:
             if gone is not None and self._problem is not None:
                 raise RelayerError(self._problem.trouble, str(self._problem))
@@ -190,7 +191,7 @@ class MemWal:
             self._failing.clear()
             if (left_s := self._check_at - self._loop.time()) > 0:
                 await pause(left_s, self._failing)
-            elif wait_s := self._budget.take_recall(COST_RECALL):
+            elif wait_s := self._budget.take_recall():
                 self._check_at = self._loop.time() + wait_s
             else:
                 with contextlib.suppress(RelayerError):
@@ -211,7 +212,7 @@ class MemWal:
 
     @property
     def last_error(self) -> str:
-        """The last error, for people; empty since the last success of whatever met it."""
+        """The last error, for people; empty since the last success of the part that failed."""
         kinds = sorted((self._delivering, self._recalling), key=lambda one: one.last_error_us)
         return kinds[1].last_error or kinds[0].last_error
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import httpx
 
+from ...domain.errors import foreign_text
 from ..pacing import retry_after_s
 from .api import (
     MAX_RECALLED,
@@ -43,15 +44,15 @@ _ACCOUNT = re.compile(r"0x[0-9a-fA-F]{1,64}")
 
 
 class UnusableError(Exception):
-    """MemWal cannot be used as it is set up; the message says why, without secrets."""
+    """MemWal cannot be used as it is set up; the message gives the reason, without secrets."""
 
 
 class Wire(httpx.AsyncClient):
-    """What the SDK speaks through, with the bounds that it lacks.
+    """The SDK's HTTP client, with the bounds that the SDK lacks.
 
     Proxies and certificates from the environment count, but for this machine itself no
-    proxy is asked. Redirects are not followed: a signature is good for one place. `asked`
-    says that a signed request was begun: what fails before that can be done again.
+    proxy is asked. Redirects are not followed: a signature is good for one place. `asked` is set
+    once a signed request was begun: a call that fails before that can be repeated.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class Wire(httpx.AsyncClient):
         """Send a request and return its answer, read to the end if it is not too long."""
         if "x-signature" in request.headers:
             self.asked = True
-        # The SDK asks for no bounds at all; whole calls are bounded by who makes them.
+        # The SDK sets no timeout; the caller bounds the whole call.
         bounds = dict(request.extensions.get("timeout") or {})
         request.extensions["timeout"] = bounds | {"connect": _CONNECT_S}
         response = await super().send(request, **(named | {"stream": True}))
@@ -166,7 +167,7 @@ class Relayer:
         return await self._guarded(self._settings.send_timeout_s, call, "remember_batch")
 
     async def jobs(self, job_ids: Sequence[str]) -> list[Job]:
-        """Return how up to `MAX_BATCH` jobs stand; what the answer leaves out may be running."""
+        """Return the state of up to `MAX_BATCH` jobs; one without an answer may be running."""
 
         async def call() -> list[Job]:
             answer = await self._client.get_remember_bulk_status(list(job_ids))
@@ -221,7 +222,7 @@ class Relayer:
             except Exception as error:  # noqa: BLE001 - errors of three libraries become one
                 outcome = failure(error, asked=self._wire.asked)
                 break
-        # Without a chain: what the SDK raises may repeat what the relayer says.
+        # Without a chain: exceptions of the SDK may repeat the relayer's text.
         outcome = outcome or RelayerError(Trouble.UNAVAILABLE, problem, unsure=self._wire.asked)
         self._count(counted, outcome.trouble.value)
         raise outcome from None
@@ -273,7 +274,7 @@ _UNREACHED = (
 
 
 def failure(error: Exception, *, asked: bool) -> RelayerError:
-    """Return what an error of the SDK, or of what it uses, means; `asked`: it was sent, signed."""
+    """Return the failure that an error of the SDK or its libraries means; `asked`: it was sent."""
     import memwal
 
     if isinstance(error, memwal.MemWalClockDriftError):
@@ -285,7 +286,7 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
         status = getattr(error, "status", None)
         if isinstance(status, int):
             return _refused(error, status)
-        # It is about versions or about what the SDK does before it asks.
+        # It is about versions, or about preparations of the SDK.
         return RelayerError(Trouble.UNAVAILABLE, printable(str(error)))
     problem = f"the answer is not that of a relayer ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
@@ -327,13 +328,9 @@ def _refused(error: Exception, status: int) -> RelayerError:
     )
 
 
-_SHOWN_CHARS = 160
 _SECRET = re.compile(r"suiprivkey1\w*|[A-Za-z0-9+/=_-]{60,}")
-_CREDENTIALS = re.compile(r"//[^/\s@]*@")
 
 
 def printable(text: str) -> str:
-    """Return what a stranger says as one short line; keys, long runs of letters, are hidden."""
-    line = " ".join("".join(c if c.isprintable() else " " for c in text[:2000]).split())
-    line = _CREDENTIALS.sub("//", _SECRET.sub("(hidden)", line))
-    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 3] + "..."
+    """Return another program's text as one short line; long runs of letters, as in keys, hidden."""
+    return foreign_text(text, _SECRET)

@@ -1,4 +1,4 @@
-"""What is done around every call: drain, credential, scopes, parsing, errors, telemetry.
+"""The handling around every call: drain, credential, scopes, parsing, errors, telemetry.
 
-It must not know what a call means, and looks nothing up.
+It must not depend on the meaning of a call, or wait for anything but the call.
 """

@@ -1,11 +1,11 @@
-"""Who calls and what that allows: a call's tenant and scopes, from its credential.
+"""Authentication: the tenant and the scopes of a call, from its credential.
 
-A token comes as `authorization: Bearer TOKEN` (RFC 6750) and is known by its SHA-256, which
-is looked up in a mapping; `domain.credentials` says why that is safe. No call waits for a
-file: the credentials in force are replaced from outside when their file has changed.
+A token comes as `authorization: Bearer TOKEN` (RFC 6750) and is looked up by its SHA-256 in a
+mapping; `domain.credentials` explains why that is safe. No call waits for a file: another task
+replaces the credentials when their file has changed.
 
-A call lives no longer than its credential. One that is running when its credential expires,
-is taken away or loses a scope is cut off, so that a watch does not go on for weeks.
+A call lives no longer than its credential. A call whose credential expires, is revoked or loses a
+scope is ended, so that a watch does not go on for weeks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class Authentication:
-    """Says whose data a call is about, and what it may do.
+    """Gives calls their tenant and scopes.
 
     Attributes:
         running: The calls that were admitted and have not ended.
@@ -55,7 +55,7 @@ class Authentication:
         self.running: set[Call] = set()
 
     def admit(self, call: Call) -> None:
-        """Give a call what its credential allows, as long as it is among those `running`."""
+        """Give a call the grant of its credential, for as long as it is among those `running`."""
         grant: Grant | None = EVERYTHING
         if self._credentials is not None:
             call.presented = _presented(call, self._credentials)

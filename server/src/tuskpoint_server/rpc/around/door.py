@@ -1,13 +1,13 @@
-"""The door of the server: the handlers that gRPC calls, and what is done around each call.
+"""The door of the server: the handlers that gRPC calls, and the handling around each call.
 
 A servicer is an object with a coroutine (one answer) or an async generator (a stream of answers)
-for each method that is built. It takes the parsed request and the `Call`. An answer is a message,
-or a mapping of its fields; its durability is the one asked for unless it says. Its `checks` say, by
-the name of a request, what is demanded of it besides the limits of its fields.
+for each method that it implements. It takes the parsed request and the `Call`. An answer is a
+message, or a mapping of its fields; unless it sets a durability, it gets the one asked for. Its
+`checks` have, by the name of a request, the rules besides the limits of the fields.
 
 A method to which the client sends a stream takes the `Call` and the `Door`. It reads and writes the
-bytes of messages on `Call.context` itself and returns at the end of the stream, which has no cap on
-its time; its frames have the door's, and are measured by the door's telemetry.
+bytes of messages on `Call.context` itself and returns at the end of the stream. The time of the
+stream is not capped; that of its frames is, and the door's telemetry measures them.
 
 Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
 """
@@ -43,22 +43,22 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Fields = Mapping[str, Any]  # of an answer
 Frames = AsyncIterator[Fields]
 Run = Callable[["Call", Any], Awaitable[Any]]
-Take = Callable[[Any], Any]  # checks a request, and returns what its behavior is called with
+Take = Callable[[Any], Any]  # checks a request, and returns the argument of its behavior
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 MessageT = TypeVar("MessageT", bound=Message)
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A call of a method, as its servicer and what is around it see it."""
+    """A call of a method, as its servicer and the code around it see it."""
 
     method: str  # full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint"
     context: Context
     endless: bool = False  # it goes on until one side ends it
-    wanted: Durability = Durability.JOURNALED  # what its only request asks for
+    wanted: Durability = Durability.JOURNALED  # that its only request asks for
     draining: asyncio.Event = field(default_factory=asyncio.Event)  # set once the server drains
     presented: Presented = ()  # the credential that it came with; set by authentication
-    grant: Grant = NOTHING  # what that allows
+    grant: Grant = NOTHING  # of that credential
     denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
     code: str = "OK"  # name of the status that it ends with, as far as is known
     ended: Refusal | None = None  # why the server ended it while it ran
@@ -72,7 +72,7 @@ class Call:
 
     @property
     def scopes(self) -> frozenset[Scope]:
-        """What its credential allows."""
+        """The scopes of its credential."""
         return self.grant.scopes
 
     def end(self, why: Refusal) -> None:
@@ -103,11 +103,11 @@ def endless(behavior: Behavior) -> Behavior:
 
 
 class Door:
-    """What is done around every call.
+    """Handles every call.
 
-    Drain, credential and scopes are checked before anything is parsed. Telemetry has the final
-    code of whatever is refused. A failure that is no refusal ends with an incident ID: gRPC would
-    send its text to the client.
+    Drain, credential and scopes are checked before anything is parsed. Telemetry gets the final
+    code of every call, refused ones too. An exception that is no refusal ends with an incident ID:
+    gRPC would send its text to the client.
 
     gRPC ends a call at the client's deadline. A call without one, or with a later one, ends after
     `max_call_seconds`. Endless calls and streams of requests have no cap: they live as long as
@@ -129,7 +129,7 @@ class Door:
         self._emptied = asyncio.Event()
 
     async def handle(self, call: Call, run: Run, raw: Any, *, capped: bool) -> Any:
-        """Return what a call answers, or end it with its status."""
+        """Return the answer of a call, or end it with its status."""
         measured = self.telemetry.begin(call.method, call.context.invocation_metadata() or ())
         call.draining, call.task = self._draining, asyncio.current_task()
         cap = None
@@ -173,7 +173,7 @@ class Door:
         return loop.call_later(self.max_call_seconds, call.end, why)
 
     async def drain(self, grace_s: float) -> bool:
-        """Let no call in, end what is endless, and wait; return whether all calls left in time."""
+        """Refuse new calls, end endless ones, and wait; return whether all calls ended in time."""
         self._draining.set()
         if not self._authentication.running:
             return True
@@ -231,7 +231,7 @@ def _checked(further: Check | None, request: Any) -> Any:
 
 
 def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, door: Door) -> Run:
-    """Return what parses the request of a method, runs its behavior and serializes the answers."""
+    """Return the function that parses a request, runs the behavior and serializes the answers."""
     request_class = message_factory.GetMessageClass(method.input_type)
     answer_class = message_factory.GetMessageClass(method.output_type)
     sides = (method.input_type, method.output_type)
@@ -273,7 +273,7 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
 
 
 def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
-    """Return the message in these bytes, or refuse what is too large or none of its kind."""
+    """Return the message in these bytes, or refuse bytes that are too large or no such message."""
     if len(raw) > LIMITS.max_message:
         what = f"a message of {len(raw)} bytes"
         raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)

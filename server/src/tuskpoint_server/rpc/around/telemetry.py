@@ -95,7 +95,7 @@ class Telemetry:
         )
 
     def begin(self, method: str, metadata: Iterable[tuple[str, Any]]) -> Measured:
-        """Begin to measure a call; what it logs and calls belongs to its span."""
+        """Begin to measure a call; its logs and calls belong to its span."""
         measured = Measured(method, time.perf_counter(), None, None)
         if self._tracer is not None:
             carrier: dict[str, list[str]] = {}

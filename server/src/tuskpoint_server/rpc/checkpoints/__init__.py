@@ -1,1 +1,1 @@
-"""`CheckpointService` on the wire. It must not decide what a call means."""
+"""`CheckpointService` on the wire. It must not make decisions; those are the service's."""

@@ -23,13 +23,14 @@ import grpc
 
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
-from ...domain.credentials import Presented, Scope
+from ...domain.credentials import Presented
 from ...domain.errors import Reason, Refusal, invalid_field
 from ...domain.limits import KIB, MIB
 from ...domain.model import Durability, Saved
 from ...service.checkpoints import Checkpoints
 from ..around.door import Call, Door, parsed
 from ..around.errors import incident, to_call_error
+from ..around.policy import POLICY
 from ..around.telemetry import Measured
 from ..messages import convert
 from ..messages.chunks import announced
@@ -37,14 +38,14 @@ from ..messages.saves import take_checkpoint, take_writes
 from ..messages.validation import check
 from .answers import checkpoint_in_one, fill_saved
 from .assembly import Assembly
+from .outgoing import MESSAGE_BYTES, Outgoing
 
 MAX_UNANSWERED = 256  # frames without an answer at which reading pauses
 MAX_UNANSWERED_BYTES = 32 * MIB  # of frames without an answer, at which reading pauses
 MAX_UNSENT_BYTES = 32 * MIB  # of answers that wait to be sent, at which no load begins
 MAX_CERTIFYING = 16 * KIB  # saves that wait for certification at which reading pauses
 LOADS_AT_ONCE = 32
-MESSAGE_BYTES = 4 * MIB  # messages of the server are smaller
-MAX_ANSWER_BYTES = MESSAGE_BYTES - KIB  # of a loaded checkpoint; the rest is for what is around it
+MAX_ANSWER_BYTES = MESSAGE_BYTES - KIB  # of a loaded checkpoint; the rest is for its frame
 ENDING_SECONDS = 10.0  # that a client has to read the last answers of a stream the server ends
 MIN_SESSION_BYTES, MAX_SESSION_BYTES = 16, 64
 
@@ -54,7 +55,6 @@ _METHODS = {
     "writes": f"{_SERVICE}/SaveWrites",
     "get": f"{_SERVICE}/GetCheckpoint",
 }
-_SCOPES = {"save": Scope.WRITE, "writes": Scope.WRITE, "get": Scope.READ}
 _TAKES: dict[str, Callable[..., Any]] = {"save": take_checkpoint, "writes": take_writes}
 _DRAINING = pb.ExchangeResponse(draining=True).SerializeToString()
 
@@ -103,17 +103,14 @@ class Exchange:
         self._unanswered = 0
         self._unanswered_bytes = 0
         self._has_room = asyncio.Event()
-        # What waits to be sent, each with the frame that it answers.
-        self._ready: deque[tuple[bytes, _Frame | None]] = deque()
-        self._unsent_bytes = 0
-        self._news: asyncio.Future[None] | None = None  # the writer waits for it
+        self._outgoing = Outgoing[_Frame | None](call.context.write, self._sent)
         self._reading = True
         self._ending: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Serve the stream to its end."""
-        writer = asyncio.create_task(self._write())
+        writer = asyncio.create_task(self._outgoing.run(self._is_answered))
         writer.add_done_callback(self._writer_ended)
         try:
             try:
@@ -223,9 +220,8 @@ class Exchange:
             self._refuse(frame, error)
 
     def _begin(self, frame: _Frame, request: Any) -> None:
-        scope = _SCOPES[frame.kind]
-        if scope not in self._call.scopes:
-            method = frame.measured.method
+        method = frame.measured.method
+        for scope in POLICY[method] - self._call.scopes:
             raise Refusal(Reason.SCOPE_MISSING, scope=scope, method=method)
         if frame.ends_at <= self._loop.time():
             raise Refusal(Reason.DEADLINE_EXCEEDED)
@@ -266,7 +262,7 @@ class Exchange:
     # --- saves -----------------------------------------------------------------------------
 
     def _save(self, frame: _Frame, request: Any, taken: Any) -> None:
-        """Put a save, and what was taken from it, into the journal's queue."""
+        """Put a save into the journal's queue."""
         tenant, frame.wanted = self._call.tenant, Durability(request.durability)
         if frame.kind == "save":
             frame.work = self._checkpoints.save(tenant, taken)
@@ -320,10 +316,10 @@ class Exchange:
     # --- loads -----------------------------------------------------------------------------
 
     def _begin_loads(self) -> None:
-        """Begin with loads that wait, as far as there is room for their answers.
+        """Begin waiting loads, as far as there is room for their answers.
 
-        What a glance at the journal gives is answered here; the others get a task each. A glance
-        takes the event loop, so other streams have their turn before the next one.
+        A load that a glance at the journal can answer is answered here; each other one gets a
+        task. A glance blocks the event loop, so other streams have their turn before the next.
         """
         if self._next_loads is None:
             self._begin_some_loads()
@@ -331,7 +327,7 @@ class Exchange:
     def _begin_some_loads(self) -> None:
         self._next_loads = None
         count = min(len(self._loads), LOADS_AT_ONCE - self._loading)
-        if not count or self._unsent_bytes >= MAX_UNSENT_BYTES:
+        if not count or self._outgoing.size_bytes >= MAX_UNSENT_BYTES:
             return
         some = [self._loads.popleft() for _ in range(count)]
         some = [(frame, request) for frame, request in some if frame.id in self._frames]
@@ -393,11 +389,10 @@ class Exchange:
         """Let an answer wait for the next message, unless the frame was answered before."""
         if frame.id not in self._frames:
             return
-        # Messages that follow one another are one: their repeated fields are joined.
         data = response.SerializeToString()
         if last:
             self._forget(frame, "OK" if refusal is None else refusal.status.name, refusal)
-        self._send(data, frame)
+        self._outgoing.put(data, frame)
 
     def _forget(self, frame: _Frame, code: str, refusal: Refusal | None = None) -> None:
         """Take note that a frame has its last answer, or gets none."""
@@ -405,43 +400,19 @@ class Exchange:
         denied = refusal is not None and refusal.reason is Reason.SCOPE_MISSING
         self._telemetry.end(frame.measured, code, "scope" if denied else "")
 
-    def _send(self, data: bytes, frame: _Frame | None) -> None:
-        self._ready.append((data, frame))
-        self._unsent_bytes += len(data)
-        self._wake_writer()
-
-    def _wake_writer(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
-
-    async def _write(self) -> None:
-        """Send what is ready, all of it in one message while it fits, until all is answered."""
-        write, ready = self._call.context.write, self._ready
-        while True:
-            if not ready:
-                if not self._reading and not self._frames:
-                    return
-                self._news = self._loop.create_future()
-                await self._news
-                continue
-            batch = [ready.popleft()]
-            size = len(batch[0][0])
-            while ready and size + len(ready[0][0]) < MESSAGE_BYTES:
-                batch.append(ready.popleft())
-                size += len(batch[-1][0])
-            await write(b"".join([data for data, _ in batch]))
-            self._sent(batch, size)
-
-    def _sent(self, batch: list[tuple[bytes, _Frame | None]], size: int) -> None:
-        """Take note that answers have left: their frames count no more."""
-        for _, frame in batch:
+    def _sent(self, frames: list[_Frame | None]) -> None:
+        """Make room for as many frames as were answered."""
+        for frame in frames:
             if frame is not None and frame.counts:
                 frame.counts = False
                 self._unanswered -= 1
                 self._unanswered_bytes -= frame.size
-        self._unsent_bytes -= size
         self._has_room.set()
         self._begin_loads()
+
+    def _is_answered(self) -> bool:
+        """Return whether everything is read and has its last answer."""
+        return not self._reading and not self._frames
 
     # --- deadlines -------------------------------------------------------------------------
 
@@ -454,7 +425,7 @@ class Exchange:
         self._timer = self._loop.call_at(ends_at, self._end_late)
 
     def _end_late(self) -> None:
-        """Refuse the frames whose time is up."""
+        """Refuse the frames whose deadline has passed."""
         self._timer, now = None, self._loop.time()
         late = [frame for frame in self._frames.values() if frame.ends_at <= now]
         for frame in late:
@@ -471,14 +442,14 @@ class Exchange:
     async def _answer_all(self, writer: asyncio.Task[None]) -> None:
         """Wait until everything that was read is answered, and the answers have left."""
         self._reading = False
-        self._wake_writer()
+        self._outgoing.wake()
         await asyncio.wait({writer})
 
     async def _wind_up(self, ending: Refusal, writer: asyncio.Task[None]) -> None:
         """Answer the saves that are on their way to the journal; if the server drains, all."""
         is_draining = ending.reason is Reason.DRAINING
         if is_draining:
-            self._send(_DRAINING, None)
+            self._outgoing.put(_DRAINING, None)
         if self._saving is not None:
             frame, self._saving = self._saving[0], None
             self._forget(frame, ending.status.name)
@@ -495,7 +466,7 @@ class Exchange:
             self._refuse(frame, ending)
         else:
             self._forget(frame, ending.status.name)
-            self._wake_writer()
+            self._outgoing.wake()
         if frame.work is not None:
             frame.work.cancel()
 
@@ -506,7 +477,7 @@ class Exchange:
             self._call.task.cancel()
 
     def _close(self) -> None:
-        """Let go of everything but the commits, which go on to their end."""
+        """Release everything but the commits, which go on to their end."""
         if self._timer is not None:
             self._timer.cancel()
         if self._session is not None and self._sessions.get(self._session) is self:

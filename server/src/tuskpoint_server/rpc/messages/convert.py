@@ -20,7 +20,7 @@ from tuskpoint.v1 import (
 
 from ...domain import model
 from ...domain.limits import LIMITS
-from ...domain.state import Stored, fill_state, fill_version, parse_object
+from ...domain.state import RawCheckpoint, fill_state, fill_version, parse_object
 from .chunks import INLINE_BUDGET, Cutter, whole
 from .validation import limit_exceeded
 
@@ -123,7 +123,7 @@ def checkpoint(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Check
     return message
 
 
-def fill_stored(message: checkpoint_pb2.Checkpoint, stored: Stored) -> None:
+def fill_stored(message: checkpoint_pb2.Checkpoint, stored: RawCheckpoint) -> None:
     """Fill the message for a checkpoint, all its values inline."""
     message.MergeFrom(entry(stored.entry))
     message.state.SetInParent()
@@ -156,7 +156,7 @@ def _fill_channel(message: value_pb2.Channel, stored: model.Channel, cutter: Cut
         fill_version(message.version, stored.version)
     if stored.digest is not None:
         message.digest = stored.digest
-    if stored.value is not None:  # without a digest it is a view of what is rebuilt from writes
+    if stored.value is not None:  # without a digest it is the view of a delta channel's history
         cutter.place(message, stored.value)
     elif stored.digest is None:
         message.empty.SetInParent()

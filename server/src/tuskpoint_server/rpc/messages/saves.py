@@ -1,8 +1,8 @@
-"""Saves as messages: one pass checks, digests and takes them apart.
+"""Converting saves: one pass checks, digests and takes apart a message.
 
-The pass checks what nearly every save looks like. It only finds out that `validation` would find
-nothing wrong; where it is not sure (other scripts than ASCII in names, long names, large values,
-vectors), `validation` makes the whole list.
+The pass knows the common form of a save, and only decides whether `validation` would find nothing
+wrong. Where it is not sure (names that are long or not ASCII, large values, vectors), `validation`
+lists all violations.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ...domain.limits import LIMITS
 from ...domain.search import pack_vector
 from ...domain.snapshots import is_reserved
 from ...domain.state import decode_version, parse_metadata
-from ...domain.value_groups import Prepared
 from ...domain.values import DIGEST_BYTES, Encoding, digesting
 from ...journal.checkpoints.sent import SentCheckpoint, encode_names
+from ...journal.checkpoints.value_groups import Prepared
 from ...journal.database.logs import KnownChannel, StoredWrite, known_channel
 from .chunks import Received
 from .convert import key, number
@@ -131,7 +131,7 @@ def take_writes(
 
 
 class _Pass:
-    """One pass over the channels and writes of a save, and what it notes on the way."""
+    """One pass over the channels and writes of a save, and its findings."""
 
     def __init__(self, received: Sequence[Received] | None) -> None:
         self.required: list[str] = []  # texts that must not be empty
@@ -139,11 +139,11 @@ class _Pass:
         self.long_texts: list[str] = []  # that may be empty, and are longer
         self.waits = False  # a large value has not come yet
         self.mismatch: Refusal | None = None  # of the first digest that is not its value's
-        self._odd = False  # something is not as it nearly always is
+        self._odd = False  # the message is not of the common form
         self._received = iter(received or ())
 
     def is_common(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> bool:
-        """Return whether all that was noted is as it nearly always is; it is within the limits."""
+        """Return whether the message is of the common form, and so within the limits."""
         required, texts, long_texts = self.required, self.texts, self.long_texts
         request.durability = request.durability or number(model.Durability.JOURNALED)
         return (

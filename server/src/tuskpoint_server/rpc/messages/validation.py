@@ -1,10 +1,9 @@
-"""What the limits of the contract say about a request.
+"""Checking requests against the limits of the contract.
 
-Every check of a request runs before anything of it is used; all violations are collected, so
-that a caller can mend them at once. Fields are checked by what they are called and by their
-type, so a name means the same in every request; what a kind of request demands besides stands
-with its servicer. Field paths are those of the request message; in a frame of a stream, of the
-save inside the frame.
+Every check runs before the request is used; all violations are collected, so that a caller can
+correct them at once. Fields are checked by name and type, so a name means the same in every
+request; further rules of one kind of request are with its servicer. Field paths are those of the
+request message; in a frame of a stream, those of the save in the frame.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ _MAX_PATH = 1024  # characters; names of nodes in it may be as long as the messa
 
 
 def check(request: Message, further: Check | None = None, *, streamed: bool = False) -> None:
-    """Check a request before anything of it is used, and put defaults where it leaves them open.
+    """Check a request before it is used, and fill in the defaults of fields that are not set.
 
-    `further` checks what this kind of request demands besides. `streamed`: large values may
-    follow in chunks.
+    `further` checks the rules of this kind of request. `streamed`: large values may follow in
+    chunks.
     """
     checks = Checks(streamed=streamed)
     if further is not None:  # first: of several problems the first is the message
@@ -56,7 +55,7 @@ def check(request: Message, further: Check | None = None, *, streamed: bool = Fa
 
 
 class Checks:
-    """Collects what is wrong with one request."""
+    """Collects the violations of one request."""
 
     def __init__(self, *, streamed: bool = False) -> None:
         self.streamed = streamed
@@ -109,7 +108,7 @@ def limit_exceeded(what: str, limit: str, maximum: int) -> Refusal:
     return Refusal(Reason.LIMIT_EXCEEDED, what=what, limit=limit, maximum=maximum)
 
 
-Check = Callable[[Checks, Any], object]  # notes what is wrong with a request
+Check = Callable[[Checks, Any], object]  # notes the violations of a request
 
 _ID_REQUIRED = frozenset({"SaveWritesRequest", "RollbackThreadRequest"})
 _THREAD_FIELDS = ("thread_id", "source_thread_id", "target_thread_id", "new_thread_id")
@@ -122,10 +121,10 @@ _UNNAMED = frozenset(
 )
 """Fields that may leave it open which thread is meant."""
 
-_CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id"}  # besides what says so
+_CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id"}  # besides names that end so
 _ENUMS_REQUIRED = {("PruneThreadsRequest", "strategy"), ("RestoreSnapshotRequest", "mode")}
 _DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": Source.ANY}
-"""What a request that does not say asks for."""
+"""Values of fields that a request leaves open."""
 
 
 @cache
@@ -191,7 +190,7 @@ def _enum(kind: str, field: Any) -> Check:
 
 
 def check_save(checks: Checks, request: checkpoint_service_pb2.SaveCheckpointRequest) -> None:
-    """Check what the save of a checkpoint demands besides the limits of its fields."""
+    """Check the rules of saving a checkpoint, besides the limits of its fields."""
     checkpoint, path = request.checkpoint, "checkpoint"
     checks.ref(f"{path}.ref", checkpoint.ref)
     parent_id = checkpoint.parent_checkpoint_id
@@ -213,7 +212,7 @@ def check_save(checks: Checks, request: checkpoint_service_pb2.SaveCheckpointReq
 
 
 def check_writes(checks: Checks, request: checkpoint_service_pb2.SaveWritesRequest) -> None:
-    """Check what the save of pending writes demands besides the limits of its fields."""
+    """Check the rules of saving pending writes, besides the limits of their fields."""
     if not request.writes:
         checks.fail("writes", "must not be empty")
     _check_writes(checks, request.writes)

@@ -1,1 +1,1 @@
-"""The gRPC server: its port, its options, health and TLS. It must not know what a call means."""
+"""The gRPC server: port, options, health and TLS. It must not depend on the meaning of a call."""

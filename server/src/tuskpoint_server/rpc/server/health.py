@@ -25,7 +25,7 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
         self._changed = asyncio.Event()
 
     def set(self, *, serving: bool) -> None:
-        """Change the answer, and wake who watches it."""
+        """Change the answer, and notify the watchers."""
         status = health_pb2.HealthCheckResponse
         self._status = status.SERVING if serving else status.NOT_SERVING
         changed, self._changed = self._changed, asyncio.Event()

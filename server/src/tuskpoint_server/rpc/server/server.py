@@ -31,7 +31,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     # By default the core cancels calls at random once about 1,000 wait to be picked up.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
-    # By default whoever connects and says nothing keeps a descriptor for two minutes.
+    # By default an idle connection keeps a descriptor for two minutes.
     ("grpc.server_handshake_timeout_ms", 20_000),
     # Find dead clients, and let live ones ping every 10 s, with or without a call.
     ("grpc.keepalive_time_ms", 60_000),
@@ -52,15 +52,15 @@ class Server:
     _health: Health
 
     async def start(self) -> None:
-        """Serve, and say so to health checks."""
+        """Serve, and report SERVING to health checks."""
         await self.grpc_server.start()
         self._health.set(serving=True)
 
     async def drain(self, grace_s: float) -> bool:
         """Stop serving; return whether every call finished within `grace_s` seconds.
 
-        Health turns to NOT_SERVING, new calls are refused with `DRAINING` and long streams
-        are told; then the calls inside finish; then the connections close.
+        Health turns to NOT_SERVING, new calls are refused with `DRAINING` and long streams get
+        notice; then the calls inside finish; then the connections close.
         """
         self._health.set(serving=False)
         finished = await self.door.drain(grace_s)
@@ -111,7 +111,7 @@ def build(
 
 
 def _try_to_listen(host: str, port: int) -> None:
-    """Listen for a moment: a socket says why it cannot, gRPC does not."""
+    """Listen for a moment: a socket gives the reason of a failure, gRPC does not."""
     family, kind, protocol, _, address = socket.getaddrinfo(
         host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )[0]

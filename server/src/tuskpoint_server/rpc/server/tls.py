@@ -16,7 +16,7 @@ from ..around.telemetry import SCOPE
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Certified:
-    """What a server shows of itself, and whom it asks to do the same. All PEM, or seconds."""
+    """The server's certificate and the roots of its clients' certificates: all PEM, or seconds."""
 
     certificates: bytes  # its certificate, and those between it and the root
     key: bytes  # the private key of the first
@@ -39,7 +39,7 @@ class Tls:
         self._next: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
         self.credentials = grpc.dynamic_ssl_server_credentials(
             _configuration(certified),
-            self._fetch,  # type: ignore[arg-type] # it may return None, says gRPC
+            self._fetch,  # type: ignore[arg-type] # gRPC's documentation allows None
             require_client_authentication=certified.client_ca is not None,
         )
         metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(

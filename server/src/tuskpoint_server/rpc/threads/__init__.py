@@ -1,1 +1,1 @@
-"""`ThreadService` on the wire. It must not decide what a call means."""
+"""`ThreadService` on the wire. It must not make decisions; those are the service's."""

@@ -57,7 +57,7 @@ def manifest_response(page: ManifestPage) -> thread_service_pb2.GetManifestRespo
 
 def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.ManifestEntry:
     def segment(sha256: bytes) -> checkpoint_pb2.BlobLocation:
-        """Return where a segment lies, or only its hash if no record says so."""
+        """Return the location of a segment, or only its hash if no record has it."""
         return location(manifest.location(sha256) or model.BlobLocation(sha256, 0))
 
     record = entry.record

@@ -80,10 +80,8 @@ class ThreadServicer:
         return {"copied_checkpoints": await self._threads.copy(call.tenant, *names, call.wanted)}
 
     async def PruneThreads(self, request: thread_pb.PruneThreadsRequest, call: Call) -> Fields:
-        everything = request.strategy == thread_pb.PRUNE_STRATEGY_DELETE_ALL
-        strategy = PruneStrategy.DELETE_ALL if everything else PruneStrategy.KEEP_LATEST
-        thread_ids = request.thread_ids
-        removed = await self._threads.prune(call.tenant, thread_ids, strategy, call.wanted)
+        asked = (request.thread_ids, PruneStrategy(request.strategy))
+        removed = await self._threads.prune(call.tenant, *asked, call.wanted)
         return {"deleted_checkpoints": removed}
 
     async def DeleteRuns(self, request: thread_pb.DeleteRunsRequest, call: Call) -> Fields:

@@ -1,8 +1,8 @@
-"""Groups: values of a channel that are stored as what is new in them over a keyframe.
+"""Groups: a keyframe of a channel, and later values that are stored as patches on it.
 
-A group is a keyframe and patches on it, never patches on patches. Which value begins a group,
-and which becomes a patch, is decided here; whether the keyframe is really stored, only the
-writer knows, so a patch travels with the value that it stands for.
+A patch is never based on a patch. This module decides which value begins a group and which becomes
+a patch. Only the writer knows whether the keyframe is really stored, so the whole value travels
+beside its patch.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .limits import KIB, MIB
-from .values import Encoding, Packed, compress, patch, unpack
+from ...domain.limits import KIB, MIB
+from ...domain.values import Encoding, Packed, compress, patch, unpack
 
 MIN_GROUPED = 4 * KIB  # bytes below which a value is stored alone
 MAX_GROUPED = 8 * MIB  # bytes above which a value is stored alone
 MAX_PATCHES = 64  # patches along a channel's ancestry after which a keyframe begins
 FAILURES = 3  # patches in a row that saved too little, after which most values are not tried
-TRIED_AFTER_FAILURES = 16  # of so many values one is tried then
+TRIED_AFTER_FAILURES = 16  # then one in this many is tried
 CACHED_BYTES = 32 * MIB
-_GROUP_BYTES = 600  # of a group besides its keyframe and its name
+_GROUP_BYTES = 600  # estimate for a group, without its keyframe and its name
 
 
 @dataclass(slots=True)
@@ -68,9 +68,9 @@ class Prepared:
         return len(self.patched.data if self.patched is not None else self.whole.data)
 
     def stored(self, is_keyframe: Callable[[bytes], bool]) -> tuple[Packed, int, int]:
-        """Return what is stored: the bytes, and the two counts that go with them.
+        """Return the bytes to store, and the two counts that are stored with them.
 
-        `is_keyframe` says of a digest whether the value is stored in the same family, with its
+        `is_keyframe` returns whether the value of a digest is stored in the same family, with its
         data, and is no patch itself. A patch whose keyframe is not stored ends its group.
         """
         patched = self.patched
@@ -89,7 +89,7 @@ _Key = tuple[str, str, str, str]
 class Keyframes:
     """Keyframes of recently saved channels, compressed, bounded in bytes; safe between threads.
 
-    What it knows is a guess: the writer finds out what is stored (`Prepared.stored`).
+    The cache may be wrong about what is stored: the writer checks it (`Prepared.stored`).
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:

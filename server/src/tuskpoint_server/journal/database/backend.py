@@ -1,0 +1,186 @@
+"""What the journal asks of a database: connections, transactions, statements, failures.
+
+`sqlite.Sqlite` and `postgres.Postgres` are the two kinds. Nothing begins a transaction but `begin`:
+the drivers commit by themselves outside of one.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import cache
+from typing import Any, ClassVar
+
+from sqlalchemy import Connection, Engine, create_mock_engine
+
+from .schema import DROP_TEXT, metadata
+
+
+class OutcomeUnknownError(Exception):
+    """A transaction may have been committed, or not."""
+
+
+class Backend(ABC):
+    """One database.
+
+    Attributes:
+        engine: Each `connect` of it opens a connection of its own.
+        name: Kind of database, such as "sqlite".
+        is_local: A read of a few rows takes less time than a thread costs.
+        is_shared: Other servers change the same journal; a batch locks the threads that it changes.
+        reader_threads: How many read at once.
+    """
+
+    name: ClassVar[str]
+    is_local: ClassVar[bool]
+    is_shared: ClassVar[bool]
+    reader_threads: ClassVar[int]
+    engine: Engine
+    _begin_read: ClassVar[str]
+    _begin_write: ClassVar[str]
+
+    def begin(self, connection: Connection, *, writes: bool = False) -> None:
+        """Begin a transaction; all reads of one that only reads see one moment."""
+        driver_of(connection).execute(self._begin_write if writes else self._begin_read)
+
+    def commit(self, connection: Connection, write: Callable[[], None] = lambda: None) -> None:
+        """Write the last rows and commit; durable on return. If this fails, nothing is stored.
+
+        `write` reads no answer of its statements: they are sent together where that saves time.
+
+        Raises:
+            OutcomeUnknownError: The connection broke, and nobody can say what became of it.
+        """
+        write()
+        driver_of(connection).commit()
+
+    def pipeline(self, connection: Connection) -> AbstractContextManager[object]:
+        """Send the statements of the context together; their answers can be read after it."""
+        return nullcontext()
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Return whether a transaction failed because of another server's, and may succeed now."""
+        return False
+
+    @abstractmethod
+    def numbers(self, connection: Connection) -> Iterator[int]:
+        """Return numbers that no thread and no family of threads has had; there may be an end."""
+
+    @contextmanager
+    def transaction(self, connection: Connection, *, writes: bool = False) -> Iterator[None]:
+        """Run the context in a transaction, which an error undoes."""
+        self.begin(connection, writes=writes)
+        try:
+            yield
+        except BaseException:
+            with suppress(Exception):  # the connection may be lost
+                driver_of(connection).rollback()
+            raise
+        if writes:
+            self.commit(connection)
+        else:
+            driver_of(connection).commit()
+
+    @abstractmethod
+    def in_transaction(self, connection: Connection) -> bool:
+        """Return whether a transaction is open; some errors end it."""
+
+    def is_lost(self, connection: Connection) -> bool:
+        """Return whether a connection cannot be used any more."""
+        return False
+
+    @abstractmethod
+    def check(self, connection: Connection) -> None:
+        """Check that the journal can keep its promises there.
+
+        Raises:
+            RuntimeError: It cannot.
+        """
+
+    def warn(self, connection: Connection) -> None:  # noqa: B027 - SQLite refuses instead
+        """Log what weakens the promises of the journal, and does not keep it from serving."""
+
+    def own(self, connection: Connection) -> None:  # noqa: B027 - a lock in the data directory
+        """Let no other server make, fill or remove the tables while this connection is open.
+
+        Raises:
+            Exception: Another server does; `storage_problem` describes the error.
+        """
+
+    def use(  # noqa: B027 - a lock in the data directory
+        self, connection: Connection, *, alone: bool = False
+    ) -> None:
+        """Use the journal beside other servers, or alone, while this connection is open.
+
+        Raises:
+            Exception: Another server does, or one uses it alone; `storage_problem` describes it.
+        """
+
+    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+        """Send a text of less than 8000 bytes to every server that listens to a channel."""
+        raise NotImplementedError
+
+    def notices(self, channel: str) -> AsyncGenerator[str]:
+        """Yield the empty text once this server listens to a channel, then what is sent there.
+
+        Raises:
+            Exception: The connection is lost; `storage_problem` describes it.
+        """
+        raise NotImplementedError
+
+    def definitions(self) -> tuple[str, ...]:
+        """Return the statements that make the tables."""
+        return _definitions(f"{self.engine.dialect.name}://")
+
+    def drop(self, connection: Connection) -> None:
+        """Drop all tables of a journal."""
+        driver = driver_of(connection)
+        for table in reversed(metadata.sorted_tables):
+            driver.execute(f"DROP TABLE {table.name}")
+        for statement in DROP_TEXT[self.name]:
+            driver.execute(statement)
+
+    def remove(self) -> None:
+        """Remove a journal that nobody uses."""
+        with self.engine.connect() as connection:
+            self.own(connection)
+            with self.transaction(connection, writes=True):
+                self.drop(connection)
+
+    @abstractmethod
+    def size_bytes(self, connection: Connection) -> int:
+        """Return the bytes that the database takes."""
+
+    @abstractmethod
+    def used_bytes(self, connection: Connection) -> int:
+        """Return the bytes that are in use; what is free is used again."""
+
+    @abstractmethod
+    def storage_problem(self, error: BaseException) -> str | None:
+        """Return what keeps the database from working, or `None` if the error is a defect.
+
+        A full disk, a lost connection, a failed read or write, a lock that is held: those are
+        the database's. A statement that is wrong, or a broken constraint, is ours.
+        """
+
+    def tidy(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL has nothing to do
+        """Do after a commit what no caller has to wait for."""
+
+
+def driver_of(connection: Connection) -> Any:
+    """Return the driver's connection."""
+    return connection.connection.driver_connection
+
+
+@cache
+def _definitions(url: str) -> tuple[str, ...]:
+    """Return the statements that make the tables; compiling them takes longer than running them."""
+    statements: list[str] = []
+
+    def note(statement: Any, *_: object, **__: object) -> None:
+        statements.append(str(statement.compile(dialect=mock.dialect)))
+
+    mock = create_mock_engine(url, note)
+    metadata.create_all(mock, checkfirst=False)
+    return tuple(statements)

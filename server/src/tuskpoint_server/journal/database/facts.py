@@ -1,0 +1,147 @@
+"""What a journal says of itself: its layout, its identity and its generation."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+from sqlalchemy import Connection, bindparam, insert, inspect, select, update
+
+from .backend import Backend, driver_of
+from .schema import journal_info
+from .sqlite import Sqlite
+from .statements import Statement
+
+LAYOUT = "1"
+"""Layout of the tables; a database says in `journal_info` which one it has."""
+
+JOURNAL_ID, GENERATION = "journal_id", "generation"
+_LAYOUT = "layout"
+OWN = (JOURNAL_ID, GENERATION, _LAYOUT)
+"""Names of the facts that every journal has."""
+
+_UNFINISHED = "unfinished"  # layout of a journal that is being filled
+_FIRST_VERSION = "alembic_version"
+_SET_FACT = Statement(
+    update(journal_info)
+    .where(journal_info.c.name == bindparam("of_name"))
+    .values(value=bindparam("fact"))
+)
+
+
+def backend_of(where: Path | str) -> Backend:
+    """Return the database at a file of SQLite, or at a URL of PostgreSQL."""
+    if isinstance(where, Path):
+        return Sqlite(where)
+    from .postgres import Postgres  # its driver is an extra
+
+    return Postgres(where)
+
+
+def prepare(backend: Backend, generation: int | None) -> dict[str, str]:
+    """Make the tables if there are none; return what the journal says of itself.
+
+    `generation`: as for `Database.open`.
+    """
+    with backend.engine.connect() as connection:
+        backend.check(connection)
+        backend.own(connection)
+        with backend.transaction(connection, writes=True):
+            known = read_facts(connection)
+            if generation is not None and known is not None:
+                if not is_unfinished(known):
+                    raise RuntimeError("it is not empty; choose an empty --data-dir or database")
+                backend.drop(connection)
+                known = None
+            if known is None:
+                return make(backend, connection, generation or 1, finished=generation is None)
+            check_finished(known)
+            return known
+
+
+def read_facts(connection: Connection) -> dict[str, str] | None:
+    """Return what a journal says of itself, or `None` if there are no tables.
+
+    Raises:
+        RuntimeError: The tables are of another program, or of the first version.
+    """
+    tables = inspect(connection).get_table_names()
+    if _FIRST_VERSION in tables:
+        raise RuntimeError(
+            "it was written by the first version of TuskPoint, which this server does not read"
+        )
+    known: dict[str, str] = {}
+    if journal_info.name in tables:
+        found = connection.execute(select(journal_info.c.name, journal_info.c.value))
+        known = {str(name): str(value) for name, value in found}
+    if tables and _LAYOUT not in known:
+        raise RuntimeError("it is a database of another program")
+    return known or None
+
+
+def is_unfinished(known: dict[str, str]) -> bool:
+    """Return whether a journal is being filled."""
+    return known[_LAYOUT] == _UNFINISHED
+
+
+def check_finished(known: dict[str, str]) -> None:
+    """Check that a journal is complete and has this layout.
+
+    Raises:
+        RuntimeError: It is being filled, or a newer server wrote it.
+    """
+    if is_unfinished(known):
+        raise RuntimeError("it was not filled to the end; run `recover` or `copy` again")
+    if known[_LAYOUT] != LAYOUT:
+        raise RuntimeError(
+            f"it has layout {known[_LAYOUT]} and this server knows layout {LAYOUT}: "
+            "a newer server wrote it"
+        )
+
+
+def read_finished(connection: Connection) -> dict[str, str]:
+    """Return what a complete journal says of itself.
+
+    Raises:
+        RuntimeError: There is none.
+    """
+    known = read_facts(connection)
+    if known is None:
+        raise RuntimeError("there is no journal")
+    check_finished(known)
+    return known
+
+
+def make(
+    backend: Backend,
+    connection: Connection,
+    generation: int,
+    *,
+    finished: bool,
+    journal_id: str = "",
+) -> dict[str, str]:
+    """Make the tables of a journal in an empty database; a new journal has an ID of its own."""
+    for definition in backend.definitions():
+        driver_of(connection).execute(definition)
+    facts = {
+        JOURNAL_ID: journal_id or uuid.uuid4().hex,
+        _LAYOUT: LAYOUT if finished else _UNFINISHED,
+        GENERATION: str(generation),
+    }
+    rows = [{"name": name, "value": value} for name, value in facts.items()]
+    connection.execute(insert(journal_info), rows)
+    return facts
+
+
+def finish(connection: Connection) -> None:
+    """Let a journal that was filled be opened once this transaction is committed."""
+    _SET_FACT.run(connection, of_name=_LAYOUT, fact=LAYOUT).close()
+
+
+def renew(connection: Connection) -> int:
+    """Give a journal another identity and the next generation, which is returned."""
+    known = read_finished(connection)
+    generation = int(known[GENERATION]) + 1
+    _SET_FACT.run(connection, of_name=JOURNAL_ID, fact=uuid.uuid4().hex).close()
+    _SET_FACT.run(connection, of_name=GENERATION, fact=str(generation)).close()
+    return generation

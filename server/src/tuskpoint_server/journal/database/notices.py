@@ -1,0 +1,219 @@
+"""Waiting for changes of threads, which this server or another one of the same journal makes.
+
+A server of a shared journal sends the names of changed threads to the others, as notifications of
+the database, and wakes its own waiters when it receives some. It sends after the commit and in
+another connection, so no caller waits for it. Notifications may be lost: while a connection is
+opened again, or for ever, where a pooler drops them. So each server sends one every second, and as
+long as it does not receive its own, its waiters wake by themselves every second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import aclosing, contextmanager
+
+from sqlalchemy import Connection
+
+from ...domain.pacing import Backoff, pause
+from .backend import Backend
+
+_log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+"""Time after which a waiter of a shared journal looks by itself, where no notification arrives."""
+RARELY_S = 10.0
+"""The same where notifications arrive."""
+
+KEEPING = ("", "keeping")
+"""In the place of a thread: what concerns the keeper of a shared journal changed."""
+
+_MOST_BYTES = 7999  # of a notification of PostgreSQL
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 30.0
+
+
+class Waiter:
+    """Waits for changes of threads. Not to be shared between tasks.
+
+    It is woken when there may be something to read, and reads it from the journal: so one that is
+    slow, or gone, costs a flag.
+    """
+
+    def __init__(self, waiters: Waiters) -> None:
+        self._changed = asyncio.Event()
+        self._waiters = waiters
+
+    def wake(self) -> None:
+        """Say that a thread changed."""
+        self._changed.set()
+
+    async def wait(self, timeout_s: float) -> bool:
+        """Wait for a change since the last wait; return whether there may be one."""
+        poll_s = self._waiters.poll_s
+        await pause(min(timeout_s, poll_s), self._changed)
+        changed = self._changed.is_set() or timeout_s > poll_s
+        self._changed.clear()
+        return changed
+
+
+class Waiters:
+    """Who waits for which thread. Used in the event loop only.
+
+    Attributes:
+        poll_s: Time after which each wakes by itself.
+    """
+
+    def __init__(self, poll_s: float = math.inf) -> None:
+        self._waiting: dict[tuple[str, str] | None, set[Waiter]] = {}
+        self.poll_s = poll_s
+
+    @contextmanager
+    def subscribe(self, *thread: str) -> Iterator[Waiter]:
+        """Be woken by changes of a thread (its tenant and ID; none: any) inside the context.
+
+        Whoever reads after entering, and again after each wake, misses none.
+        """
+        place, waiter = (thread[0], thread[1]) if thread else None, Waiter(self)
+        self._waiting.setdefault(place, set()).add(waiter)
+        try:
+            yield waiter
+        finally:
+            left = self._waiting[place]
+            left.discard(waiter)
+            if not left:
+                del self._waiting[place]
+
+    def wake(self, changed: Collection[tuple[str, str]]) -> None:
+        """Wake who waits for these threads."""
+        for place in (*changed, None) if changed else ():
+            for waiter in self._waiting.get(place, ()):
+                waiter.wake()
+
+    def wake_all(self) -> None:
+        """Wake everyone: any thread may have changed."""
+        for waiters in self._waiting.values():
+            for waiter in waiters:
+                waiter.wake()
+
+    def __len__(self) -> int:
+        """Return how many wait."""
+        return sum(map(len, self._waiting.values()))
+
+
+class Notices:
+    """Sends the other servers what changed here, and wakes waiters by what changed there.
+
+    Args:
+        backend: The database.
+        journal_id: Servers of the same one hear each other.
+        write: Runs work in a transaction of its own, past the writer.
+        waiters: Who waits here.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        journal_id: str,
+        write: Callable[[Callable[[Connection], None]], Awaitable[None]],
+        waiters: Waiters,
+    ) -> None:
+        self._backend = backend
+        self._channel = f"tuskpoint_{journal_id}"
+        self._write = write
+        self._waiters = waiters
+        self._sender = uuid.uuid4().hex
+        self._changed: set[tuple[str, str]] = set()
+        self._missed = False  # something was not sent
+        self._heard = False  # since the last beat
+        self._more = asyncio.Event()
+        self._tasks = [
+            asyncio.create_task(work, name="journal-notices")
+            for work in (self._send(), self._listen(), self._beat())
+        ]
+
+    async def stop(self) -> None:
+        """End; what is not sent yet is not sent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def add(self, changed: Collection[tuple[str, str]]) -> None:
+        """Send soon that threads changed."""
+        self._changed.update(changed)
+        self._more.set()
+
+    async def _beat(self) -> None:
+        """Let waiters poll often exactly while this server does not receive what it sends."""
+        often_s = self._waiters.poll_s
+        while True:
+            self._heard = False
+            self.add(())
+            await asyncio.sleep(POLL_S)
+            before_s = self._waiters.poll_s
+            self._waiters.poll_s = max(often_s, RARELY_S) if self._heard else often_s
+            if self._waiters.poll_s < before_s:
+                self._waiters.wake_all()
+
+    async def _send(self) -> None:
+        backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            changed, self._changed = self._changed, set()
+            payload = encode(self._sender, None if self._missed else changed)
+            try:
+                await self._write(lambda to, text=payload: self._notify(to, text))  # type: ignore[misc]
+                self._missed = False
+                backoff.succeeded()
+            except Exception as error:  # noqa: BLE001 - the other servers poll meanwhile
+                self._report(error, "sent")
+                self._missed = True
+                self._more.set()
+                await asyncio.sleep(backoff.failed())
+
+    def _notify(self, connection: Connection, payload: str) -> None:
+        self._backend.notify(connection, self._channel, payload)
+
+    async def _listen(self) -> None:
+        backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
+        while True:
+            try:
+                async with aclosing(self._backend.notices(self._channel)) as notices:
+                    async for payload in notices:
+                        if not payload:
+                            backoff.succeeded()
+                        self._arrived(payload)
+            except Exception as error:  # noqa: BLE001 - waiters poll meanwhile
+                self._report(error, "received")
+            await asyncio.sleep(backoff.failed())
+
+    def _arrived(self, payload: str) -> None:
+        sender, changed = decode(payload) if payload else ("", None)
+        if changed is None:
+            self._waiters.wake_all()
+        elif sender != self._sender:
+            self._waiters.wake(changed)
+        if sender == self._sender:
+            self._heard = True
+
+    def _report(self, error: Exception, what: str) -> None:
+        problem = self._backend.storage_problem(error) or str(error)
+        _log.warning("notifications of changes cannot be %s now: %s", what, problem)
+
+
+def encode(sender: str, changed: Collection[tuple[str, str]] | None) -> str:
+    """Return the text of a notification; `changed`: threads, or `None` for any."""
+    text = json.dumps([sender, None if changed is None else sorted(changed)], ensure_ascii=False)
+    if changed is not None and len(text.encode()) > _MOST_BYTES:
+        return encode(sender, None)
+    return text
+
+
+def decode(payload: str) -> tuple[str, list[tuple[str, str]] | None]:
+    """Return sender and threads of a notification, as `encode` has them."""
+    sender, changed = json.loads(payload)
+    return sender, None if changed is None else [(tenant, name) for tenant, name in changed]

@@ -1,0 +1,297 @@
+"""What the journal knows of PostgreSQL: connections, transactions, the one server, failures.
+
+A commit returns after the write-ahead log is flushed, whatever `synchronous_commit` the server has
+set by default (https://www.postgresql.org/docs/current/wal-async-commit.html).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import AbstractContextManager, closing
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import IntLoader
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool
+
+from .backend import Backend, OutcomeUnknownError, driver_of
+from .schema import NUMBERS, NUMBERS_AT_ONCE
+
+_log = logging.getLogger(__name__)
+
+OLDEST = 13
+"""Oldest major version of PostgreSQL."""
+
+_CONNECT_TIMEOUT_S = 10
+_OWN_TIMEOUT_S = 5
+_OUTCOME_TIMEOUT_S = 60
+_OUTCOME_PAUSE_S = 0.1
+# First keys of the advisory locks; the second one is of the schema.
+_TABLES, _USE = 0x7475736B, 0x7475736C
+_PREPARE_AFTER = 2  # uses of a statement
+# Classes of SQLSTATE that name a statement or a value, and so a defect of ours
+# (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+_DEFECTS = frozenset({"0A", "21", "22", "23", "42"})
+_CONFLICTS = (
+    psycopg.errors.UniqueViolation,
+    psycopg.errors.SerializationFailure,
+    psycopg.errors.DeadlockDetected,
+)
+# What vacuum has freed stays in the files, so their sizes say nothing of it. The numbers are about
+# what the other columns of a row and its indexes take.
+_USED = (
+    "SELECT (SELECT coalesce(sum(octet_length(data) + 200), 0) FROM contents)"
+    " + (SELECT coalesce(sum(octet_length(data) + 300), 0) FROM writes)"
+    " + (SELECT coalesce(sum(octet_length(state) + octet_length(metadata) + 500), 0)"
+    " FROM checkpoints)"
+)
+_RESET = "SELECT stats_reset::text FROM pg_stat_bgwriter"
+_OUTCOME = f"SELECT pg_xact_status($1::xid8), ({_RESET})"
+_SETTINGS = (
+    # A server that was stopped in the middle of a transaction must not hold its locks for long.
+    "SET idle_in_transaction_session_timeout = '10s'",
+    "SET synchronous_commit = on",
+    "SET client_min_messages = warning",
+    "SET timezone = 'UTC'",
+    # A server whose machine is gone must not hold the lock for long.
+    "SET tcp_keepalives_idle = 5",
+    "SET tcp_keepalives_interval = 5",
+    "SET tcp_keepalives_count = 2",
+)
+
+
+class Postgres(Backend):
+    """A database of a PostgreSQL server.
+
+    Args:
+        url: As libpq takes it: `postgresql://user@host/database?sslmode=...`.
+    """
+
+    name = "postgresql"
+    is_local = False
+    is_shared = True
+    reader_threads = 8  # most of the time of each is the network's
+    _begin_read = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    # Each statement sees what was committed before it: also after it waited for a row's lock.
+    _begin_write = "BEGIN ISOLATION LEVEL READ COMMITTED"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.engine = create_engine(
+            "postgresql+psycopg://",
+            creator=lambda: connect(url),
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            paramstyle="numeric_dollar",
+            use_native_hstore=False,
+        )
+        event.listen(self.engine, "connect", _set_up)
+
+    def begin(self, connection: Connection, *, writes: bool = False) -> None:
+        """Begin a transaction; one that writes learns its number, to ask for its outcome."""
+        super().begin(connection, writes=writes)
+        if writes:
+            driver = driver_of(connection)
+            connection.info["xid"] = driver.execute("SELECT pg_current_xact_id()::text")
+
+    def commit(self, connection: Connection, write: Callable[[], None] = lambda: None) -> None:
+        """Write the last rows and commit, in one round trip."""
+        driver = driver_of(connection)
+        [xid] = connection.info["xid"].fetchone()
+        try:
+            with driver.pipeline():
+                write()
+                driver.commit()
+        except psycopg.Error as error:
+            if error.diag.severity_nonlocalized == "ERROR":  # of a statement: it undid them all
+                raise
+            driver.close()
+            if not self._committed(xid, connection.info["reset"]):
+                raise
+
+    def pipeline(self, connection: Connection) -> AbstractContextManager[object]:
+        """Send the statements of the context together; their answers can be read after it."""
+        pipeline: AbstractContextManager[object] = driver_of(connection).pipeline()
+        return pipeline
+
+    def is_conflict(self, error: BaseException) -> bool:
+        """Return whether two servers began a thread at once, or waited for each other."""
+        return isinstance(_cause(error), _CONFLICTS)
+
+    def numbers(self, connection: Connection) -> Iterator[int]:
+        """Return the next numbers of the sequence, which this server alone uses."""
+        [first] = driver_of(connection).execute(f"SELECT nextval('{NUMBERS}')").fetchone()
+        return iter(range(first, first + NUMBERS_AT_ONCE))
+
+    def _committed(self, xid: str, reset: str) -> bool:
+        """Ask the server what became of a transaction, until it can say so.
+
+        `reset`: when statistics began. A crash begins them anew, and forgets which numbers were
+        given to transactions that had written nothing: another one may have the number then.
+        """
+        until = time.monotonic() + _OUTCOME_TIMEOUT_S
+        problem: psycopg.Error | None = None
+        while time.monotonic() < until:
+            try:
+                with closing(connect(self._url)) as other:
+                    [[status, last_reset]] = other.execute(_OUTCOME, (xid,)).fetchall()
+                if status == "committed" and last_reset != reset:
+                    raise OutcomeUnknownError(
+                        f"PostgreSQL crashed while transaction {xid} was committed, and may have "
+                        "given that number to another one"
+                    )
+                if status in ("committed", "aborted"):
+                    return bool(status == "committed")
+            except psycopg.OperationalError as error:
+                problem = error
+            time.sleep(_OUTCOME_PAUSE_S)
+        raise OutcomeUnknownError(
+            f"the connection to PostgreSQL broke while transaction {xid} was committed, and for "
+            f"{_OUTCOME_TIMEOUT_S} s the server did not say whether it was"
+        ) from problem
+
+    def in_transaction(self, connection: Connection) -> bool:
+        """Return whether a transaction is open, failed or not."""
+        status = driver_of(connection).info.transaction_status
+        return status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
+
+    def is_lost(self, connection: Connection) -> bool:
+        """Return whether the server, or the network, has ended a connection."""
+        return bool(driver_of(connection).closed)
+
+    def check(self, connection: Connection) -> None:
+        """Check the server's version and encoding.
+
+        Raises:
+            RuntimeError: The server is too old, or the database cannot keep every text.
+        """
+        driver = driver_of(connection)
+        version = driver.info.server_version // 10000
+        if version < OLDEST:
+            raise RuntimeError(f"PostgreSQL {version} is too old; use {OLDEST} or newer")
+        [encoding] = driver.execute("SHOW server_encoding").fetchone()
+        if encoding != "UTF8":
+            raise RuntimeError(f"the database has the encoding {encoding}; make one with UTF8")
+
+    def warn(self, connection: Connection) -> None:
+        """Log that commits are not fsynced, if the server is set up so."""
+        [fsync] = driver_of(connection).execute("SHOW fsync").fetchone()
+        if fsync != "on":
+            _log.warning(
+                "PostgreSQL runs with fsync=%s: what was acknowledged is lost if its machine fails",
+                fsync,
+            )
+
+    def own(self, connection: Connection) -> None:
+        """Hold an advisory lock of the schema; wait for another server, but not long.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: Another server holds it.
+        """
+        _lock(connection, "pg_advisory_lock", _TABLES)
+
+    def use(self, connection: Connection, *, alone: bool = False) -> None:
+        """Hold another advisory lock, which servers share; wait for others, but not long.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: Another server holds it, or a command alone.
+        """
+        name = "pg_advisory_lock" if alone else "pg_advisory_lock_shared"
+        _lock(connection, name, _USE)
+        if alone:  # nobody waits for its transactions, and it may do other things in their midst
+            driver_of(connection).execute("SET idle_in_transaction_session_timeout = 0")
+
+    def notify(self, connection: Connection, channel: str, payload: str) -> None:
+        """Send a text of less than 8000 bytes to every server that listens to a channel."""
+        driver = driver_of(connection)
+        # A notification that a crash loses is made good by polling; flushing the log for each would
+        # keep the commits of batches waiting.
+        driver.execute("SET LOCAL synchronous_commit = off")
+        driver.execute("SELECT pg_notify($1, $2)", (channel, payload))
+
+    async def notices(self, channel: str) -> AsyncGenerator[str]:
+        """Yield the empty text once this server listens to a channel, then what is sent there.
+
+        Raises:
+            psycopg.OperationalError: The connection is lost.
+        """
+        connection = await psycopg.AsyncConnection.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=_CONNECT_TIMEOUT_S,
+            application_name="tuskpoint-server",
+        )
+        async with connection:
+            await connection.execute(f'LISTEN "{channel}"')
+            yield ""
+            async for notice in connection.notifies():
+                yield notice.payload
+
+    def size_bytes(self, connection: Connection) -> int:
+        """Return the bytes of the database."""
+        query = "SELECT pg_database_size(current_database())"
+        return int(driver_of(connection).execute(query).fetchone()[0])
+
+    def used_bytes(self, connection: Connection) -> int:
+        """Return about how many bytes its rows have."""
+        return int(driver_of(connection).execute(_USED).fetchone()[0])
+
+    def storage_problem(self, error: BaseException) -> str | None:
+        """Return what keeps the database from working, or `None` if the error is a defect."""
+        cause = _cause(error)
+        if not isinstance(cause, psycopg.Error):
+            return None
+        if isinstance(cause, psycopg.errors.LockNotAvailable):
+            return "another server uses it, or makes or fills its tables"
+        state = cause.sqlstate
+        if state is None and not isinstance(cause, psycopg.OperationalError):
+            return None
+        if state is not None and state[:2] in _DEFECTS:
+            return None
+        return f"PostgreSQL: {str(cause).partition(chr(10))[0] or type(cause).__name__}"
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Return the driver's error, which SQLAlchemy wraps."""
+    return error.orig if isinstance(error, DBAPIError) else error
+
+
+def connect(url: str) -> psycopg.Connection[Any]:
+    """Open a connection that begins no transaction by itself.
+
+    Raises:
+        psycopg.OperationalError: The server does not answer, or refuses the account.
+    """
+    connection = psycopg.connect(
+        url,
+        autocommit=True,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        prepare_threshold=_PREPARE_AFTER,
+        cursor_factory=psycopg.RawCursor,  # it leaves long statements as they are
+        application_name="tuskpoint-server",
+    )
+    # A sum of whole numbers is one; PostgreSQL returns it as `numeric`.
+    connection.adapters.register_loader("numeric", IntLoader)
+    return connection
+
+
+def _lock(connection: Connection, function: str, key: int) -> None:
+    driver = driver_of(connection)
+    driver.execute(f"SET lock_timeout = '{_OWN_TIMEOUT_S}s'")
+    driver.execute(f"SELECT {function}($1, hashtext(current_schema()))", (key,))
+    driver.execute("SET lock_timeout = 0")
+
+
+def _set_up(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    cursor = connection.cursor()
+    for setting in _SETTINGS:
+        cursor.execute(setting)
+    cursor.execute(_RESET)
+    [[entry.info["reset"]]] = cursor.fetchall()
+    cursor.close()

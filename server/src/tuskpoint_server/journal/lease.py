@@ -1,0 +1,346 @@
+"""The lease of the keeper: one server at a time has it, and with it the duties that one alone does.
+
+The keeper flushes, renews blobs, evicts, indexes, delivers to MemWal, sweeps, and deletes threads
+past their retention. Every server of a shared journal asks for the lease as long as another one
+has it. Who has it renews it at a third of its time, and releases it on a clean stop, so that the
+next server takes over at once; after a death the next one waits until it has run out.
+
+Two clocks count. The database's says when the lease has run out for the other servers. The holder
+counts from before it asked, by a clock of its own that runs on while the process is stopped, so it
+stops before another one begins. A holder that was stopped in the middle of something may wake after
+that, and so every gain raises the `fence`: changes that only the keeper may make (`transact`)
+compare it with the row under the row's lock, and change nothing once another server has the lease.
+
+Where the journal belongs to one server the lease is held from the start and for ever: there is no
+row, and nothing is renewed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import math
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TypeVar
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    and_,
+    bindparam,
+    cast,
+    extract,
+    func,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql
+
+from ..domain.errors import Refusal
+from ..domain.pacing import Backoff, pause
+from .database.database import KEEPING, POLL_S, Connection, Database
+from .database.overlay import Batch
+from .database.schema import leases
+from .database.statements import Statement
+
+T = TypeVar("T")
+Duty = Callable[[], AbstractAsyncContextManager[object]]
+"""A duty of the keeper: entering begins it, and leaving ends it."""
+
+_log = logging.getLogger(__name__)
+
+_KEEPER = "keeper"
+_RENEWALS = 3  # in the time of the lease
+_FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0  # pauses after duties that could not begin
+
+_NAMED = leases.c.name == _KEEPER
+_MINE = and_(_NAMED, leases.c.owner == bindparam("of_owner"))
+_NOW_US: ColumnElement[int] = cast(extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger)
+_END_US: ColumnElement[int] = _NOW_US + bindparam("length_us")
+_TAKE = Statement(
+    postgresql.insert(leases)
+    .values(name=_KEEPER, fence=1, until_us=_END_US)
+    .values(owner=bindparam("of_owner"), settings=bindparam("settings"))
+    .on_conflict_do_update(
+        index_elements=[leases.c.name],
+        set_={
+            "owner": bindparam("of_owner"),
+            "fence": leases.c.fence + 1,
+            "until_us": _END_US,
+            "settings": bindparam("settings"),
+        },
+        where=or_(leases.c.until_us <= _NOW_US, leases.c.owner == bindparam("of_owner")),
+    )
+    .returning(leases.c.fence)
+)
+_HELD = and_(_MINE, leases.c.fence == bindparam("of_fence"))
+_RENEW = Statement(update(leases).where(_HELD).values(until_us=_END_US))
+_RELEASE = Statement(update(leases).where(_HELD).values(until_us=0))
+_OTHERS = Statement(
+    select(leases.c.settings).where(
+        _NAMED, leases.c.until_us > _NOW_US, leases.c.owner != bindparam("of_owner")
+    )
+)
+_CHECK = Statement(select(leases.c.fence).where(_HELD).with_for_update(read=True))
+
+
+class LeaseLostError(Exception):
+    """Another server may be the keeper by now: nothing of the change is stored."""
+
+    def __init__(self) -> None:
+        super().__init__("this server is not the keeper any more")
+
+
+class SettingsDifferError(Exception):
+    """The keeper has other settings, and one of them has to be the same on every server."""
+
+    def __init__(self, name: str, here: str, there: str) -> None:
+        super().__init__(
+            f"{name} is {here or 'not set'} here and {there or 'not set'} on another server of "
+            "this journal; all of them need the same"
+        )
+
+
+def _running_s() -> float:
+    """Return the seconds of a clock that runs on while the process or the machine is stopped."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class Lease:
+    """The keeper's lease as one server sees it. Used in the event loop, but for `check`.
+
+    Args:
+        database: The journal.
+        length_s: For how long the lease is held without a renewal, in seconds.
+        clock: Seconds of a clock that only goes forward.
+        settings: Settings of this server that every server of the journal needs, by name.
+
+    Attributes:
+        fence: Raised whenever a server gains the lease; 0 where no other server can.
+        lost: Set while this server is not the keeper; after a time that ran out, a little late.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        length_s: float = 10.0,
+        clock: Callable[[], float] = _running_s,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._database = database
+        self._settings = dict(settings or {})
+        self._length_s = length_s
+        self._clock = clock
+        self._owner = uuid.uuid4().hex
+        self._loop = asyncio.get_running_loop()
+        self._renewing: asyncio.Task[None] | None = None
+        self._until_s = math.inf
+        self.fence = 0
+        self.lost = asyncio.Event()
+        if database.is_shared:
+            self.lose()
+
+    @property
+    def held(self) -> bool:
+        """Whether this server is the keeper now."""
+        return self._clock() < self._until_s
+
+    async def acquire(self) -> bool:
+        """Take the lease if it is free, and renew it from then on; return whether it is held.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        if self._database.is_shared and not self.held:
+            asked_s = self._clock()
+            fence = await self._database.write_past_batches(self._take)
+            if fence is not None:
+                self.fence, self._until_s = fence, asked_s + self._length_s
+                self.lost.clear()
+                self._renewing = asyncio.create_task(self._renew(), name="lease")
+        return self.held
+
+    def _take(self, connection: Connection) -> int | None:
+        settings = json.dumps(self._settings)
+        of = {"of_owner": self._owner, "length_us": self._length_us, "settings": settings}
+        row = _TAKE.run(connection, **of).fetchone()
+        return None if row is None else int(row[0])
+
+    async def agree(self) -> None:
+        """Compare the settings with those of the keeper, if it is another server.
+
+        Raises:
+            SettingsDifferError: One of them differs.
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        if not self._database.is_shared:
+            return
+        for (text,) in await self._database.rows(_OTHERS, of_owner=self._owner):
+            there: dict[str, str] = json.loads(text)
+            for name in sorted(self._settings.keys() | there.keys()):
+                ours, theirs = self._settings.get(name, ""), there.get(name, "")
+                if ours != theirs:
+                    raise SettingsDifferError(name, ours, theirs)
+
+    async def _renew(self) -> None:
+        """Renew the lease until it is lost."""
+        answered = True
+        while self.held:
+            await pause(self._length_s / _RENEWALS / (1 if answered else 4), self.lost)
+            if not self.lost.is_set():
+                answered = await self._renewed()
+        if not self.lost.is_set():
+            _log.warning("the lease of the keeper was not renewed in time")
+            self.lose()
+
+    async def _renewed(self) -> bool:
+        """Try to renew the lease; return whether there was an answer."""
+        asked_s = self._clock()
+        try:
+            async with asyncio.timeout(max(0.0, self._until_s - asked_s)):
+                renewed = await self._database.write_past_batches(self._extend)
+        except (Refusal, TimeoutError) as error:
+            _log.warning("the lease of the keeper is not renewed: %s", str(error) or "no answer")
+            return False
+        if not renewed:
+            _log.warning("another server took the lease of the keeper")
+            self.lose()
+        elif self.held:  # later it is void: duties may have ended
+            self._until_s = asked_s + self._length_s
+        return True
+
+    def _extend(self, connection: Connection) -> bool:
+        return bool(_RENEW.run(connection, length_us=self._length_us, **self._held_by).rowcount)
+
+    async def release(self) -> None:
+        """Give the lease up, so that another server can take it at once."""
+        if not self._database.is_shared or not self.held:
+            return
+        self.lose()
+        try:
+            await self._database.write_past_batches(self._end)
+        except Refusal as refusal:
+            _log.warning("the lease of the keeper runs out by itself: %s", refusal)
+        self._database.announce({KEEPING})
+
+    def _end(self, connection: Connection) -> None:
+        _RELEASE.run(connection, **self._held_by)
+
+    def lose(self) -> None:
+        """Hold the lease no more, whatever the journal says."""
+        self._until_s = -math.inf
+        self.lost.set()
+
+    async def vacant(self) -> None:
+        """Wait until it makes sense to ask for the lease again."""
+        with self._database.waiters.subscribe(*KEEPING) as released:
+            await released.wait(min(POLL_S, self._length_s / _RENEWALS))
+
+    def require(self) -> None:
+        """Raise `LeaseLostError` unless this server is the keeper."""
+        if not self.held:
+            raise LeaseLostError
+
+    def check(self, batch: Batch) -> None:
+        """See to it that this server is the keeper until the batch is committed.
+
+        Raises:
+            LeaseLostError: It is not.
+        """
+        if not self._database.is_shared:
+            return
+        if not self.held or _CHECK.run(batch.connection, **self._held_by).fetchone() is None:
+            self._loop.call_soon_threadsafe(self.lose)
+            raise LeaseLostError
+
+    async def transact(self, work: Callable[[Batch], T], size_bytes: int = 0) -> T:
+        """Make a change that only the keeper may make, as `Database.transact`.
+
+        Raises:
+            LeaseLostError: Another server may be the keeper by now.
+        """
+
+        def checked(batch: Batch) -> T:
+            self.check(batch)
+            return work(batch)
+
+        return await self._database.transact(checked, size_bytes)
+
+    @property
+    def _length_us(self) -> int:
+        return int(self._length_s * 1e6)
+
+    @property
+    def _held_by(self) -> dict[str, object]:
+        return {"of_owner": self._owner, "of_fence": self.fence}
+
+
+class Keeper:
+    """Does the duties while this server holds the lease.
+
+    Args:
+        lease: The lease.
+        duties: They begin in this order, and end in the other one.
+    """
+
+    def __init__(self, lease: Lease, duties: Sequence[Duty]) -> None:
+        self._lease = lease
+        self._duties = duties
+        self._begun = AsyncExitStack()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin with the duties if the lease is free, else as soon as it is.
+
+        Raises:
+            SettingsDifferError: Another server has the lease, and other settings.
+            Exception: The lease is free, and a duty cannot begin.
+        """
+        if await self._lease.acquire():
+            try:
+                await self._begin()
+            except BaseException:
+                await self._lease.release()
+                raise
+        else:
+            await self._lease.agree()
+        self._task = asyncio.create_task(self._run(), name="keeper")
+
+    async def stop(self) -> None:
+        """End the duties, and release the lease."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._begun.aclose()
+        await self._lease.release()
+
+    async def _begin(self) -> None:
+        async with AsyncExitStack() as begun:
+            for duty in self._duties:
+                await begun.enter_async_context(duty())
+            self._begun = begun.pop_all()
+
+    async def _run(self) -> None:
+        backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
+        while True:
+            await self._lease.lost.wait()
+            try:
+                await self._begun.aclose()
+                if await self._lease.acquire():
+                    _log.info("this server is the keeper now")
+                    await self._begin()
+                else:
+                    await self._lease.vacant()
+                backoff.succeeded()
+            except Exception as error:  # noqa: BLE001 - a server that cannot keep lets another one
+                if isinstance(error, Refusal):
+                    _log.warning("the duties of the keeper cannot begin: %s", error)
+                else:
+                    _log.exception("the duties of the keeper cannot begin")
+                await self._lease.release()
+                await asyncio.sleep(backoff.failed())

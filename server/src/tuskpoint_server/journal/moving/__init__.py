@@ -1,0 +1,1 @@
+"""Whole journals: copied between databases, backed up, restored."""

@@ -1,0 +1,171 @@
+"""Copying a journal into another database: goes on where it stopped, and is compared at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from sqlalchemy import Connection, delete, func, insert, select
+
+from ...domain.failpoints import failpoint
+from ..database.backend import Backend
+from ..database.facts import (
+    GENERATION,
+    JOURNAL_ID,
+    OWN,
+    finish,
+    is_unfinished,
+    make,
+    read_facts,
+    read_finished,
+)
+from ..database.schema import journal_info, packs
+from .rows import Rows, copy_numbers, every
+
+Progress = Callable[[str, int], None]
+"""Gets the name of a table and how many of its rows this attempt has copied so far."""
+
+
+class UnequalError(Exception):
+    """The copy is not equal to its source; the text names the table."""
+
+
+class CopiedTable(NamedTuple):
+    """A table that is equal in both databases: its name, its number of rows, their SHA-256."""
+
+    name: str
+    rows: int
+    sha256: bytes
+
+
+class Copied(NamedTuple):
+    """A finished copy."""
+
+    tables: Sequence[CopiedTable]
+    packs: int  # on their way in the source; the copy's next flush builds them again
+    anew: bool  # the source had changed since an earlier attempt, whose rows were dropped
+
+
+def copy(source: Backend, target: Backend, progress: Progress) -> Copied:
+    """Copy a journal that no server uses into an empty database, or finish an unfinished copy.
+
+    The copy is the same journal in its next generation. No server opens it before it is complete.
+
+    Raises:
+        RuntimeError: The source is no complete journal, or the target is not empty.
+        UnequalError: A table differs; the copy stays unfinished.
+        Exception: A database failed or is in use; its `storage_problem` describes the error.
+    """
+    with source.engine.connect() as reading, target.engine.connect() as writing:
+        with _about("the source"):
+            source.check(reading)
+            keep_servers_away(source, reading)
+        with source.transaction(reading):  # all that is read is of one moment
+            with _about("the source"):
+                known = read_finished(reading)
+            with _about("the target"):
+                target.check(writing)
+                keep_servers_away(target, writing)
+                resumed = _begin(target, writing, known)
+            run = _Run(reading, target, writing, progress)
+            anew = False
+            try:
+                tables = run.fill()
+            except Exception as error:
+                # Rows of an earlier attempt are not those of the source any more, or collide.
+                anew = resumed and not any(one.storage_problem(error) for one in (source, target))
+                if not anew:
+                    raise
+                with target.transaction(writing, writes=True):
+                    target.drop(writing)
+                    _make(target, writing, known)
+                tables = run.fill()
+            with target.transaction(writing, writes=True):
+                copy_numbers(reading, writing)
+                _copy_facts(writing, known)
+                finish(writing)
+            [left_out] = reading.execute(select(func.count()).select_from(packs)).one()
+            return Copied(tables, left_out, anew)
+
+
+def keep_servers_away(backend: Backend, connection: Connection) -> None:
+    """Let no server use a journal while this connection is open, and see that none does.
+
+    Raises:
+        Exception: A server does; the backend's `storage_problem` describes the error.
+    """
+    backend.own(connection)
+    backend.use(connection, alone=True)
+
+
+class _Run(NamedTuple):
+    """One attempt: the databases that it copies between."""
+
+    reading: Connection
+    target: Backend
+    writing: Connection
+    progress: Progress
+
+    def fill(self) -> list[CopiedTable]:
+        """Copy the rows that the target lacks, and compare all.
+
+        Raises:
+            UnequalError: A table differs.
+        """
+        every_rows = every()
+        for rows in every_rows:
+            self._copy(rows)
+        with self.target.transaction(self.writing):
+            return [self._compare(rows) for rows in every_rows]
+
+    def _compare(self, rows: Rows) -> CopiedTable:
+        found = rows.digest(self.reading)
+        if rows.digest(self.writing) != found:
+            raise UnequalError(f"table {rows.name} of the copy differs from the source")
+        return CopiedTable(rows.name, *found)
+
+    def _copy(self, rows: Rows) -> None:
+        copied = 0
+        for some in rows.runs(self.reading, rows.last(self.writing)):
+            with self.target.transaction(self.writing, writes=True):
+                rows.write(self.writing, some)
+            failpoint("copy.after_run")
+            self.target.tidy(self.writing)
+            copied += len(some)
+            self.progress(rows.name, copied)
+
+
+@contextmanager
+def _about(place: str) -> Iterator[None]:
+    """Let an error say which of the two databases cannot be used."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RuntimeError(f"{place} cannot be used: {error}") from error
+
+
+def _begin(target: Backend, connection: Connection, known: dict[str, str]) -> bool:
+    """Make the tables unless they are there; return whether an earlier attempt did."""
+    with target.transaction(connection, writes=True):
+        found = read_facts(connection)
+        if found is None:
+            _make(target, connection, known)
+            return False
+        same = {JOURNAL_ID: known[JOURNAL_ID], GENERATION: str(int(known[GENERATION]) + 1)}
+        if not is_unfinished(found) or not same.items() <= found.items():
+            raise RuntimeError("it is not empty; choose an empty database or data directory")
+        return True
+
+
+def _make(target: Backend, connection: Connection, known: dict[str, str]) -> None:
+    generation = int(known[GENERATION]) + 1
+    make(target, connection, generation, finished=False, journal_id=known[JOURNAL_ID])
+
+
+def _copy_facts(connection: Connection, known: dict[str, str]) -> None:
+    """Copy what else the source says of itself: where its blobs are, whose vectors it has."""
+    connection.execute(delete(journal_info).where(journal_info.c.name.not_in(OWN)))
+    others = [{"name": name, "value": value} for name, value in known.items() if name not in OWN]
+    if others:
+        connection.execute(insert(journal_info), others)

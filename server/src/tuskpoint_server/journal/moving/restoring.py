@@ -1,0 +1,170 @@
+"""Backing up a journal in SQLite while a server uses it, and making a journal of a backup.
+
+A backup is one file without a log. What was restored is a journal of its own, in the next
+generation: the journal that it was taken of may have gone on, and stored and certified under the
+numbers that the restored one gives again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import Connection, create_engine, delete, func, select
+from sqlalchemy.pool import NullPool
+
+from ...domain.failpoints import failpoint
+from ...process import sync
+from ..archiving import status
+from ..database.backend import Backend, driver_of
+from ..database.facts import GENERATION, read_finished, renew
+from ..database.schema import checkpoints, packs, threads
+from ..database.sqlite import Sqlite, log_bytes
+from ..database.statements import of_users
+from .copying import keep_servers_away
+
+_LOGS = ("-wal", "-shm")  # beside a database file that is open
+
+
+class DamagedError(Exception):
+    """A backup is damaged; the text says how SQLite found out."""
+
+
+class Summary(NamedTuple):
+    """What a journal holds."""
+
+    threads: int  # that live
+    checkpoints: int  # those of snapshots too
+    generation: int
+    catalogs: Mapping[str, str]  # tenant to the blob ID of its newest catalog
+
+
+def back_up(journal: Path, file: Path) -> Summary:
+    """Write what a journal holds at one moment to a new file; durable on return.
+
+    A server may use the journal: its saves do not wait.
+
+    Raises:
+        RuntimeError: It is no complete journal.
+        OSError: The file is there already, or cannot be written.
+        sqlite3.Error: The journal cannot be read, or the file not be written.
+    """
+    if file.exists():
+        raise FileExistsError(None, "it is there already")
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    try:
+        with Sqlite(journal).engine.connect() as connection:
+            read_finished(connection)
+            driver_of(connection).execute("VACUUM INTO ?", (str(part),))
+        with _reading(part) as connection:
+            summary = _summary(connection)
+        sync(part)
+        failpoint("backup.before_rename")
+        if file.exists():
+            raise FileExistsError(None, "it is there already")
+        part.rename(file)
+        sync(file.parent)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    return summary
+
+
+def restore(file: Path, journal: Path) -> Summary:
+    """Make the journal of an empty data directory, which the caller holds, from a backup.
+
+    Raises:
+        RuntimeError: There is a journal already, or the file is no backup of one.
+        DamagedError: The file is damaged.
+        OSError: A file cannot be read or written.
+    """
+    for suffix in ("", *_LOGS):
+        if Path(f"{journal}{suffix}").exists():
+            raise RuntimeError(f"{journal}{suffix} is there already; choose an empty --data-dir")
+    if log_bytes(file):
+        raise RuntimeError(
+            f"{file}-wal has changes that are not in the file; make a backup with "
+            "`tuskpoint-server backup`"
+        )
+    part = journal.with_name(f".{journal.name}.part")
+    _remove(part)  # an earlier attempt was killed
+    try:
+        shutil.copyfile(file, part)
+        with _reading(part) as connection:
+            _check_pages(connection)
+            read_finished(connection)
+        summary = begin_anew(Sqlite(part))
+        sync(part)
+        failpoint("restore.before_rename")
+        part.rename(journal)
+        sync(journal.parent)
+    except BaseException:
+        _remove(part)
+        raise
+    return summary
+
+
+def _remove(part: Path) -> None:
+    for suffix in ("", *_LOGS):
+        Path(f"{part}{suffix}").unlink(missing_ok=True)
+
+
+def begin_anew(backend: Backend) -> Summary:
+    """Make a journal that was restored one of its own: another identity, the next generation.
+
+    Packs on their way are dropped: the spool may not have them, and the journal that was backed
+    up may have certified them. The next flush builds them again.
+
+    Raises:
+        RuntimeError: It is no complete journal.
+        Exception: The database failed or is in use; its `storage_problem` describes the error.
+    """
+    with backend.engine.connect() as connection:
+        backend.check(connection)
+        keep_servers_away(backend, connection)
+        with backend.transaction(connection, writes=True):
+            renew(connection)
+            connection.execute(delete(packs))
+        with backend.transaction(connection):
+            return _summary(connection)
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[Connection]:
+    """Open a database file that nobody uses, and leave it as it is."""
+    place = f"{file.resolve().as_uri()}?immutable=1"
+    engine = create_engine(
+        "sqlite://", creator=lambda: sqlite3.connect(place, uri=True), poolclass=NullPool
+    )
+    with engine.connect() as connection:
+        yield connection
+
+
+def _check_pages(connection: Connection) -> None:
+    try:
+        [found] = driver_of(connection).execute("PRAGMA integrity_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            raise RuntimeError("it is not a database of SQLite") from error
+        raise DamagedError(str(error)) from error
+    if found != "ok":
+        raise DamagedError(found.partition("\n")[0])
+
+
+def _summary(connection: Connection) -> Summary:
+    living = select(func.count()).where(of_users(threads), threads.c.deleted.is_(False))
+    known = {
+        tenant: status.catalog(connection, tenant) for tenant in status.catalog_tenants(connection)
+    }
+    return Summary(
+        connection.execute(living).scalar_one(),
+        connection.execute(select(func.count()).select_from(checkpoints)).scalar_one(),
+        int(read_finished(connection)[GENERATION]),
+        {tenant: one.location.blob_id for tenant, one in known.items() if one is not None},
+    )

@@ -1,0 +1,153 @@
+"""Full text of documents: FTS5 in SQLite, `tsvector` in PostgreSQL, one kind of words in both.
+
+Words are letters and digits between anything else, lower case, without accents, found by their
+stems (https://www.sqlite.org/fts5.html, https://www.postgresql.org/docs/current/textsearch.html).
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+
+import sqlalchemy as sa
+
+from ...domain.search import Words
+from ..database.statements import Statement
+
+TEXT = sa.table("search_text", sa.column("rowid"), sa.column("summary"), sa.column("body"))
+"""The text of documents; `rowid` is the number of a document."""
+
+# A `tsvector` has at most 1 MiB, which as much text of ever new words does not reach.
+_INDEXED_CHARACTERS = 400_000
+
+_ADD = Statement(
+    sa.text(
+        "INSERT INTO search_text (rowid, scope, summary, body) "
+        "VALUES (:number, :scope, :summary, :body)"
+    ),
+    sa.text(
+        "INSERT INTO search_text (rowid, scope, summary, body, words) "
+        "VALUES (:number, :scope, :summary, :body,"
+        " setweight(to_tsvector('tuskpoint', :summary_words), 'A')"
+        " || to_tsvector('tuskpoint', :body_words))"
+    ),
+)
+_READ = Statement(
+    sa.text(
+        "SELECT rowid, scope, summary, body FROM search_text WHERE rowid > :above"
+        " ORDER BY rowid LIMIT :most"
+    )
+)
+_LAST = Statement(sa.text("SELECT rowid FROM search_text ORDER BY rowid DESC LIMIT 1"))
+_REMOVE = Statement(sa.text("DELETE FROM search_text WHERE rowid = :number"))
+# Number and rank, above 0, of what an `expression` matches, best first. What a word counts depends
+# on where it stands: a summary was written to be found.
+# Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
+_RANKED = Statement(
+    sa.text(
+        "SELECT rowid, -rank FROM search_text "
+        "WHERE search_text MATCH :expression AND rank MATCH 'bm25(0.0, 4.0, 1.0)' ORDER BY rank"
+    ),
+    sa.text(
+        "SELECT rowid, ts_rank('{0.25, 0.25, 0.25, 1.0}', words, any_of, 1) AS score"
+        " FROM search_text, to_tsquery('tuskpoint', :expression) AS asked,"
+        " to_tsquery('tuskpoint', :any_of) AS any_of"
+        " WHERE words @@ asked AND (:scope = '' OR scope = :scope) ORDER BY score DESC, rowid"
+    ),
+)
+
+
+def add(connection: sa.Connection, texts: Iterable[tuple[int, int, str, str]]) -> None:
+    """Index documents: of each its number, its thread's, summary and body."""
+    names: tuple[str, ...] = ("number", "scope", "summary", "body")
+    rows: list[tuple[object, ...]]
+    rows = [(number, scope_word(thread), *parts) for number, thread, *parts in texts]
+    if connection.dialect.name == "postgresql":
+        names = (*names, "summary_words", "body_words")
+        rows = [(*row, _plain(str(row[2])), _plain(str(row[3]))) for row in rows]
+    _ADD.run_rows(connection, names, rows)
+
+
+def read(connection: sa.Connection, above: int, most: int) -> list[tuple[int, int, str, str]]:
+    """Return the next documents above a number, as `add` takes them."""
+    rows = _READ.run(connection, above=above, most=most).fetchall()
+    return [(number, int(scope[1:]), *parts) for number, scope, *parts in rows]
+
+
+def last(connection: sa.Connection) -> int | None:
+    """Return the greatest number of a document."""
+    row = _LAST.run(connection).fetchone()
+    return None if row is None else int(row[0])
+
+
+def remove(connection: sa.Connection, numbers: Sequence[tuple[int]]) -> None:
+    """Remove the text of documents."""
+    _REMOVE.run_rows(connection, ("number",), numbers)
+
+
+@contextmanager
+def ranked(
+    connection: sa.Connection, words: Words, thread: int | None
+) -> Iterator[Iterator[tuple[int, float]]]:
+    """Yield number and score, above 0, of the documents that have the words, best first.
+
+    Every phrase must occur. If there are none, some word or identifier must; else they only
+    raise the rank. `thread`: only of this one.
+    """
+    scope = "" if thread is None else scope_word(thread)
+    if connection.dialect.name == "postgresql":
+        values = {"expression": _tsquery(words), "scope": scope, "any_of": _tsquery(_any_of(words))}
+    else:
+        values = {"expression": _match(words, scope)}
+    if not values["expression"]:
+        yield iter(())
+        return
+    # Closed before the transaction ends: what is left of it would keep it open.
+    with closing(_RANKED.run(connection, **values)) as rows:
+        yield iter(rows.fetchone, None)
+
+
+def scope_word(thread: int) -> str:
+    """Return the word of a thread; it ends in a digit, so that the stemmer leaves it whole."""
+    return f"t{thread}"
+
+
+def _match(words: Words, scope: str) -> str:
+    """Return what FTS5 matches; empty if nothing is looked for. All text is quoted."""
+    wanted = _combined(words, _quoted, " AND ", " OR ")
+    if not wanted:
+        return ""
+    within = f"scope : {_quoted(scope)} AND " if scope else ""
+    return f"{within}{{summary body}} : ({wanted})"
+
+
+def _tsquery(words: Words) -> str:
+    """Return what `to_tsquery` reads; only letters, digits and operators are in it."""
+    return _combined(words, lambda text: " <-> ".join(_plain(text).split()), " & ", " | ")
+
+
+def _combined(words: Words, spelled: Callable[[str], str], both: str, either: str) -> str:
+    phrases = [f"({one})" for one in map(spelled, words.phrases) if one]
+    others = [f"({one})" for one in map(spelled, (*words.words, *words.identifiers)) if one]
+    if phrases and others:
+        # True wherever the phrases are: what else of it occurs counts for the rank.
+        phrases.append(f"({either.join((phrases[0], *others))})")
+    return both.join(phrases) or either.join(others)
+
+
+def _any_of(words: Words) -> Words:
+    """Return what has all of some words among those of which one is enough."""
+    return Words((*words.phrases, *words.words), (), words.identifiers)
+
+
+def _quoted(word: str) -> str:
+    doubled = word.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _plain(text: str) -> str:
+    """Return the words of a text with single spaces between them."""
+    decomposed = unicodedata.normalize("NFKD", text[:_INDEXED_CHARACTERS].lower())
+    kept = (one if one.isalnum() else " " for one in decomposed if not unicodedata.combining(one))
+    return " ".join("".join(kept).split())

@@ -1,0 +1,207 @@
+"""The commands for whole journals: `tuskpoint-server copy`, `backup` and `restore`.
+
+`copy` and `restore` are for stopped servers; `backup` is for one that serves. docs/moving.md says
+which one to use when.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from . import process
+from .config import OneLineParser, from_flags, has_password, settings_parser
+from .journal.database.backend import Backend
+from .journal.database.facts import backend_of
+from .journal.moving.copying import Copied, Progress, UnequalError, copy
+from .journal.moving.restoring import DamagedError, Summary, back_up, begin_anew, restore
+from .stopped import PROGRESS_SECONDS, point, say
+
+Place = Path | str
+"""A file of SQLite, or a URL of PostgreSQL."""
+
+_P = TypeVar("_P", bound=Place)
+_JOURNAL = "journal.db"
+
+
+def main_copy(arguments: Sequence[str], version: str) -> int:
+    """Copy a journal with the arguments after `copy`, and return the exit code."""
+    parser = OneLineParser(
+        prog="tuskpoint-server copy",
+        description="Copy the journal of a stopped server into another database. A PLACE is a "
+        "data directory, sqlite:///PATH/journal.db or postgresql://USER@HOST/DATABASE. A copy "
+        "that was interrupted goes on if it is run again.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version}")
+    source_help = "Journal to copy; it stays as it is. No server may use it, now or later."
+    parser.add_argument("--from", dest="source", metavar="PLACE", required=True, help=source_help)
+    target_help = "Empty database, or data directory without a journal."
+    parser.add_argument("--to", dest="target", metavar="PLACE", required=True, help=target_help)
+    given = parser.parse_args(arguments)
+    source, target = _place("--from", given.source), _place("--to", given.target)
+    if source == target:
+        raise process.ConfigError("--from and --to are the same place")
+    process.configure_logs("info")
+    done = _copy(source, target)
+    for table in done.tables:
+        print(table.name, table.rows, table.sha256.hex())  # noqa: T201 - the answer
+    if done.anew:
+        say("the source had changed since the last attempt; everything was copied again")
+    if done.packs:
+        say(f"{done.packs} packs on their way are left out; the next flush builds them again")
+    rows = sum(table.rows for table in done.tables)
+    say(f"copied {rows} rows, equal in both places; no server may use {source} from now on")
+    return 0
+
+
+def main_backup(arguments: Sequence[str], version: str) -> int:
+    """Back up with the arguments after `backup`, and return the exit code."""
+    parser = settings_parser(
+        version,
+        prog="tuskpoint-server backup",
+        description="Write the journal in DATA_DIR to a new file. The server may run.",
+    )
+    parser.add_argument("--to", type=Path, metavar="FILE", required=True, help="File to write.")
+    given = vars(parser.parse_args(arguments))
+    file: Path = given.pop("to")
+    config = from_flags(given)
+    journal = config.journal_place
+    if not isinstance(journal, Path):
+        raise process.ConfigError(
+            f"journal {config.journal_name} is in PostgreSQL; back it up with pg_dump"
+        )
+    backend = backend_of(_existing(journal))
+    with _failing("no backup is made", backend), process.usable("backup", file):
+        made = back_up(journal, file)
+    say(f"{journal} is backed up in {file}: {_counts(made)}")
+    return 0
+
+
+def main_restore(arguments: Sequence[str], version: str) -> int:
+    """Restore with the arguments after `restore`, and return the exit code."""
+    parser = settings_parser(
+        version,
+        prog="tuskpoint-server restore",
+        description="Make the journal of an empty data directory from a backup, or let a journal "
+        "that other programs restored begin anew.",
+    )
+    origin = parser.add_mutually_exclusive_group(required=True)
+    origin.add_argument("--from", dest="file", type=Path, metavar="FILE", help="Backup to restore.")
+    origin.add_argument(
+        "--in-place",
+        action="store_true",
+        help="The journal is restored already, for instance by pg_restore.",
+    )
+    given = vars(parser.parse_args(arguments))
+    file: Path | None = given.pop("file", None)
+    given.pop("in_place", None)
+    config = from_flags(given)
+    journal = config.journal_place
+    if file is not None and not isinstance(journal, Path):
+        raise process.ConfigError(
+            "--from is a backup of SQLite, and --journal names another database; restore into a "
+            "data directory, then use `tuskpoint-server copy`"
+        )
+    process.configure_logs(config.log_level)
+    with ExitStack() as stack:
+        stack.callback(process.DataDirLock(config.data_dir).release)
+        nothing = f"{file or config.journal_name} is not restored"
+        if isinstance(journal, Path) and file is not None:
+            with _failing(nothing, backend_of(journal)), process.usable("journal", journal):
+                made = restore(_existing(file), journal)
+        else:
+            backend = _backend(_existing(journal))
+            with _failing(nothing, backend):
+                made = begin_anew(backend)
+    for tenant, blob_id in made.catalogs.items():
+        point(config, tenant, blob_id)
+    said = f"is restored from {file}" if file is not None else "begins anew"
+    say(f"{config.journal_name} {said}: {_counts(made)}")
+    return 0
+
+
+COMMANDS = {"copy": main_copy, "backup": main_backup, "restore": main_restore}
+
+
+def _copy(source: Place, target: Place) -> Copied:
+    with ExitStack() as stack:
+        for place in (_existing(source), target):
+            if isinstance(place, Path):
+                stack.callback(process.DataDirLock(place.parent).release)
+        backends = _backend(source), _backend(target)
+        with _failing("the copy is not complete", *backends):
+            return copy(*backends, _progress())
+
+
+def _place(flag: str, text: str) -> Place:
+    """Return the journal that a PLACE of the command line names."""
+    parts = urlsplit(text)
+    if parts.scheme in ("postgresql", "postgres"):
+        if has_password(text):
+            raise process.ConfigError(
+                f"{flag} has a password, which every user of this machine could read; set "
+                "PGPASSWORD, or let PGPASSFILE name a file with it"
+            )
+        return text
+    if "://" not in text:
+        return Path(text).absolute() / _JOURNAL
+    path = Path(unquote(parts.path))
+    if parts.scheme != "sqlite" or parts.netloc or parts.query or path.name != _JOURNAL:
+        raise process.ConfigError(
+            f"{flag} '{text}' is not a data directory, sqlite:///PATH/{_JOURNAL} or a URL that "
+            "begins with postgresql://"
+        )
+    return path
+
+
+def _existing(place: _P) -> _P:
+    if isinstance(place, Path) and not place.exists():
+        raise process.StartError(process.EXIT_JOURNAL, f"there is no {place}")
+    return place
+
+
+def _backend(place: Place) -> Backend:
+    try:
+        return backend_of(place)
+    except ImportError as error:
+        raise process.ConfigError(
+            f"a journal in PostgreSQL needs {error.name}, which is not installed; pip install "
+            "'tuskpoint-server[postgres]'"
+        ) from None
+
+
+@contextmanager
+def _failing(nothing: str, *backends: Backend) -> Iterator[None]:
+    """End the command with one line, which begins with `nothing`, if a journal cannot be used."""
+    try:
+        yield
+    except (UnequalError, DamagedError) as error:
+        raise process.StartError(process.EXIT_DAMAGED, f"{nothing}: {error}") from error
+    except RuntimeError as error:
+        raise process.StartError(process.EXIT_JOURNAL, f"{nothing}: {error}") from error
+    except Exception as error:
+        problem = next(filter(None, (one.storage_problem(error) for one in backends)), None)
+        if problem is None:
+            raise
+        raise process.StartError(process.EXIT_JOURNAL, f"{nothing}: {problem}") from error
+
+
+def _progress() -> Progress:
+    printed = time.monotonic()
+
+    def show(table: str, rows: int) -> None:
+        nonlocal printed
+        if time.monotonic() >= printed + PROGRESS_SECONDS:
+            printed = time.monotonic()
+            say(f"copying {table}: {rows} rows")
+
+    return show
+
+
+def _counts(made: Summary) -> str:
+    return f"{made.threads} threads, {made.checkpoints} checkpoints, generation {made.generation}"
