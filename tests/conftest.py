@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from bench.running.postgres import LeftOutError, newest_binaries
+from tests.kit.databases import in_postgres, postgres, run_on_each
+
 _MEMORY = Path("/dev/shm")
 _ENOUGH_BYTES = 4 << 30
 
@@ -34,6 +37,20 @@ if (
     os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "database" in metafunc.fixturenames:
+        run_on_each(metafunc)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say on which databases the tests of the journal ran."""
+    try:
+        where = f"SQLite, and PostgreSQL from {newest_binaries()}"
+    except LeftOutError as reason:
+        where = f"SQLite; {reason}"
+    terminalreporter.write_line(f"journals of tests: {where}")
+
+
 def pytest_collection_finish() -> None:
     _freeze()
 
@@ -47,6 +64,17 @@ def _freeze() -> None:
     """Take all that lives out of the collector's sight: every full collection walks through it."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The kind of database that journals are opened in; see `tests.kit.databases`."""
+    kind = getattr(request, "param", "sqlite")
+    if kind == "sqlite":
+        yield kind
+        return
+    with in_postgres(postgres()):
+        yield kind
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,11 @@
-"""How the agents of `writer` ask for something, and record what came of it."""
+"""How the agents of `writer` send requests, and record the outcomes."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import grpc
 import grpc.aio
@@ -17,7 +17,7 @@ from tests.crash.content import (
     write_fingerprint,
 )
 from tests.crash.ledger import Key, Ledger
-from tests.crash.ways import FAILURES, Unary, status_of
+from tests.crash.ways import FAILURES, Unary, anywhere, status_of
 from tuskpoint._async.calls import AsyncCalls
 from tuskpoint.errors import TuskPointError
 from tuskpoint.v1.checkpoint_pb2 import (
@@ -34,14 +34,17 @@ from tuskpoint.v1.value_pb2 import PendingWrite
 
 
 class Writer:
-    """What the agents share.
+    """The state that the agents share.
 
     Args:
-        channel: Leads to the server, for calls without the client.
+        channels: Lead to the servers, for calls without the client.
         calls: The client, with streams that all share.
+        source: Draws a server for each call without the client.
         ledger: The record.
-        gives_up: Whether half of what failed is left, and calls of the client now and then.
+        gives_up: Whether half of what failed is left and, if there is one server, calls of the
+            client now and then.
         stops_when_refused: Whether the first failure ends all.
+        pause_s: Seconds that an agent waits before each request.
 
     Attributes:
         saves: How the agent saves: by the client, or without it.
@@ -50,21 +53,25 @@ class Writer:
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channels: Sequence[grpc.aio.Channel],
         calls: AsyncCalls,
+        source: random.Random,
         ledger: Ledger,
         *,
         gives_up: bool,
         stops_when_refused: bool,
+        pause_s: float,
     ) -> None:
-        self.raw = CheckpointServiceStub(channel)
-        self.threads = ThreadServiceStub(channel)
-        self.snapshots = SnapshotServiceStub(channel)
+        self.raw = anywhere(source, [CheckpointServiceStub(one) for one in channels])
+        self.threads = anywhere(source, [ThreadServiceStub(one) for one in channels])
+        self.snapshots = anywhere(source, [SnapshotServiceStub(one) for one in channels])
         self.calls = calls
         self.saves: AsyncCalls | Unary = calls
         self.ledger = ledger
         self.gives_up = gives_up
+        self.leaves = gives_up and len(channels) == 1
         self.stops_when_refused = stops_when_refused
+        self.pause_s = pause_s
         self.stopped = asyncio.Event()
 
     def unary(self) -> Writer:
@@ -91,6 +98,7 @@ class Writer:
             made: Tells what the last attempt made of checkpoints.
             once: Whether it must not be made twice.
         """
+        await asyncio.sleep(self.pause_s)
         while True:
             try:
                 self.ledger.acknowledge(number, await attempt(), made())
@@ -181,9 +189,9 @@ def hasty(
     """Return an attempt that some callers of the client leave before its answer.
 
     The client does not fail when a server is killed, so only this gives up there. Nothing of such a
-    call may take effect after a later call of the same agent.
+    call may take effect after a later call of the same agent, which only one server can promise.
     """
-    if writer.saves is not writer.calls or not writer.gives_up or source.random() < 0.8:
+    if writer.saves is not writer.calls or not writer.leaves or source.random() < 0.8:
         return attempt
 
     async def left() -> int:

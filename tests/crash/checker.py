@@ -1,8 +1,8 @@
-"""Compares what a server shows with what the ledger says it must show."""
+"""Compares the state of a server with the ledger."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -42,7 +42,7 @@ READERS = 4
 
 @dataclass(slots=True)
 class Findings:
-    """What the checks of one test counted and found."""
+    """The counts and findings of the checks of one test."""
 
     loads: int = 0
     blob_loads: int = 0
@@ -52,12 +52,17 @@ class Findings:
 
 
 class Checker:
-    """Checks one ledger against one server."""
+    """Checks one ledger against servers that share a journal, or one server.
 
-    def __init__(self, record: Record, target: str) -> None:
+    Args:
+        record: The ledger.
+        *targets: The servers.
+    """
+
+    def __init__(self, record: Record, *targets: str) -> None:
         self.record = record
         self.findings = Findings()
-        self._target = target
+        self._targets = targets
         self._unchecked: set[Key] = set()
         self._made = 0
 
@@ -65,15 +70,19 @@ class Checker:
         """Read what the writer appended to its ledger."""
         self._unchecked |= self.record.read()
 
-    def check_new(self) -> None:
-        """Check every checkpoint touched since the last time; the writer may be at work."""
+    def check_new(self, targets: Sequence[str] | None = None) -> None:
+        """Check every checkpoint touched since the last time; the writer may be at work.
+
+        `targets`: the servers to check it on, if not all.
+        """
         self.read()
         keys, self._unchecked = self._unchecked, set()
         makings = [one for one in self.record.makings[self._made :] if one.durability]
         self._made = len(self.record.makings)
-        with self._stub() as stub:
-            self._check(stub, keys)
-            self._check_made(stub, makings)
+        for target in self._targets if targets is None else targets:
+            with _stub(target) as stub:
+                self._check(stub, keys)
+                self._check_made(stub, makings)
 
     def check_everything(self) -> None:
         """Check all there is, then certify it and check it again from the blob store.
@@ -81,24 +90,22 @@ class Checker:
         The writer must have ended.
         """
         self.read()
+        for target in self._targets:
+            self._check_everything(target)
+
+    def _check_everything(self, target: str) -> None:
         keys = set(self.record.requests)
-        with self._stub() as stub:
+        with grpc.insecure_channel(target) as channel:
+            stub = CheckpointServiceStub(channel)
             self._check(stub, keys)
             self._check_made(stub, self.record.makings)
             self.judge_all(self._listed(stub))
-            self._check_snapshots()
-        with grpc.insecure_channel(self._target) as channel:
+            self._check_snapshots(SnapshotServiceStub(channel))
             admin = AdminServiceStub(channel)
             admin.Flush(FlushRequest(), timeout=FLUSH_SECONDS)
             status = admin.GetArchiveStatus(GetArchiveStatusRequest(), timeout=CALL_SECONDS)
             assert status.backlog_checkpoints == 0
-            visible = self._visible(CheckpointServiceStub(channel))
-            self._check_from_blobs(CheckpointServiceStub(channel), visible)
-
-    @contextmanager
-    def _stub(self) -> Iterator[CheckpointServiceStub]:
-        with grpc.insecure_channel(self._target) as channel:
-            yield CheckpointServiceStub(channel)
+            self._check_from_blobs(stub, set(self._listed(stub)))
 
     def _check(self, stub: CheckpointServiceStub, keys: Iterable[Key]) -> None:
         # What was acknowledged before the load must be there; what was asked for until after
@@ -165,24 +172,17 @@ class Checker:
                 reported = f"{making.how} of {making.origin} made {found}, reported {making.made}"
                 self.findings.half_visible.append(reported)
 
-    def _check_snapshots(self) -> None:
+    def _check_snapshots(self, stub: SnapshotServiceStub) -> None:
         """Check that each snapshot was taken once."""
-        with grpc.insecure_channel(self._target) as channel:
-            stub = SnapshotServiceStub(channel)
-            for making in self.record.makings:
-                if making.how != "snapshot":
-                    continue
-                request = ListSnapshotsRequest(session_id=making.origin)
-                taken = stub.ListSnapshots(request, timeout=CALL_SECONDS).snapshots
-                members = [[_key(member) for member in one.members] for one in taken]
-                if len(taken) > 1 or (making.durability and members != [making.made]):
-                    reported = (
-                        f"snapshots of {making.origin} hold {members}, reported {making.made}"
-                    )
-                    self.findings.half_visible.append(reported)
-
-    def _visible(self, stub: CheckpointServiceStub) -> set[Key]:
-        return set(self._listed(stub))
+        for making in self.record.makings:
+            if making.how != "snapshot":
+                continue
+            request = ListSnapshotsRequest(session_id=making.origin)
+            taken = stub.ListSnapshots(request, timeout=CALL_SECONDS).snapshots
+            members = [[_key(member) for member in one.members] for one in taken]
+            if len(taken) > 1 or (making.durability and members != [making.made]):
+                reported = f"snapshots of {making.origin} hold {members}, reported {making.made}"
+                self.findings.half_visible.append(reported)
 
     def _listed(self, stub: CheckpointServiceStub) -> dict[Key, Lineage]:
         """Return everything that is there, with what it came from."""
@@ -227,6 +227,12 @@ class Checker:
                     self.findings.lost.append(f"{key}: write {name} was acknowledged and is lost")
             elif shown[name] not in possible:
                 self.findings.lost.append(f"{key}: write {name} has other bytes")
+
+
+@contextmanager
+def _stub(target: str) -> Iterator[CheckpointServiceStub]:
+    with grpc.insecure_channel(target) as channel:
+        yield CheckpointServiceStub(channel)
 
 
 def _acknowledged(requests: list[Request]) -> set[int]:

@@ -8,7 +8,9 @@ import time
 from collections.abc import Iterator
 
 from tests.crash.checker import Checker
-from tests.crash.processes import ServerEndedError, ServerProcess, WriterProcess
+from tests.crash.ledger import Record
+from tests.crash.processes import WriterProcess
+from tests.kit.servers.processes import ServerEndedError, ServerProcess
 
 DEATH_SECONDS = 30.0
 PROGRESS_SECONDS = 20.0
@@ -31,6 +33,12 @@ def kill_under_load(
         time.sleep(0.001)
     time.sleep(moments.uniform(0, 0.03))
     server.kill()
+
+
+def unexpected(record: Record) -> list[str]:
+    """Return refusals that a killed server does not explain."""
+    expected = ("UNAVAILABLE", "CANCELLED: the agent left")
+    return [refusal for refusal in record.refusals if not refusal.startswith(expected)]
 
 
 def acknowledged(writer: WriterProcess, checker: Checker, count: int) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""The writer's own record of what it asked for and what was acknowledged.
+"""The writer's own record of its requests and their acknowledgements.
 
 A line is appended before each request and after each answer, the latter fsynced. What the
 server must show after a crash follows from these lines alone.

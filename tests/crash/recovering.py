@@ -1,9 +1,7 @@
-"""What a writer did, checked on a server, and on one that is rebuilt from blobs alone."""
+"""Checks of all that a writer did, on its server and on one that is rebuilt from blobs alone."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,13 +9,15 @@ import pytest
 
 from tests.crash.checker import Checker
 from tests.crash.ledger import Record
-from tests.crash.processes import (
+from tests.crash.processes import WriterProcess
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import (
     FLUSH_OFTEN,
     ServerEndedError,
     ServerProcess,
-    WriterProcess,
     own_environment,
 )
+from tuskpoint_server import app
 
 RECOVER_SECONDS = 60.0
 
@@ -37,17 +37,13 @@ def check_recovered(
 ) -> None:
     """Rebuild a server from the blob store of these settings alone; it shows the same."""
     with ServerProcess(folder, {**FLUSH_OFTEN, **settings}) as server:
-        folder.mkdir()
-        command = [sys.executable, "-m", "tuskpoint_server", "recover", "--catalog", catalog]
-        ended = subprocess.run(
-            [*command, "--data-dir", str(server.data_dir)],
-            env={**own_environment(), **settings},
-            capture_output=True,
-            text=True,
-            timeout=RECOVER_SECONDS,
-            check=False,
+        program = Forked(
+            app.main,
+            ["recover", "--catalog", catalog, "--data-dir", str(server.data_dir)],
+            {**own_environment(), **settings},
+            server.log,
         )
-        assert ended.returncode == 0, ended.stderr
+        assert program.wait(RECOVER_SECONDS) == 0, server.last_words()
         try:
             server.start()
         except ServerEndedError as error:

@@ -1,4 +1,4 @@
-"""The checker of the crash tests finds what it is there to find."""
+"""The checker of the crash tests finds every loss that it is made for."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_any_other_byte_is_found(story: Story, change: Callable[[Checkpoint], No
     assert story.shown(other)[0] == 1
 
 
-def test_what_the_server_adds_is_not_compared(story: Story) -> None:
+def test_fields_that_the_server_adds_are_not_compared(story: Story) -> None:
     story.save(story.first, [], acknowledged=True)
     loaded = Checkpoint()
     loaded.CopyFrom(story.first)
@@ -173,7 +173,7 @@ def test_what_the_server_adds_is_not_compared(story: Story) -> None:
     ],
 )
 @pytest.mark.parametrize("how", ["rollback", "restoration"])
-def test_what_is_made_twice_is_found(
+def test_a_result_that_was_made_twice_is_found(
     tmp_path: Path, how: str, shown: list[str], acknowledged: bool, findings: int
 ) -> None:
     ledger, record = Ledger(tmp_path / "ledger"), Record(tmp_path / "ledger")
@@ -198,7 +198,7 @@ def test_a_save_without_an_id_that_was_sent_twice_is_found(
     assert len(checker.findings.half_visible) == findings
 
 
-def test_what_nobody_asked_for_is_found(story: Story) -> None:
+def test_checkpoints_that_nobody_saved_are_found(story: Story) -> None:
     story.save(story.first, [], acknowledged=True)
     story.checker.read()
     phantoms = {

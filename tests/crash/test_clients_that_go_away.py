@@ -10,7 +10,8 @@ import pytest
 
 from tests.crash.checker import Checker
 from tests.crash.ledger import Record
-from tests.crash.processes import ServerProcess, WriterProcess
+from tests.crash.processes import WriterProcess
+from tests.kit.servers.processes import ServerProcess
 
 CLIENTS = 6
 SEED = 20
@@ -49,8 +50,7 @@ def killed_client(
         checker = Checker(Record(writer.ledger), server.target)
         wait_for_requests(writer, checker, moments.randint(1, 40))
         time.sleep(moments.uniform(0, 0.01))
-        writer.process.kill()
-        writer.process.wait()
+        writer.kill()
     return checker
 
 

@@ -1,4 +1,4 @@
-"""SIGTERM under load: what was acknowledged is there, and what is there was acknowledged."""
+"""SIGTERM under load: exactly the acknowledged saves are there afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 
 from tests.crash.checker import Checker
 from tests.crash.ledger import Record
-from tests.crash.processes import ServerProcess, WriterProcess
+from tests.crash.processes import WriterProcess
+from tests.kit.servers.processes import ServerProcess
 
 PROGRESS_SECONDS = 20.0
 ENOUGH = 100
@@ -20,7 +21,7 @@ ROLES = "plain,nested,integers,deleting,streaming"
 pytestmark = pytest.mark.crash
 
 
-def test_sigterm_under_load_finishes_what_it_took_and_takes_no_more(tmp_path: Path) -> None:
+def test_sigterm_under_load_finishes_running_calls_and_refuses_new_ones(tmp_path: Path) -> None:
     options = ["--roles", ROLES, "--stops-when-refused"]
     with contextlib.ExitStack() as processes:
         server = processes.enter_context(ServerProcess(tmp_path))

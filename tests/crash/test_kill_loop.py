@@ -19,9 +19,10 @@ import pytest
 
 from tests.crash.breaking import BreakingProxy
 from tests.crash.checker import Checker
-from tests.crash.killing import kill_under_load
+from tests.crash.killing import kill_under_load, unexpected
 from tests.crash.ledger import Record
-from tests.crash.processes import ServerProcess, WriterProcess, broken_databases
+from tests.crash.processes import WriterProcess, broken_databases
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 
 KILLS = int(os.environ.get("TUSKPOINT_KILLS", "6"))
@@ -69,12 +70,6 @@ def kill_while_it_starts(server: ServerProcess, moments: random.Random) -> None:
     server.launch()
     time.sleep(moments.uniform(0.2, 1.2))
     server.kill()
-
-
-def unexpected(record: Record) -> list[str]:
-    """Return refusals that a killed server does not explain."""
-    expected = ("UNAVAILABLE", "CANCELLED: the agent left")
-    return [refusal for refusal in record.refusals if not refusal.startswith(expected)]
 
 
 def report(checker: Checker, breaks: int) -> None:

@@ -11,9 +11,10 @@ import pytest
 from tests.crash.checker import Checker
 from tests.crash.killing import die_at, kill_under_load
 from tests.crash.ledger import Record
-from tests.crash.processes import FLUSH_OFTEN, ServerProcess, WriterProcess, broken_databases
+from tests.crash.processes import WriterProcess, broken_databases
 from tests.crash.recovering import check_all, check_recovered
-from tests.kit.s3_server import ENVIRONMENT, Answer, Asked, S3Server, refused
+from tests.kit.blobs.s3_server import ENVIRONMENT, Answer, Asked, S3Server, refused
+from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess
 
 KILLS = 1
 SEED = "bucket"

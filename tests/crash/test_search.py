@@ -8,11 +8,10 @@ import grpc
 import pytest
 
 from tests.kit.messages import channel, save_request
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint.v1 import search_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
-
-from .processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.processes import ServerProcess
 from tests.crash.watch_agents import Agents, run
 from tests.crash.watch_record import (
     CERTIFIED,
@@ -30,6 +29,7 @@ from tests.crash.watch_record import (
     Session,
     broken,
 )
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 

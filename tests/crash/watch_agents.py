@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import grpc
@@ -38,22 +38,26 @@ WRITERS = 4
 DELETED_MEANWHILE = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.NOT_FOUND)
 
 
-@dataclass
 class Agents:
-    """What all writers and watchers of a run share.
+    """The state that all writers and watchers of a run share.
+
+    Args:
+        *targets: The servers, which share a journal.
 
     Attributes:
-        target: Address of the server.
         record: The answers that they get.
         ends: Number of the last change of each thread, once writing has ended.
         stopping: Tells the writers to end.
+        again: Statuses after which a change is asked for again.
     """
 
-    target: str
-    record: Record = field(default_factory=Record)
-    ends: dict[str, int] = field(default_factory=dict)
-    stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    _noted: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+    def __init__(self, *targets: str) -> None:
+        self.record = Record()
+        self.ends: dict[str, int] = {}
+        self.stopping = asyncio.Event()
+        self.again = {grpc.StatusCode.UNAVAILABLE}
+        self._targets = itertools.cycle(targets)
+        self._noted = asyncio.Semaphore(0)
 
     def note(self, change: Change) -> None:
         """Record a change that was acknowledged."""
@@ -66,9 +70,9 @@ class Agents:
             await self._noted.acquire()
 
     def channel(self) -> grpc.aio.Channel:
-        """Dial the server."""
+        """Dial the next server."""
         size = ("grpc.max_receive_message_length", 16 * 1024 * 1024)
-        return grpc.aio.insecure_channel(self.target, options=[*CHANNEL_OPTIONS, size])
+        return grpc.aio.insecure_channel(next(self._targets), options=[*CHANNEL_OPTIONS, size])
 
 
 class Writer:
@@ -168,7 +172,7 @@ class Writer:
             except grpc.aio.AioRpcError as error:
                 if status_of(error) in DELETED_MEANWHILE:
                     return None
-                if status_of(error) is not grpc.StatusCode.UNAVAILABLE:
+                if status_of(error) not in self._agents.again:
                     raise
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -201,14 +205,13 @@ class Watcher:
         self._cursors: list[tuple[int, bytes]] = []
 
     async def watch(self, thread: str, begin: tuple[int, bytes]) -> None:
-        """Watch to the end from a number with its cursor."""
+        """Watch to the end from a number with its cursor, each session on the next server."""
         self._cursors = [begin]
-        async with self._agents.channel() as channel:
-            stub = HistoryServiceStub(channel)
-            through = 0
-            while through < self._agents.ends.get(thread, through + 1):
-                session = await self._session(stub, thread)
-                through = max(through, session.through)
+        through = 0
+        while through < self._agents.ends.get(thread, through + 1):
+            async with self._agents.channel() as channel:
+                session = await self._session(HistoryServiceStub(channel), thread)
+            through = max(through, session.through)
 
     async def _session(self, stub: Any, thread: str) -> Session:
         """Watch until the server or the watcher has had enough."""

@@ -1,4 +1,4 @@
-"""What watchers saw and writers were acknowledged, and what must be true of it.
+"""Events that watchers saw, acknowledgements of writers, and the guarantees for them.
 
 Each guarantee of a watch is a validator: a pure function of a record, which returns what is
 wrong with it. docs/history.md says what each of them promises.
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def fact(self) -> tuple[str, int, int, str, int]:
-        """What everybody must see alike."""
+        """The part of an event that all watchers must see alike."""
         return (
             self.kind,
             self.seq,
@@ -73,12 +73,12 @@ class Session:
 
     @property
     def events(self) -> list[Seen]:
-        """What was delivered, without what takes no number."""
+        """The events with a number of their own."""
         return [one for one in self.seen if one.kind not in (PROGRESS, CERTIFIED)]
 
     @property
     def positions(self) -> list[Seen]:
-        """What says how far the watch has come."""
+        """The events and the reports of progress, without certifications."""
         return [one for one in self.seen if one.kind != CERTIFIED]
 
     @property
@@ -118,7 +118,7 @@ class Change:
 
 @dataclass
 class Record:
-    """What happened in a run; changes are in the order of their acknowledgements."""
+    """The events of a run; changes are in the order of their acknowledgements."""
 
     sessions: list[Session] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)

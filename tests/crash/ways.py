@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from unittest import mock
 
 import grpc
@@ -32,6 +33,7 @@ from tuskpoint.v1.value_pb2 import LargeValue, PendingWrite, ValueChunk
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
 
+T = TypeVar("T")
 CHUNK_BYTES = 64 * 1024
 CLIENT_SECONDS = 60.0
 STATUSES = {status.value[0]: status for status in grpc.StatusCode}
@@ -90,6 +92,25 @@ class Unary:
         return await self._stub.SaveWrites(request, wait_for_ready=True)
 
 
+def anywhere(source: random.Random, each: Sequence[T]) -> T:
+    """Return what makes each call on one of several servers.
+
+    Args:
+        source: Draws the server.
+        each: The same stub, or client, of each server.
+    """
+    return cast("T", _Anywhere(source, each))
+
+
+class _Anywhere:
+    def __init__(self, source: random.Random, each: Sequence[Any]) -> None:
+        self._source = source
+        self._each = each
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source.choice(self._each), name)
+
+
 class CountingLane(lanes.Lane):
     """A lane that counts over all lanes.
 
@@ -121,15 +142,15 @@ def client(target: str, *, retries: bool) -> Iterator[AsyncCalls]:
     """Make the calls of the Python client, whose saves and loads share its streams.
 
     Args:
-        target: The server, or what stands before it.
+        target: The servers, or what stands before them.
         retries: Whether the client sends again what a break left without an answer.
     """
     policy = RetryPolicy(
         max_attempts=10_000 if retries else 1, initial_delay_s=0.02, max_delay_s=0.1
     )
 
-    def options(place: str) -> list[tuple[str, int | str]]:
-        return [*given(place), *RECONNECT_OPTIONS]
+    def options(address: str, *, has_others: bool) -> list[tuple[str, int | str]]:
+        return [*given(address, has_others=has_others), *RECONNECT_OPTIONS]
 
     given = channel.channel_options
     with (

@@ -1,4 +1,4 @@
-"""The process that saves while servers are killed: `python -m tests.crash.writer`.
+"""The program that saves while servers are killed.
 
 Several agents work at once, each in its own way, and record what they asked for and what was
 acknowledged. Most share one Python client, whose streams send again by themselves what a break
@@ -11,8 +11,8 @@ import argparse
 import asyncio
 import random
 import signal
-import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -317,13 +317,19 @@ async def work(options: argparse.Namespace) -> None:
     ledger = Ledger(options.ledger)
     through = options.through or options.target
     with client(through, retries=not options.stops_when_refused) as calls:
-        async with grpc.aio.insecure_channel(options.target, options=CHANNEL_OPTIONS) as channel:
+        async with AsyncExitStack() as channels:
+            dialled = [
+                grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
+                for target in options.target.split(",")
+            ]
             writer = Writer(
-                channel,
+                [await channels.enter_async_context(one) for one in dialled],
                 calls,
+                random.Random(f"{options.seed} servers"),
                 ledger,
                 gives_up=options.gives_up,
                 stops_when_refused=options.stops_when_refused,
+                pause_s=options.pause,
             )
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, writer.stopped.set)
             async with asyncio.TaskGroup() as agents:
@@ -338,20 +344,17 @@ async def work(options: argparse.Namespace) -> None:
     ledger.count(streams=CountingLane.streams, resent=CountingLane.resent)
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Read the arguments and work."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--target", required=True)
+    parser.add_argument("--target", required=True, help="the servers, separated by commas")
     parser.add_argument("--through", help="where the client finds the server, if elsewhere")
     parser.add_argument("--ledger", type=Path, required=True)
     parser.add_argument("--seed", required=True)
     parser.add_argument("--roles", default=",".join(ROLES), help="agents to run")
     parser.add_argument("--gives-up", action="store_true", help="leave half of what failed")
     parser.add_argument("--stops-when-refused", action="store_true", help="end at a failure")
-    options = parser.parse_args()
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds before each request")
+    options = parser.parse_args(arguments)
     asyncio.run(work(options))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,7 @@
-"""A real server on a real socket, in this process or in one of its own."""
+"""A real server on a real socket, in this process or in one of its own.
+
+What depends on the journal is marked `usefixtures("database")` and runs on each database.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ import grpc
 import pytest
 
 from tests.integration.service.handoff_servers import side
+from tests.kit.databases import journal_of
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
@@ -35,7 +39,13 @@ END_SECONDS = 40
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     """Settings of a server with an empty directory that flushes when asked to."""
-    return Config(listen="127.0.0.1:0", data_dir=tmp_path / "data", flush_interval=3600)
+    data_dir = tmp_path / "data"
+    return Config(
+        listen="127.0.0.1:0",
+        data_dir=data_dir,
+        journal=journal_of(data_dir),
+        flush_interval=3600,
+    )
 
 
 @pytest.fixture
@@ -86,8 +96,8 @@ async def taker(tmp_path: Path) -> AsyncIterator[Side]:
 
 
 @dataclass
-class ServerProcess:
-    """A server in a process of its own; `address` is empty if it did not start."""
+class StartedServer:
+    """A server that was started as people start it; `address` is empty if it did not listen."""
 
     process: asyncio.subprocess.Process
     address: str
@@ -102,15 +112,31 @@ class ServerProcess:
         return self.process.returncode, errors.decode()
 
 
-StartServer = Callable[..., "asyncio.Future[ServerProcess]"]
+StartServer = Callable[..., "asyncio.Future[StartedServer]"]
+RefusedProgram = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def refused_program(capsys: pytest.CaptureFixture[str]) -> RefusedProgram:
+    """Run a program of the server in this process; return its exit code and its one line."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        code = app.main(arguments)
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        [line] = printed.err.splitlines()
+        assert line.startswith("tuskpoint-server: ")
+        return code, line
+
+    return run
 
 
 @pytest.fixture
 async def start_server() -> AsyncIterator[StartServer]:
-    """Start servers with these arguments; whatever still runs at the end is killed."""
+    """Start servers as people do, with these arguments; those that run at the end are killed."""
     started: list[asyncio.subprocess.Process] = []
 
-    async def start(*arguments: str) -> ServerProcess:
+    async def start(*arguments: str) -> StartedServer:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -125,7 +151,7 @@ async def start_server() -> AsyncIterator[StartServer]:
         line = (await asyncio.wait_for(process.stdout.readline(), START_SECONDS)).decode()
         found = re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line)
         assert found or not line, line
-        return ServerProcess(process, found[1] if found else "")
+        return StartedServer(process, found[1] if found else "")
 
     yield start  # type: ignore[misc]
     for process in started:

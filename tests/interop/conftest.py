@@ -1,71 +1,23 @@
 """A real server for the tests of the LangGraph checkpointer, and savers that talk to it."""
 
 import asyncio
-import queue
-import re
-import subprocess
-import sys
-import threading
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pytest
 from langgraph.checkpoint.base import CheckpointTuple
 
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint.langgraph import TuskPointSaver
-
-START_SECONDS = 60
-STOP_SECONDS = 15
-
-
-def _pump(stream: IO[str], lines: "queue.SimpleQueue[str]") -> None:
-    for line in stream:
-        lines.put(line)
-    lines.put("")
-
-
-def _address(lines: "queue.SimpleQueue[str]", log: Path) -> str:
-    while line := lines.get(timeout=START_SECONDS):
-        if found := re.fullmatch(r"tuskpoint-server listening on (\S+)\n", line):
-            return found[1]
-    pytest.fail(f"the server did not start:\n{log.read_text(errors='replace')}")
-
-
-@contextmanager
-def running_server(data_dir: Path, log: Path, *options: str) -> Iterator[str]:
-    """Run a server with these options; yield its HOST:PORT."""
-    command = [sys.executable, "-m", "tuskpoint_server"]
-    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(data_dir), *options]
-    with (
-        log.open("w") as errors,
-        subprocess.Popen(
-            [*command, *arguments], stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as server,
-    ):
-        assert server.stdout is not None
-        lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        reader = threading.Thread(target=_pump, args=(server.stdout, lines), daemon=True)
-        reader.start()
-        try:
-            yield _address(lines, log)
-        finally:
-            server.terminate()
-            try:
-                server.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                server.kill()
-            reader.join(STOP_SECONDS)
 
 
 @pytest.fixture(scope="session")
 def server_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """HOST:PORT of a server that the whole session shares."""
-    home = tmp_path_factory.mktemp("server")
-    with running_server(home / "data", home / "log") as target:
-        yield target
+    with ServerProcess(tmp_path_factory.mktemp("server"), {}) as server:
+        server.start()
+        yield server.target
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ _GO = ROOT / "clients" / "go"
 
 
 class CannotBuildError(Exception):
-    """What a client needs is missing here; the text says what."""
+    """A requirement of a client is missing here; the text names it."""
 
 
 @dataclass(frozen=True, slots=True)

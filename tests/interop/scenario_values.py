@@ -53,7 +53,7 @@ def _fill_text(text: str, variables: Mapping[str, Json]) -> Json:
 
 
 def at(result: Json, path: str) -> Json:
-    """Return what lies at a path such as "checkpoint.ref" or "0.thread_id"; all, if empty."""
+    """Return the value at a path such as "checkpoint.ref" or "0.thread_id"; all, if empty."""
     for step in path.split(".") if path else ():
         result = result[int(step)] if isinstance(result, list) else result[step]
     return result

@@ -12,7 +12,7 @@ from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from tests.unit.client.client_faces import Face
+from tests.unit.client.faces import Face
 from tuskpoint import InvalidRequest, NotFound, OpenInterrupt, PreconditionFailed, TuskPointSaver
 
 
@@ -219,7 +219,7 @@ async def test_all_of_several_are_answered_before_the_graph_goes_on(
 
 
 @pytest.mark.parametrize("memory", [None, True], ids=["of a call", "of the thread"])
-async def test_what_waits_in_subgraphs_is_answered_at_the_root(
+async def test_interrupts_of_subgraphs_are_answered_at_the_root(
     client: Face, blocking_saver: TuskPointSaver, thread_id: str, memory: bool | None
 ) -> None:
     inner = graph_of(memory, a=asking("a?"), b=asking("b?"))
@@ -273,7 +273,7 @@ async def test_tasks_of_functions_are_answered_too(
     assert await asyncio.to_thread(work.invoke, None, at(thread_id)) == ["one", "two"]
 
 
-async def test_what_waits_for_nothing_takes_no_answer(
+async def test_a_thread_without_an_interrupt_takes_no_answer(
     client: Face, blocking_saver: TuskPointSaver, thread_id: str
 ) -> None:
     graph = graph_of(blocking_saver, ask=asking())

@@ -20,7 +20,7 @@ class State(TypedDict):
 
 
 def ask(state: State) -> dict[str, Any]:
-    return {"log": [f"told: {interrupt('shall it rhyme?')}"]}
+    return {"log": [f"answer: {interrupt('shall it rhyme?')}"]}
 
 
 def poet(target: str) -> Any:
@@ -63,16 +63,16 @@ def test_an_application_restarts_and_launches_an_agent_from_an_input(
         fork = client.fork(thread_id, found.checkpoint_id)
 
         agent = poet(server_target)
-        expected = [QUESTION, "drafted", "told: yes", "wrote after 3"]
+        expected = [QUESTION, "drafted", "answer: yes", "wrote after 3"]
         assert agent.invoke(Command(resume="yes"), config)["log"] == expected
         assert (
             session.input_handled(thread_id, "yes")
             == client.load(thread_id, view="entry").checkpoint_id
         )
 
-        # The other one was launched where the first stood when it asked.
+        # The other one was launched from the state of the first when it asked.
         other = agent.invoke(Command(resume="no"), config_of(fork.new_thread_id))
-        assert other["log"] == [QUESTION, "drafted", "told: no", "wrote after 3"]
+        assert other["log"] == [QUESTION, "drafted", "answer: no", "wrote after 3"]
         assert agent.get_state(config).values["log"] == expected
 
 
@@ -89,6 +89,6 @@ def test_a_thread_that_went_on_is_taken_back(server_target: str, thread_id: str)
         # It asks again, because an answer belongs to the run that was taken back.
         assert "__interrupt__" in agent.invoke(None, config)
         assert agent.invoke(Command(resume="no"), config)["log"][-2:] == [
-            "told: no",
+            "answer: no",
             "wrote after 3",
         ]

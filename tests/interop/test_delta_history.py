@@ -1,4 +1,4 @@
-"""What rebuilds delta channels, over sync and async methods."""
+"""The histories that rebuild delta channels, over sync and async methods."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""What LangGraph saves can be read, waited for and answered from any language."""
+"""Checkpoints of LangGraph are read, and their interrupts answered, from any language."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_the_state_of_a_graph_is_shown(
     assert "answer" not in shown
 
 
-def test_delta_channels_are_shown_with_what_they_are_rebuilt_from(
+def test_delta_channels_are_shown_with_their_seeds_and_writes(
     checkpoints: CheckpointServiceStub, blocking_saver: TuskPointSaver, thread_id: str
 ) -> None:
     result = delta_graph(blocking_saver).invoke({"round": 0}, at(thread_id))
@@ -177,7 +177,7 @@ def test_delta_channels_are_shown_with_what_they_are_rebuilt_from(
     assert shown["round"] == 5
 
 
-def test_who_waits_for_a_person_is_found_and_answered_from_any_language(
+def test_an_interrupted_thread_is_found_and_answered_from_any_language(
     checkpoints: CheckpointServiceStub,
     threads: ThreadServiceStub,
     blocking_saver: TuskPointSaver,
@@ -257,7 +257,7 @@ def test_the_error_of_a_failed_task_is_shown(
     assert errors == ["KeyError('topic')"]
 
 
-def test_what_another_language_saved_as_json_is_loaded_and_continued(
+def test_json_that_another_language_saved_is_loaded_and_continued(
     checkpoints: CheckpointServiceStub, blocking_saver: TuskPointSaver, thread_id: str
 ) -> None:
     values = {"log": [{"from": "go", "bytes": 1}, None, 1.5, "é"], "topic": "whales"}

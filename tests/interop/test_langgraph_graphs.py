@@ -177,14 +177,14 @@ async def test_runs_are_rolled_back(saver: TuskPointSaver, thread_id: str) -> No
     assert await graph.aget_state(config) == before
 
 
-async def test_every_checkpoint_says_what_happened(
+async def test_every_checkpoint_has_a_summary(
     server_target: str, saver: TuskPointSaver, thread_id: str
 ) -> None:
     await parallel_graph(saver).ainvoke(
         {"topic": "a", "log": []}, {"configurable": {"thread_id": thread_id}}
     )
-    said = [one.summary for one in entries(server_target, thread_id)]
-    assert said[::-1] == [
+    summaries = [one.summary for one in entries(server_target, thread_id)]
+    assert summaries[::-1] == [
         "step -1: input received",
         "step 0: step finished; changed log, topic; next plan",
         "step 1: plan ran; changed current_plan, log; next ask, zoom; plan: research a",

@@ -1,4 +1,4 @@
-"""LangGraph.js reads what Python writes, and the other way round."""
+"""LangGraph.js reads values that Python writes, and the other way round."""
 
 from __future__ import annotations
 
@@ -275,13 +275,15 @@ def test_all_that_javascript_makes_is_expected(js: LangGraphJs) -> None:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_python_reads_what_javascript_makes(js: LangGraphJs, name: str) -> None:
+def test_python_reads_values_of_javascript(js: LangGraphJs, name: str) -> None:
     found, _ = js.make(name)
     assert plain(found, exact=True) == plain(MADE[name], exact=True)
 
 
 @pytest.mark.parametrize("name", INERT)
-def test_what_python_has_no_counterpart_of_goes_back_as_it_came(js: LangGraphJs, name: str) -> None:
+def test_values_without_a_counterpart_in_python_go_back_unchanged(
+    js: LangGraphJs, name: str
+) -> None:
     found, shown = js.make(name)
     assert type(found) is Record
     if name != "prompt":  # JavaScript's own loading gives it another shape

@@ -141,14 +141,7 @@ async def test_copies_share_the_connection(server_target: str, thread_id: str) -
     await saver.aclose()
 
 
-async def test_a_saver_needs_no_context_manager(server_target: str, thread_id: str) -> None:
-    saver = TuskPointSaver(server_target)
-    saved = await saver.aput(at(thread_id), made(), metadata(), {})
-    saver.put(saved, made(), metadata(1), {})
-    await saver.aclose()
-
-
-async def test_a_closed_saver_says_so(server_target: str, thread_id: str) -> None:
+async def test_a_closed_saver_raises_an_error(server_target: str, thread_id: str) -> None:
     with TuskPointSaver(server_target) as saver:
         saver.put(at(thread_id), made(), metadata(), {})
     with pytest.raises(TuskPointError, match="closed"):
@@ -161,7 +154,9 @@ async def test_a_closed_saver_says_so(server_target: str, thread_id: str) -> Non
     await saver.aclose()
 
 
-async def test_what_is_saved_is_what_was_passed(saver: TuskPointSaver, thread_id: str) -> None:
+async def test_later_changes_of_a_value_are_not_saved(
+    saver: TuskPointSaver, thread_id: str
+) -> None:
     value: list[Any] = [1]
     saving = asyncio.create_task(
         saver.aput(at(thread_id), made({"x": value}), metadata(), {"x": 1})

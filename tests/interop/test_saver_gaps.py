@@ -1,4 +1,4 @@
-"""What LangGraph's conformance suite leaves open, over sync and async methods."""
+"""Behaviour that LangGraph's conformance suite does not test, over sync and async methods."""
 
 import asyncio
 import uuid
@@ -205,7 +205,7 @@ async def test_values_without_a_version_are_kept(face: Face, thread_id: str) -> 
     assert (loaded["channel_values"], loaded["channel_versions"]) == ({"x": 1}, {})
 
 
-async def test_what_the_server_lacks_is_sent_again(face: Face, thread_id: str) -> None:
+async def test_missing_values_are_sent_again(face: Face, thread_id: str) -> None:
     values = {"x": "value", "y": "other"}
     versions = {**dict.fromkeys(values, 3), "empty": 3}
     orphan = await face.put(
@@ -218,7 +218,7 @@ async def test_what_the_server_lacks_is_sent_again(face: Face, thread_id: str) -
     assert (await face.get_tuple(config)).checkpoint["channel_values"] == sibling["channel_values"]
 
 
-async def test_what_the_server_lacks_may_be_large(face: Face, thread_id: str) -> None:
+async def test_missing_values_may_be_large(face: Face, thread_id: str) -> None:
     values = {"new": b"n" * 3_000_000, "missing": b"m" * 3_000_000, "small": b"s"}
     orphan = at(thread_id, "", "0-never-saved")
     for changed in ({"new": 1}, {}):
@@ -320,7 +320,7 @@ async def test_a_config_must_name_a_thread(face: Face) -> None:
         await face.put_writes(at("t"), [("x", 1)], "task")
 
 
-async def test_metadata_takes_over_what_langgraph_says(face: Face, thread_id: str) -> None:
+async def test_metadata_includes_that_of_langgraph(face: Face, thread_id: str) -> None:
     config: Any = at(thread_id)
     config["metadata"] = {"run_id": "run\x00 1", "step": 99, "list": [1], "langgraph_node": "n"}
     config["configurable"] |= {"user": "u1", "__hidden": "no", "score": 0.5, "nothing": None}

@@ -39,7 +39,7 @@ def asking_graph(saver: TuskPointSaver) -> Any:
         return {"log": ["researched"]}
 
     def ask(state: Inner) -> dict[str, Any]:
-        return {"log": [f"told to {interrupt({'question': 'go on?'})}"]}
+        return {"log": [f"answer: {interrupt({'question': 'go on?'})}"]}
 
     inner = StateGraph(Inner)
     inner.add_node("research", research)
@@ -102,7 +102,7 @@ def new_thread() -> str:
     return f"thread-{uuid.uuid4()}"
 
 
-ALL = ["begun", "planned", "begun", "planned", "researched", "told to go", "written"]
+ALL = ["begun", "planned", "begun", "planned", "researched", "answer: go", "written"]
 
 
 async def test_an_interrupted_thread_is_handed_off_adopted_and_resumed(
@@ -158,7 +158,7 @@ async def test_a_fork_goes_its_own_way(face: Face, asking: Run, thread_id: str) 
         "forked_from": f"{thread_id}:{head}",
     }
     assert (await Run(face, other)(Command(resume="go")))["log"] == ALL
-    assert (await asking(Command(resume="stop")))["log"][-2:] == ["told to stop", "written"]
+    assert (await asking(Command(resume="stop")))["log"][-2:] == ["answer: stop", "written"]
     nameless = await face.fork(thread_id)
     assert nameless["new_thread_id"] not in ("", thread_id, other)
 
@@ -176,7 +176,7 @@ async def test_a_rolled_back_thread_asks_again(face: Face, asking: Run, thread_i
     }
     again = await asking(None)
     assert [one.value for one in again["__interrupt__"]] == [{"question": "go on?"}]
-    assert (await asking(Command(resume="stop")))["log"][-2:] == ["told to stop", "written"]
+    assert (await asking(Command(resume="stop")))["log"][-2:] == ["answer: stop", "written"]
 
 
 async def test_a_trail_is_verified(face: Face, asking: Run, thread_id: str) -> None:
@@ -196,7 +196,9 @@ async def test_a_trail_is_verified(face: Face, asking: Run, thread_id: str) -> N
         await face.verify_trail("nobody")
 
 
-async def test_a_diff_reads_what_langgraph_saved(face: Face, asking: Run, thread_id: str) -> None:
+async def test_a_diff_reads_values_that_langgraph_saved(
+    face: Face, asking: Run, thread_id: str
+) -> None:
     before = await asking.head()
     await asking(Command(resume="go"))
     diff = await face.diff(thread_id, before)
@@ -227,7 +229,7 @@ async def test_a_replay_is_the_listing_from_its_other_end(
     assert replayed == sorted(listed, key=place)
 
 
-async def test_what_a_thread_waits_for_is_read_without_langgraph(
+async def test_an_open_interrupt_is_read_without_langgraph(
     asking: Run, thread_id: str, server_target: str
 ) -> None:
     def read() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from typing import Any
 
 from opentelemetry.metrics import MeterProvider
 
+from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.archive.archive import Archive
@@ -20,14 +21,30 @@ from tuskpoint_server.domain.formats.catalogs import decode_catalog, read_thread
 from tuskpoint_server.domain.formats.manifests import Manifest, fold
 from tuskpoint_server.domain.model import BlobLocation, Checkpoint, CheckpointKey, View
 from tuskpoint_server.journal.archiving import status
+from tuskpoint_server.journal.archiving.eviction import evict_family
+from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.lease import Keeper, Lease
+
+# Settings of a flusher that tries again by itself, and hardly waits before it does.
+EAGER: dict[str, Any] = {"first_retry_s": 0.001, "longest_retry_s": 0.01}
 
 
 class House:
     """A journal and its archive; nothing is flushed unless it is asked for."""
 
-    def __init__(self, journal: Journal, archive: Archive, store: BlobStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        archive: Archive,
+        store: BlobStore,
+        clock: Clock,
+        lease: Lease,
+        keeper: Keeper,
+    ) -> None:
         self.journal = journal
         self.archive = archive
+        self.lease = lease
+        self.keeper = keeper
         self.store = store
         self.clock = clock
 
@@ -52,10 +69,7 @@ class House:
     async def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query in SQL."""
         return await self.journal.database.query(
-            lambda connection: [
-                tuple(row)
-                for row in connection.connection.cursor().execute(statement, values).fetchall()
-            ]
+            lambda connection: ask(connection, statement, *values)
         )
 
     async def watermark(self, thread_id: str = "t") -> tuple[int, int]:
@@ -64,6 +78,19 @@ class House:
             "SELECT seq, certified_seq FROM threads WHERE thread_id = ?", thread_id
         )
         return seq, certified_seq
+
+    async def evict(self) -> int:
+        """Give up all values that the journal can spare; return how many bytes they took."""
+        gone = 0
+        for [family] in await self.ask("SELECT DISTINCT family FROM threads"):
+            found = await evict_family(
+                self.journal.database,
+                int(family),
+                self.clock.now_us + 1,
+                1 << 40,
+            )
+            gone += found.size_bytes
+        return gone
 
     async def waiting(self) -> status.Backlog:
         """Return what waits, as the journal counts it."""
@@ -78,30 +105,38 @@ async def house(
     store: BlobStore,
     clock: Clock | None = None,
     *,
+    journal_of: Path | None = None,
+    lease_of: Callable[[Database], Lease] = Lease,
     meters: MeterProvider | None = None,
     **changed: Any,
 ) -> AsyncIterator[House]:
     """Open a journal and its archive in a directory, as a start of the server does.
 
+    A flush that failed is tried again when someone asks for one.
+
     Args:
         directory: The directory.
         store: The blob store.
         clock: The time.
+        journal_of: Directory of another server, whose journal in PostgreSQL is used.
+        lease_of: Makes the lease of a journal.
         meters: Where to measure.
         **changed: Settings of the archive other than those of tests.
     """
     time = clock or Clock()
     chosen: dict[str, Any] = {
         "flush_interval_s": 3600.0,
-        "first_retry_s": 0.001,
-        "longest_retry_s": 0.01,
+        "first_retry_s": 3600.0,
+        "longest_retry_s": 3600.0,
         "stop_grace_s": 1.0,
         **changed,
     }
     settings = ArchiveSettings(pointer=directory / "catalog", **chosen)
-    async with opened(directory, time) as journal:
+    async with opened(journal_of or directory, time) as journal:
+        lease = lease_of(journal.database)
         archive = Archive(
             journal.database,
+            lease,
             store,
             directory / "spool",
             settings=settings,
@@ -109,9 +144,12 @@ async def house(
             meters=meters,
         )
         await archive.start()
+        keeper = Keeper(lease, [archive.keeping])
+        await keeper.start()
         try:
-            yield House(journal, archive, store, time)
+            yield House(journal, archive, store, time, lease, keeper)
         finally:
+            await keeper.stop()
             await archive.stop()
 
 

@@ -7,15 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.kit.archives import House, house
-from tests.kit.drafts import TENANT, draft, write
-from tests.kit.epoch_store import EpochStore
+from tests.kit.archives import House, house, shown
+from tests.kit.blobs.epoch_store import EpochStore
+from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Clock
 from tuskpoint_server.archive.lifetime.salvage import Round
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.model import View
-from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.removal.removal import Removal
 
 EPOCH_S = 86_400.0
 EPOCH_US = 86_400_000_000
@@ -27,7 +25,7 @@ class Years:
     def __init__(self, home: House, store: EpochStore) -> None:
         self.home = home
         self.store = store
-        self.removal = Removal(home.journal.database)
+        self.removal = home.journal.removal
 
     def advance(self, epochs: float) -> None:
         self.home.clock.now_us += round(epochs * EPOCH_US)
@@ -64,22 +62,20 @@ class Years:
         await self.flush()
 
     async def evict(self) -> int:
-        """Give up all values that may go; return the bytes."""
-        gone = 0
-        for [family] in await self.home.ask("SELECT DISTINCT family FROM threads"):
-            found = await evict_family(
-                self.home.journal.database,
-                self.removal.passes,
-                int(family),
-                self.home.clock.now_us + 1,
-                1 << 40,
-            )
-            gone += found.size_bytes
-        return gone
+        """Give up all values that may go; return how many bytes they took."""
+        return await self.home.evict()
+
+    async def load(self, checkpoint_id: str, thread_id: str = "t") -> object:
+        """Load a checkpoint from the journal, in the form of `shown`."""
+        found = await self.home.journal.load(TENANT, key(checkpoint_id, thread_id), View.FULL)
+        assert found is not None
+        return shown(found)
+
+    async def stored(self, checkpoint_id: str, thread_id: str = "t") -> object:
+        """Read a certified checkpoint from the blob store alone, in the form of `shown`."""
+        return shown(await self.home.from_blobs(key(checkpoint_id, thread_id)))
 
     async def blob_of(self, checkpoint_id: str, thread_id: str = "t") -> str:
-        from tests.kit.drafts import key
-
         found = await self.home.journal.load(TENANT, key(checkpoint_id, thread_id), View.ENTRY)
         assert found is not None
         return found.entry.segments[0].blob_id

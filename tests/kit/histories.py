@@ -9,16 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.kit.archives import House, check_certified, house, keys_of
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.journal import Clock
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
@@ -68,8 +67,8 @@ class History:
     def enter(self, house: House) -> None:
         """Go on with a journal that was opened."""
         self.house = house
-        self.removal = Removal(house.journal.database)
-        self.lineage = Lineage(house.journal.database)
+        self.removal = house.journal.removal
+        self.lineage = house.journal.lineage
 
     def judge(self, members: Sequence[Member]) -> Reason | None:
         """Reject what has a blocked checkpoint in it."""
@@ -182,15 +181,7 @@ class History:
             await self.lineage.rollback(TENANT, key, "", None)
 
     async def evict(self) -> None:
-        now_us = self.house.clock.now_us + 1
-        for [family] in await self.house.ask("SELECT DISTINCT family FROM threads"):
-            await evict_family(
-                self.house.journal.database,
-                self.removal.passes,
-                int(str(family)),
-                now_us,
-                1 << 40,
-            )
+        await self.house.evict()
 
     async def flush(self) -> None:
         holes = False

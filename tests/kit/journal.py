@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
+from sqlalchemy import Table, select
+
+from tests.kit.databases import place
+from tests.kit.drafts import TENANT
+from tuskpoint_server.domain.threads import Thread
 from tuskpoint_server.journal.changes import Events
+from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tuskpoint_server.journal.lineage.handoffs import Handoffs
+from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.lineage.snapshots import Snapshots
+from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.search.finding import FindRows
+from tuskpoint_server.journal.search.index import IndexRows
+from tuskpoint_server.journal.search.memories import MemoryRows
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,18 +60,113 @@ class Journal(Checkpoints):
         super().__init__(database)
         self.database = database
         self.events = Events(database)
+        self.removal = Removal(database)
+        self.lineage = Lineage(database)
+        self.snapshots = Snapshots(database)
+        self.handoffs = Handoffs(database)
+        self.index = IndexRows(database)
+        self.finding = FindRows(database)
+        self.memories = MemoryRows(database)
         self.added: list[int] = []
         database.added.append(lambda _tenant, _count, size: self.added.append(size))
 
 
-async def open_database(path: Path, clock: Callable[[], int]) -> Database:
-    return await Database.open(path, clock_us=clock, entropy=lambda: 0x1234567890)
+async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
+    """Save checkpoints, one after the other."""
+    for one in drafts:
+        await journal.save_checkpoint(TENANT, one)
+
+
+async def thread_of(journal: Journal, thread_id: str = "t") -> Thread:
+    """Return a thread that must be there."""
+    detail = await journal.thread(TENANT, thread_id)
+    assert detail is not None
+    return detail.thread
+
+
+async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
+    """Return the row of a thread that is there or was deleted."""
+    row = await journal.database.query(
+        lambda connection: find_thread(connection, TENANT, thread_id)
+    )
+    assert row is not None
+    return row
+
+
+async def rows_of(journal: Journal, table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    """Return columns of all rows of a table."""
+    chosen = select(*(table.c[name] for name in columns))
+    return await journal.database.query(
+        lambda connection: [tuple(row) for row in connection.execute(chosen)]
+    )
+
+
+async def open_database(
+    path: Path, clock: Callable[[], int], entropy: Callable[[], int] = lambda: 0x1234567890
+) -> Database:
+    return await Database.open(place(path), clock_us=clock, entropy=entropy)
 
 
 @asynccontextmanager
-async def opened(directory: Path, clock: Callable[[], int]) -> AsyncIterator[Journal]:
-    database = await open_database(directory / "journal.db", clock)
+async def opened(
+    directory: Path, clock: Callable[[], int], entropy: Callable[[], int] = lambda: 0x1234567890
+) -> AsyncIterator[Journal]:
+    """Open the journal of a directory; in PostgreSQL another server may use it already."""
+    database = await open_database(directory / "journal.db", clock, entropy)
     try:
         yield Journal(database)
     finally:
         await database.close()
+
+
+class World:
+    """An event loop and a directory that all examples of a property share.
+
+    To open a journal takes longer than most examples; each takes threads of its own instead.
+
+    Attributes:
+        directory: It is empty at first, and removed at the end.
+    """
+
+    def __init__(self) -> None:
+        self._temporary = tempfile.TemporaryDirectory()
+        self.directory = Path(self._temporary.name)
+        self._runner = asyncio.Runner()
+        self._open = AsyncExitStack()
+        self._examples = 0
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(call)
+
+    def enter(self, context: AbstractAsyncContextManager[T]) -> T:
+        """Open what is closed at the end."""
+        return self.run(self._open.enter_async_context(context))
+
+    def leave(self) -> None:
+        """Close what was opened."""
+        self.run(self._open.aclose())
+
+    def next_prefix(self) -> str:
+        """Return a prefix of names that no other example has."""
+        self._examples += 1
+        return f"{self._examples}-"
+
+    def close(self) -> None:
+        self.leave()
+        self._runner.close()
+        self._temporary.cleanup()
+
+
+class JournalWorld(World):
+    """A journal that all examples of a property share."""
+
+    def __init__(self, entropy: Callable[[], int] = lambda: 0x1234567890) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self._entropy = entropy
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Open the journal, anew if it is open."""
+        self.leave()
+        self.journal: Journal = self.enter(opened(self.directory, self.clock, self._entropy))

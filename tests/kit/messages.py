@@ -107,7 +107,7 @@ async def exchanged(
 
 @dataclass(frozen=True)
 class ReportedError:
-    """What the status of a refused call says."""
+    """The content of the status of a refused call."""
 
     code: grpc.StatusCode
     message: str

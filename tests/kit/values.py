@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, insert, select
 
+from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
 from tuskpoint.v1 import value_pb2
@@ -76,7 +77,7 @@ class Stepped(Database):
 
 
 class Home:
-    """A journal, its open passes, and what was stored of it.
+    """A journal, and what was stored of it.
 
     Attributes:
         segments: By hash the values that a segment holds, and its writes by checkpoint.
@@ -87,7 +88,6 @@ class Home:
         self.clock = clock
         self.checkpoints = Checkpoints(database)
         self.removal = Removal(database)
-        self.passes = self.removal.passes
         self.segments: dict[bytes, dict[bytes, Value]] = {}
         self.written: dict[bytes, dict[bytes, Value]] = {}
         self._sequence = 0
@@ -129,7 +129,6 @@ class Home:
             seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place)
             copied = replace(known, seq=seq, parent_id="", run_id=f"{target}//{checkpoint_id}")
             copied.pending = {}
-            batch.note(log, known.channels.values())
             batch.put_checkpoint(log, place, copied)
             log.row.checkpoint_count += 1
 
@@ -196,13 +195,13 @@ class Home:
         return await self.database.query(find)
 
     async def remove_unneeded(self, thread: str = "t") -> Taken:
-        return await remove_unneeded(self.database, self.passes, await self.family(thread))
+        return await remove_unneeded(self.database, await self.family(thread))
 
     async def evict(
         self, thread: str = "t", *, wanted: int = PLENTY, before_us: int = LATER_US
     ) -> Taken:
         family = await self.family(thread)
-        return await evict_family(self.database, self.passes, family, before_us, wanted)
+        return await evict_family(self.database, family, before_us, wanted)
 
     # --- reading ---------------------------------------------------------------------------
 
@@ -215,6 +214,7 @@ class Home:
         """Return the channels of a checkpoint whose values are in the journal."""
         state = (await self.load(checkpoint_id, thread, ns)).state
         assert state is not None
+        assert all(one.value is not None for one in state.channels), "a value is not stored"
         return {one.name for one in state.channels if one.value is not EVICTED}
 
     async def data(self, checkpoint_id: str, thread: str = "t", ns: str = "") -> dict[str, bytes]:
@@ -282,7 +282,7 @@ class Home:
 async def home_in(directory: Path) -> AsyncIterator[Home]:
     clock = Clock()
     database = await Stepped.open(
-        directory / "journal.db", clock_us=clock, entropy=lambda: 0x1234567890
+        place(directory / "journal.db"), clock_us=clock, entropy=lambda: 0x1234567890
     )
     assert isinstance(database, Stepped)
     try:

@@ -14,7 +14,7 @@ UNVERIFIED, RETRACTED = VerdictKind.UNVERIFIED, VerdictKind.RETRACTED
 
 @dataclass(frozen=True)
 class Verified:
-    """What a verification said.
+    """The outcome of a verification.
 
     Attributes:
         verdicts: Its verdicts, in order.

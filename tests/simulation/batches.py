@@ -17,7 +17,7 @@ BATCH = 20
 
 @dataclass
 class Tally:
-    """What schedules did, summed up; `violation` is the first one, after its seed."""
+    """The sums of the outcomes of schedules; `violation` is the first one, after its seed."""
 
     counts: Counter[str] = field(default_factory=Counter)
     steps: Counter[str] = field(default_factory=Counter)
@@ -43,11 +43,14 @@ def run_batch(seeds: list[int]) -> Tally:
 
 
 def run_all(seeds: list[int], processes: int) -> Tally:
-    """Run the schedules of all seeds, a batch at a time in each process."""
+    """Run the schedules of all seeds, a batch at a time in each process; a single one here."""
     batches = [seeds[start : start + BATCH] for start in range(0, len(seeds), BATCH)]
+    if len(batches) == 1:
+        return run_batch(seeds)
     total = Tally()
-    spawn = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+    forks = multiprocessing.get_context("forkserver")
+    forks.set_forkserver_preload(["tests.simulation.schedule"])
+    with concurrent.futures.ProcessPoolExecutor(processes, mp_context=forks) as pool:
         running = [pool.submit(run_batch, batch) for batch in batches]
         for one in concurrent.futures.as_completed(running):
             tally = one.result()

@@ -52,7 +52,7 @@ class Violation(AssertionError):
 
 @dataclass
 class Look:
-    """What the newest catalog of a server brought back, the last time that it was recovered.
+    """The result of the last recovery from the newest catalog of a server.
 
     Attributes:
         catalog: Its hash.

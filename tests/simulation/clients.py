@@ -20,6 +20,7 @@ from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.copies import Supplied
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
@@ -208,9 +209,8 @@ class Clients:
                 return
             bundle = await server.archive.apart.store_bundle(TENANT, closure)
             location, parts, seq = bundle.location, bundle.parts, closure.seq
-        await server.handoffs.keep_handoff(
-            TENANT, key, location, parts, "", b"", b"", content_seq=seq
-        )
+        asked = request(TENANT, "", "CreateHandoff")
+        await server.handoffs.keep_handoff(asked, key, location, parts, b"", content_seq=seq)
         if unchanged is None:
             self.handed_off.append((location, known))
 

@@ -47,7 +47,7 @@ class StoreFaults:
 
 @dataclass
 class Vault:
-    """What the store holds; survives every crash of the servers.
+    """The content of the store; it survives every crash of the servers.
 
     Attributes:
         limits: What a put may hold.

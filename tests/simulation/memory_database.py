@@ -20,11 +20,12 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from tests.simulation.life import Crash, Life
-from tuskpoint_server.journal.database import sqlite
-from tuskpoint_server.journal.database.database import LAYOUT, Database, Waiters
-from tuskpoint_server.journal.database.logs import Logs
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.database import Database, Waiters
+from tuskpoint_server.journal.database.facts import LAYOUT
+from tuskpoint_server.journal.database.logs import Logs, ThreadName
+from tuskpoint_server.journal.database.overlay import Batch, Numbers
 from tuskpoint_server.journal.database.schema import metadata
+from tuskpoint_server.journal.database.sqlite import Sqlite
 from tuskpoint_server.journal.database.writer import Change, Committed, Writer, unavailable
 
 T = TypeVar("T")
@@ -96,22 +97,26 @@ class _InlineWriter(Writer):
 
     def __init__(self, database: MemoryDatabase) -> None:  # no thread, no queue
         self._database = database
-        self._engine = database.disk.engine
+        self._backend = database.backend_of_disk
         self._clock_us = database.now_us
         self._committed = database._committed
-        self._noted = database.noted
         self._connection = None
-        self._numbers = None
+        self._numbers = Numbers(self._backend)
         self._logs = Logs()
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Change] = []
 
     def submit(
-        self, work: Callable[[Batch], T], size_bytes: int = 0, *, alone: bool = False
+        self,
+        work: Callable[[Batch], T],
+        size_bytes: int = 0,
+        *,
+        thread: ThreadName | None = None,
+        alone: bool = False,
     ) -> asyncio.Future[T]:
         self._database.check_open()
-        return super().submit(work, size_bytes, alone=alone)
+        return super().submit(work, size_bytes, thread=thread, alone=alone)
 
     def _enqueue(self, change: Change) -> None:
         self._waiting.append(change)
@@ -157,12 +162,12 @@ class _InlineWriter(Writer):
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            self._connection = self._engine.connect()
+            self._connection = self._backend.engine.connect()
         return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
-        self._numbers = None
+        self._numbers = Numbers(self._backend)
         self._logs.clear()
         self._database.disk.driver.rollback()
         if connection is not None:
@@ -192,15 +197,13 @@ class MemoryDatabase(Database):
         self.on_commit: Callable[[Set[tuple[str, str]]], None] = lambda changed: None
         self._faults = faults or JournalFaults()
         self._rng = rng
-        self._path = Path("memory")
-        self._engine = disk.engine
+        self._backend = self.backend_of_disk = Sqlite(Path("memory"), disk.engine)
         self.now_us = clock_us
         self.random_bits = lambda: rng.getrandbits(62)
         self.journal_id = facts["journal_id"]
         self.generation = int(facts["generation"])
         self.waiters = Waiters()
         self.added = []
-        self.noted = []
         self._closed = False
         self._reader = threading.local()
         self._connections = []
@@ -247,4 +250,4 @@ class MemoryDatabase(Database):
             connection.close()
 
     async def used_bytes(self) -> int:
-        return await self.query(sqlite.used_bytes)
+        return await self.query(self._backend.used_bytes)

@@ -183,7 +183,7 @@ SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {
     removal_is_not_recorded: ("came back", 12),
     deletion_is_not_recorded: ("came back|deleted", 1),
     older_record_wins: ("is .*|went back", 1),
-    removal_does_not_override: ("came back", 12),
+    removal_does_not_override: ("came back", 3),
     early_writes_keep_their_number: (_MISSING, 1),
     late_writes_are_not_stored: (_MISSING, 1),
     values_are_evicted_that_nothing_holds: ("nothing holds them", 3),
@@ -191,4 +191,4 @@ SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {
     uses_are_not_recorded: ("does not use", 1),
     waiters_are_forgotten: ("waits for ever", 3),
 }
-"""What is broken: what the violation says, and a seed that finds it."""
+"""The text of the violation that each sabotage causes, and a seed that finds it."""

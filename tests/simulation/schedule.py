@@ -1,4 +1,4 @@
-"""One schedule: what a seed chooses, from the first step to the last check."""
+"""One schedule, which a seed chooses, from the first step to the last check."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def make_plan(rng: random.Random) -> Plan:
 
 @dataclass
 class Outcome:
-    """What a schedule did."""
+    """The outcome of a schedule."""
 
     lives: int = 0
     catalogs: int = 0

@@ -28,6 +28,7 @@ from tuskpoint_server.domain.snapshots import is_reserved
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.journal.lease import Keeper, Lease
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
@@ -100,7 +101,7 @@ class Server:
         model: What the server answered to clients.
         shadow: What the journal held after each commit.
         recovered_seqs: Last change of each thread when the journal was recovered, if it was.
-        database, store, archive, rows, removal, lineage, snapshots, handoffs: Of this life.
+        database, store, archive, keeper, rows, removal, lineage, snapshots, handoffs: Of this life.
     """
 
     def __init__(self, name: str, vault: Vault, rng: random.Random, root: Path) -> None:
@@ -133,9 +134,12 @@ class Server:
         )
         self.store = FaultyStore(self.vault, life, store, self.rng)
         chosen = ArchiveSettings(pointer=self._root / "catalog", **settings)
+        lease = Lease(self.database)
+        spooled = self._root / "spool"
         self.archive = Archive(
-            self.database, self.store, self._root / "spool", settings=chosen, clock_us=clock_us
+            self.database, lease, self.store, spooled, settings=chosen, clock_us=clock_us
         )
+        self.keeper = Keeper(lease, [self.archive.keeping])
         spool: Any = _Spool(self.disk, self.rng)
         pointer: Any = _Pointer(self.disk, self.rng)
         self.archive._spool = self.archive._runner._spool = spool
@@ -148,6 +152,7 @@ class Server:
         self.index = IndexRows(self.database)
         self.completer = Completer(self.rows, self.archive)
         await self.archive.start()
+        await self.keeper.start()
 
     def calm(self) -> None:
         """Let nothing fail any more."""
@@ -196,13 +201,14 @@ class Server:
 
     async def stop(self) -> None:
         """Stop as on SIGTERM."""
+        await self.keeper.stop()
         await self.archive.stop()
         await self.database.close()
 
     async def evict(self) -> None:
         """Evict whatever may leave the journal."""
         settings = EvictionSettings(journal_bytes=0, grace_s=0.0)
-        await Evictor(self.database, self.removal.passes, settings).evict()
+        await Evictor(self.database, settings).evict()
 
     async def load(self, key: CheckpointKey) -> Checkpoint | None:
         """Load a checkpoint as the service does: evicted values come from the store."""

@@ -1,4 +1,4 @@
-"""What a journal held after each commit: the measure of what recovery brings back."""
+"""The content of a journal after each commit, with which a recovered journal is compared."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ async def test_a_thread_is_deleted_while_its_segment_travels(stage: Stage) -> No
 
 @fixed(QUILTS, epochs=3)
 async def test_one_put_of_several_fails(stage: Stage) -> None:
-    """What was put beside it is not put again, and nothing is certified before its member is."""
+    """The other members are not put again, and nothing is certified before its member is."""
     failed: list[int] = []
 
     def once(members: Sequence[Member]) -> Reason | None:
@@ -394,7 +394,7 @@ async def test_a_catalog_made_anew_while_a_row_has_changed_again(stage: Stage) -
 
 @fixed(QUILTS, epochs=3, renew_interval_s=EPOCH_S / 8)
 async def test_all_blobs_are_lost_and_idle_rounds_follow(stage: Stage) -> None:
-    """What the journal holds is stored again, and flushes go on."""
+    """The values in the journal are stored again, and flushes continue."""
     await lose_everything(stage, EPOCH_S)
     assert stage.recovered() == {"01", "02", "03"}
 

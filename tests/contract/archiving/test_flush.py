@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.kit.archives import House, check_certified, grow, house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import (
     TENANT,
     Reference,
@@ -21,7 +21,6 @@ from tests.kit.drafts import (
     write,
     written,
 )
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.records import MemberRecord
@@ -29,13 +28,9 @@ from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import blob_digest
-from tuskpoint_server.journal.archiving import certify, dirty
-from tuskpoint_server.journal.archiving.certify import Void
-from tuskpoint_server.journal.archiving.plan import PlannedThread
+from tuskpoint_server.journal.archiving import collecting
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.writer import unavailable
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
 
 LARGE = random.Random(7).randbytes(6000)
 
@@ -52,6 +47,7 @@ async def test_a_flush_is_one_put_of_a_segment_for_each_thread(
     assert await check_certified(home) == 15
 
 
+@pytest.mark.sqlite
 async def test_certifying_takes_as_many_statements_for_many_checkpoints_as_for_few(
     home: House,
 ) -> None:
@@ -108,7 +104,7 @@ async def test_a_value_that_a_segment_holds_is_named_and_not_stored_again(
     assert [value.size for value in second.values] == [1]
     [named] = second.members
     assert named.location.sha256 == store.members("segment")[0].sha256
-    used = await home.ask("SELECT hex(segment) FROM uses ORDER BY 1")
+    used = await home.ask("SELECT segment FROM uses ORDER BY 1")
     assert len(used) == 2
     assert data_of(await home.from_blobs(key("b")))["x"] == LARGE
 
@@ -134,7 +130,7 @@ async def test_a_keyframe_that_no_checkpoint_names_any_more_is_held_with_its_pat
     text = LARGE + b"more" * 100
     await home.journal.save_checkpoint(TENANT, draft("0", "", (channel("x", LARGE, 1),)))
     await home.journal.save_checkpoint(TENANT, draft("1", "0", (channel("x", text, 2),)))
-    removal = Removal(home.journal.database)
+    removal = home.journal.removal
     await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     await home.flush()
     [segment] = (decode_segment(one.data, "") for one in store.members("segment"))
@@ -170,7 +166,7 @@ async def test_at_most_four_segments_are_named_and_the_rest_is_held(
 async def test_a_range_ends_at_its_bound_and_the_next_goes_on(
     home: House, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dirty, "RANGE_BYTES", 20_000)
+    monkeypatch.setattr(collecting, "RANGE_BYTES", 20_000)
     rng = random.Random(3)
     for number in range(12):
         channels = {"x": rng.randbytes(4000 if number != 5 else 50_000)}
@@ -189,7 +185,7 @@ async def test_a_range_ends_at_its_bound_and_the_next_goes_on(
 async def test_a_re_save_that_overtook_its_flush_is_neither_lost_nor_certified_early(
     home: House, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dirty, "RANGE_BYTES", 1)
+    monkeypatch.setattr(collecting, "RANGE_BYTES", 1)
     await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"first"}))
     await home.journal.save_checkpoint(TENANT, draft("b", "a", {"x": b"other"}))
     await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"again"}))
@@ -261,7 +257,7 @@ async def test_late_writes_do_not_store_the_checkpoint_again(
 async def test_a_thread_deleted_while_its_segment_travels_is_not_resurrected(
     home: House, store: MemoryStore
 ) -> None:
-    removal = Removal(home.journal.database)
+    removal = home.journal.removal
     await grow(home, 3)
 
     async def delete(members: Sequence[Member]) -> None:
@@ -286,7 +282,7 @@ async def test_a_thread_deleted_while_its_segment_travels_is_not_resurrected(
     assert set(manifest.entries) == {("", "9999")}
 
 
-async def test_what_changes_while_a_put_runs_waits_for_the_next_flush(
+async def test_changes_during_a_put_wait_for_the_next_flush(
     home: House, store: MemoryStore
 ) -> None:
     """A wait is for what there was at the call: new changes do not prolong it."""
@@ -302,130 +298,6 @@ async def test_what_changes_while_a_put_runs_waits_for_the_next_flush(
     store.on_put = None
     await home.flush()
     assert await check_certified(home) >= 2
-
-
-def judged(reason: Reason | None, members: Sequence[Member]) -> Reason | None:
-    """Judge every put alike."""
-    return reason
-
-
-async def test_a_flush_that_fails_leaves_no_gap(home: House, store: MemoryStore) -> None:
-    for number in range(6):
-        down = Reason.BLOB_UNAVAILABLE if number % 2 == 0 else None
-        store.verdict = partial(judged, down)
-        await grow(home, 1, start=number)
-        if down:
-            await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
-        else:
-            await home.flush()
-    rows = await home.ask(
-        "SELECT first_seq, last_seq FROM members WHERE kind = 'segment' ORDER BY last_seq"
-    )
-    assert [row[0] for row in rows] == [1, *(int(str(row[1])) + 1 for row in rows[:-1])]
-    assert await check_certified(home) == 6
-
-
-async def test_an_answer_that_was_lost_sends_the_same_bytes_again(
-    home: House, store: MemoryStore
-) -> None:
-    await grow(home, 3)
-    store.after_put = lambda members: Reason.BLOB_UNAVAILABLE
-    await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
-    await grow(home, 1, start=3)
-    stored = set(store.packs)
-    store.after_put = lambda members: None
-    await home.flush()
-    assert stored <= set(store.packs)
-    assert len(store.packs) == 2, "what was stored already is not stored in other bytes"
-    assert await check_certified(home) == 4
-
-
-async def test_what_cannot_be_read_back_is_put_again(home: House, store: MemoryStore) -> None:
-    await grow(home, 2)
-    puts = []
-
-    def judge(members: Sequence[Member]) -> None:
-        puts.append(len(members))
-        store.lost = {members[0].sha256} if len(puts) == 1 else set()
-
-    store.after_put = judge
-    await refused(home.archive.certify_all(TENANT), Reason.BLOB_NOT_FOUND)
-    assert await home.watermark() == (2, 0)
-    await home.flush()
-    assert len(set(puts)) == 1
-    assert await check_certified(home) == 2
-
-
-async def test_a_spooled_pack_is_stored_by_the_next_run(tmp_path: Path, store: MemoryStore) -> None:
-    sent: list[set[bytes]] = []
-
-    def down(members: Sequence[Member]) -> Reason:
-        sent.append({member.sha256 for member in members})
-        return Reason.BLOB_UNAVAILABLE
-
-    store.verdict = down
-    async with house(tmp_path, store) as home:
-        await grow(home, 3)
-        await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
-    assert store.packs == {}
-    store.verdict = lambda members: None
-    async with house(tmp_path, store) as home:
-        await grow(home, 1, start=3)
-        await home.flush()
-        first = next(iter(store.packs.values()))
-        assert set(first) == sent[0], "exactly the spooled bytes"
-        assert len(store.members("segment")) == 2
-        assert await check_certified(home) == 4
-        assert list((tmp_path / "spool").iterdir()) == []
-
-
-@pytest.mark.parametrize("tail", [b"", bytes(20)])
-async def test_a_damaged_spool_file_is_packed_anew(
-    tmp_path: Path, store: MemoryStore, tail: bytes
-) -> None:
-    store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
-    async with house(tmp_path, store) as home:
-        await grow(home, 3)
-        await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
-    [file] = (tmp_path / "spool").iterdir()
-    file.write_bytes(file.read_bytes()[:-20] + tail)
-    store.verdict = lambda members: None
-    async with house(tmp_path, store) as home:
-        await home.flush()
-        assert await check_certified(home) == 3
-
-
-async def test_a_pack_is_abandoned_once_another_catalog_was_certified(
-    home: House, store: MemoryStore, caplog: pytest.LogCaptureFixture
-) -> None:
-    await grow(home, 1)
-    await home.flush()
-    store.verdict = lambda members: Reason.BLOB_UNAVAILABLE
-    await grow(home, 1, start=1)
-    await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
-    other = bytes(32)
-    await home.journal.database.transact(
-        lambda batch: batch.connection.connection.cursor().execute(
-            "UPDATE catalogs SET sha256 = ?", (other,)
-        )
-    )
-    store.verdict = lambda members: None
-    assert await home.flush() == 1
-    assert "abandoned: another catalog was certified first" in caplog.text
-    known = await home.archive.catalog(TENANT)
-    assert known is not None
-    assert known.catalog.previous is not None
-    assert known.catalog.previous.sha256 == other
-    assert await check_certified(home) == 2
-
-
-async def test_a_watermark_moves_only_from_where_the_flush_found_it(home: House) -> None:
-    await grow(home, 3)
-    await home.flush()
-    stale = PlannedThread(1, "t", 0, 3, 0, ended=False, checkpoints=3)
-    with pytest.raises(Void):
-        await home.journal.database.transact(lambda batch: certify.move(batch, TENANT, [stale]))
-    assert await home.watermark() == (3, 3)
 
 
 async def test_flushes_of_a_store_with_small_puts(tmp_path: Path) -> None:
@@ -454,7 +326,7 @@ async def test_flushes_of_a_store_with_small_puts(tmp_path: Path) -> None:
 
 
 async def test_a_fork_names_the_segment_that_holds_it(home: House, store: MemoryStore) -> None:
-    lineage = Lineage(home.journal.database)
+    lineage = home.journal.lineage
     await home.journal.save_checkpoint(
         TENANT, draft("a", "", {"x": LARGE}, writes=(write("c", b"w"),))
     )
@@ -467,7 +339,7 @@ async def test_a_fork_names_the_segment_that_holds_it(home: House, store: Memory
     record = manifest.entries["", "a"].record
     assert (record.segment, record.held_ns) == (segment.sha256, "")
     assert manifest.location(segment.sha256) is not None
-    await Removal(home.journal.database).delete_thread(TENANT, "t")
+    await home.journal.removal.delete_thread(TENANT, "t")
     await home.flush()
     assert await home.ask("SELECT threads.thread_id FROM uses JOIN threads ON number = thread") == [
         ("fork",)
@@ -511,6 +383,6 @@ async def test_a_tampered_segment_does_not_become_state(home: House, store: Memo
     await refused(home.from_blobs(key("0001")), Reason.BLOB_HASH_MISMATCH)
 
 
-async def test_what_is_not_stored_yet_is_not_read_from_blobs(home: House) -> None:
+async def test_an_uncertified_checkpoint_is_not_read_from_blobs(home: House) -> None:
     await grow(home, 1)
     await refused(home.from_blobs(key("0000")), Reason.NOT_CERTIFIED)

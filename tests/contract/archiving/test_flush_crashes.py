@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import check_certified, house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.flush import one_flush, packs
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.formats.segment_reading import decode_segment

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, check_certified, house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import Member, Receipt
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.journal.removal.removal import Removal
 
 ROUNDS = 12
 
@@ -100,7 +99,7 @@ async def test_a_deletion_makes_room_in_a_full_backlog_while_the_store_is_down(
         with pytest.raises(Refusal) as found:
             home.archive.backlog(TENANT).admit()
         assert found.value.reason is Reason.BACKLOG_FULL
-        await Removal(home.journal.database).delete_thread(TENANT, "t")
+        await home.journal.removal.delete_thread(TENANT, "t")
         for _ in range(2):  # the first may have begun before the deletion
             await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)
         home.archive.backlog(TENANT).admit()

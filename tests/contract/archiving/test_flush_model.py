@@ -26,6 +26,7 @@ def test_whatever_is_certified_reads_back_from_the_blobs(seed: int, steps: list[
     read_back(seed, steps, "whole")
 
 
+@pytest.mark.sqlite  # only the blob store sees the difference
 @pytest.mark.parametrize("way", ["small puts", "apart"])
 @settings(thorough, max_examples=12)
 @given(seed=st.integers(0, 1 << 30), steps=histories)

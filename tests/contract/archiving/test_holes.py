@@ -3,35 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tests.kit.archives import House, check_certified, house
+from tests.kit.blobs.stores import MemoryStore, rejecting
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
-from tests.kit.stores import MemoryStore
-from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats import segments
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.segments import Segment, encode_segment
-from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import View
-
-
-def rejecting(store: MemoryStore, *names: str) -> None:
-    """Let a store reject what holds these checkpoints."""
-
-    def judge(members: Sequence[Member]) -> Reason | None:
-        for member in members:
-            if member.kind == Kind.SEGMENT:
-                rows = decode_segment(member.data, "").checkpoints
-                if any(row.checkpoint_id in names for row in rows):
-                    return Reason.BLOB_REJECTED
-        return None
-
-    store.verdict = judge
+from tuskpoint_server.journal.archiving import holes
 
 
 async def save(home: House, name: str, thread_id: str = "t", data: bytes = b"1") -> int:
@@ -92,7 +75,7 @@ async def test_the_waiter_of_a_hole_gets_its_error_and_others_their_catalog(
     await refused(home.archive.certify(TENANT, key("bad"), bad), Reason.CERTIFICATION_FAILED)
 
 
-async def test_who_waits_for_some_threads_is_not_refused_for_the_hole_of_another(
+async def test_waiting_for_threads_is_not_refused_for_the_hole_of_another(
     home: House, store: MemoryStore
 ) -> None:
     rejecting(store, "bad")
@@ -146,8 +129,9 @@ async def test_a_hole_is_tried_again_after_ten_minutes(home: House, store: Memor
     await save(home, "other", "u")
     await home.archive.certify(TENANT, key("other", "u"), 1)
     assert await home.ask("SELECT count(*) FROM holes") == [(1,)], "it is not due yet"
-    home.clock.advance(601)
-    await save(home, "third", "u")
+    async with home.archive._flusher(TENANT).turn:  # no flush sees one of them without the other
+        home.clock.advance(601)
+        await save(home, "third", "u")
     await home.archive.certify(TENANT, key("third", "u"), 2)
     assert await home.ask("SELECT count(*) FROM holes") == [(0,)]
     assert len(store.packs) == puts + 2
@@ -167,7 +151,7 @@ async def test_a_hole_that_fails_again_waits_again(home: House, store: MemorySto
     assert len(store.packs) == puts, "nothing new is stored for it"
 
 
-async def test_what_cannot_be_built_is_a_hole(home: House, unbuildable: set[str]) -> None:
+async def test_a_segment_that_cannot_be_built_is_a_hole(home: House, unbuildable: set[str]) -> None:
     unbuildable.add("bad")
     await save(home, "good")
     await save(home, "bad")
@@ -232,6 +216,19 @@ async def test_a_hole_of_a_checkpoint_that_was_removed_is_no_more(
     )
     await home.flush()
     assert await home.ask("SELECT * FROM holes") == []
+
+
+async def test_a_flush_that_fills_a_hole_forgets_no_other(home: House, store: MemoryStore) -> None:
+    """While it puts, the hole's thread is deleted, and a flush of another tenant leaves a hole."""
+    rejecting(store, "bad", "worse")
+    await save(home, "bad")
+    await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    [[filled]] = await home.ask("SELECT number FROM holes")
+    await home.journal.removal.delete_thread(TENANT, "t")
+    await home.journal.save_checkpoint("other", draft("worse", "", {"x": b"1"}))
+    await refused(home.archive.certify_all("other"), Reason.CERTIFICATION_FAILED)
+    await home.journal.database.transact(lambda batch: holes.forget(batch.connection, [filled]))
+    assert await home.ask("SELECT checkpoint_id FROM holes") == [("worse",)]
 
 
 async def test_a_store_that_rejects_everything_is_an_error_and_no_hole(

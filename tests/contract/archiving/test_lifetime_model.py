@@ -10,15 +10,14 @@ import pytest
 
 from tests.integration.archive.recover.recovered import newest, recover
 from tests.kit.archives import check_certified, keys_of, shown
+from tests.kit.blobs.epoch_store import EpochStore
 from tests.kit.drafts import TENANT, key, write
-from tests.kit.epoch_store import EpochStore
 from tests.kit.epochs import EPOCH_S, Years, years
 from tests.kit.journal import Clock
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.service.completing import Completer
 
 
@@ -74,7 +73,7 @@ class Walk:
             self.forks += 1
             new = f"fork{self.forks}"
             with suppress(Refusal):  # what is lost cannot be forked
-                lineage = Lineage(self.time.home.journal.database)
+                lineage = self.time.home.journal.lineage
                 await lineage.fork(TENANT, key(self.heads[name], name), new, "")
                 self.heads[new] = self.heads[name]
                 self.contents[new] = self.contents[name]
@@ -125,7 +124,7 @@ async def test_nothing_is_lost_that_is_renewed_in_time(tmp_path: Path, seed: int
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_the_journal_holds_survives_the_loss_of_any_blobs(
+async def test_checkpoints_in_the_journal_survive_the_loss_of_any_blobs(
     tmp_path: Path, seed: int
 ) -> None:
     async with years(tmp_path, epochs=3) as time:
@@ -143,7 +142,7 @@ async def test_what_the_journal_holds_survives_the_loss_of_any_blobs(
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_what_is_lost_with_evicted_values_is_said_and_nothing_else_fails(
+async def test_lost_evicted_values_are_reported_and_nothing_else_fails(
     tmp_path: Path, seed: int
 ) -> None:
     clock = Clock()

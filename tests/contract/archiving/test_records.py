@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tests.kit.archives import House, grow
 from tests.kit.drafts import TENANT, draft
-from tuskpoint_server.journal.removal.removal import Removal
 
 
 async def test_a_setting_is_stored_with_its_change(home: House) -> None:
@@ -16,7 +15,7 @@ async def test_a_setting_is_stored_with_its_change(home: House) -> None:
     assert manifest.setting is not None
     assert manifest.setting.agent_id == "planner"
     assert (manifest.entries["", "a"].record.label) == "begin"
-    await Removal(home.journal.database).set_retention(TENANT, "t", 60)
+    await home.journal.removal.set_retention(TENANT, "t", 60)
     await home.flush()
     manifest = await home.manifest()
     assert manifest.setting is not None

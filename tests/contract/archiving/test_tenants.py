@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.kit.archives import House, house, shown
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.domain.model import CheckpointKey, View
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.removal.removal import Removal
 
 THREADS = ("t", "u")
 _LEFT_OUT = {"spool_bytes", "cache_bytes", "evicted_bytes", "billed_bytes", "stored_bytes"}
@@ -65,11 +64,11 @@ class Tenant:
         await self.flush()
 
     async def prune(self) -> None:
-        removal = Removal(self.home.journal.database)
+        removal = self.home.journal.removal
         await removal.prune_thread(self.name, "t", PruneStrategy.KEEP_LATEST)
 
     async def bury(self) -> None:
-        await Removal(self.home.journal.database).delete_thread(self.name, "u")
+        await self.home.journal.removal.delete_thread(self.name, "u")
         await self.flush()
 
     async def be_busy(self) -> None:

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import logging
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
-from tests.kit.member_file import stored_files
-from tests.kit.object_stores import name_of
-from tests.kit.s3_server import (
+from tests.kit.blobs.member_file import blob_id_of, stored_files
+from tests.kit.blobs.object_stores import name_of
+from tests.kit.blobs.s3_server import (
     ENVIRONMENT,
     Answer,
     Asked,
@@ -28,38 +25,21 @@ from tests.kit.s3_server import (
     instead,
     refused,
 )
-from tests.kit.stores import member
+from tests.kit.blobs.stores import member, refusal_of
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore, RefusedError
 from tuskpoint_server.blobs.packed import UnknownLayoutError
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation
 
+pytestmark = pytest.mark.usefixtures("s3_credentials")
+
 THREE = (member(b"one"), member(b"two" * 1000, "segment"), member(b"", "catalog-page"))
 LARGE = 17 << 20
 LAYOUT = b"tuskpoint blobs, layout 1\n"
 BUSY = refused(503, "SlowDown", "Please reduce your request rate.")
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials of the test's server and no others; retries without long pauses."""
-    for name in os.environ:
-        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")):
-            monkeypatch.delenv(name)
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    pauses = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=5)}
-    monkeypatch.setitem(places.RETRIES, "backoff", {**pauses, "base": 2})
-
-
-@pytest.fixture
-def server() -> Iterator[S3Server]:
-    with S3Server() as running:
-        yield running
 
 
 def opened(server: S3Server, prefix: str = "") -> ObjectStore:
@@ -79,12 +59,6 @@ async def put(store: ObjectStore, *members: Member) -> tuple[BlobLocation, ...]:
     return (await store.put(members)).locations
 
 
-async def refusal_of(call: object) -> Refusal:
-    with pytest.raises(Refusal) as found:
-        await call  # type: ignore[misc]
-    return found.value
-
-
 def damage(server: S3Server, location: BlobLocation) -> Stored:
     stored = server.objects["bucket"][name_of(location.blob_id)]
     stored.data = stored.data[:-1] + bytes([stored.data[-1] ^ 1])
@@ -95,7 +69,7 @@ def damage(server: S3Server, location: BlobLocation) -> Stored:
 
 
 @pytest.mark.parametrize("apart", [False, True])
-async def test_a_bucket_holds_what_a_directory_holds(
+async def test_a_bucket_holds_the_same_files_as_a_directory(
     server: S3Server, tmp_path: Path, apart: bool
 ) -> None:
     store, directory = opened(server, "some/prefix"), DirectoryStore(tmp_path)
@@ -122,7 +96,7 @@ async def test_a_put_is_one_request_and_so_is_reading_it_back(
     assert [one.method for one in server.asked] == ["GET"]
 
 
-async def test_what_is_far_apart_is_read_by_requests_of_its_own(
+async def test_members_far_apart_are_read_by_separate_requests(
     server: S3Server, blobs: ObjectStore
 ) -> None:
     members = [member(os.urandom(700_000)) for _ in range(9)]
@@ -154,18 +128,11 @@ async def test_a_large_pack_goes_in_parts_and_comes_back_in_ranges(
     assert not server.uploads
 
 
-async def test_what_is_there_is_not_put_again_while_it_is_young(
-    server: S3Server, blobs: ObjectStore
-) -> None:
+async def test_a_recent_object_is_not_put_again(server: S3Server, blobs: ObjectStore) -> None:
     [location, *_] = await put(blobs, *THREE)
     stored = server.objects["bucket"][name_of(location.blob_id)]
     await put(blobs, *THREE)
     assert server.objects["bucket"][name_of(location.blob_id)] is stored
-    # Another server is to count on it: a collection must not take it for forgotten.
-    stored.modified -= 3600
-    assert await blobs.remove(location.blob_id, min_age_s=3600 + 60) is False
-    await put(blobs, *THREE)
-    assert await blobs.remove(location.blob_id, min_age_s=60) is False
 
 
 async def test_a_damaged_object_is_healed_by_the_next_put(
@@ -183,30 +150,14 @@ async def test_every_blob_is_listed_and_nothing_else(server: S3Server, blobs: Ob
     now = next(iter(server.objects["bucket"].values())).modified
     for one in members:
         name = (await blobs.put([one])).locations[0].blob_id if one is members[0] else None
-        name = name or _spelled(one.data)
+        name = name or blob_id_of(one.data)
         server.objects["bucket"][name_of(name)] = Stored(one.data, now - 7200)
-    for other in ("notes", "47/notes", f"zz/{_spelled(b'0')}", f"deep/er/{_spelled(b'0')}"):
+    for other in ("notes", "47/notes", f"zz/{blob_id_of(b'0')}", f"deep/er/{blob_id_of(b'0')}"):
         server.objects["bucket"][other] = Stored(b"not ours", now)
     found = [file async for file in blobs.blobs()]
-    assert {file.blob_id for file in found} == {_spelled(one.data) for one in members}
+    assert {file.blob_id for file in found} == {blob_id_of(one.data) for one in members}
     assert all(7200 <= file.age_s < 10_000 for file in found)
     assert sum(file.size for file in found) == sum(len(one.data) for one in members)
-
-
-def _spelled(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
-
-
-async def test_removing_takes_one_blob(server: S3Server, blobs: ObjectStore) -> None:
-    locations = await put(blobs, *THREE)
-    [alone] = await put(blobs, member(b"content"))
-    assert await blobs.remove("../layout") is False
-    assert await blobs.remove(alone.blob_id, min_age_s=60) is False
-    assert await blobs.remove(alone.blob_id) is True
-    assert await blobs.remove(alone.blob_id) is False
-    assert (await refusal_of(blobs.get(alone))).reason is Reason.BLOB_NOT_FOUND
-    assert await blobs.get_many(locations) == [one.data for one in THREE]
-    assert server.objects["bucket"]["layout"].data == LAYOUT
 
 
 # --- what goes wrong ---------------------------------------------------------------------
@@ -226,7 +177,7 @@ PASSING: dict[str, Fault] = {
 
 
 @pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING)
-async def test_what_passes_is_tried_again(
+async def test_passing_errors_are_retried(
     server: S3Server, blobs: ObjectStore, fault: Fault
 ) -> None:
     server.script.extend([fault, fault])
@@ -329,7 +280,7 @@ REFUSED: dict[str, tuple[Callable[[S3Server], str], dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize(("url", "variables", "problem"), REFUSED.values(), ids=REFUSED)
-def test_a_place_that_refuses_says_so_in_one_line(
+def test_a_refusal_of_a_bucket_is_reported_in_one_line(
     server: S3Server,
     monkeypatch: pytest.MonkeyPatch,
     url: Callable[[S3Server], str],
@@ -351,7 +302,7 @@ def test_a_place_that_refuses_says_so_in_one_line(
 
 
 @pytest.mark.parametrize("status", [200, 400, 404, 405])
-def test_what_is_no_object_store_is_refused(server: S3Server, status: int) -> None:
+def test_a_server_that_is_no_object_store_is_refused(server: S3Server, status: int) -> None:
     page = Answer(status, b"<html>hello</html>", {"Content-Type": "text/html"})
     server.always = instead(page)
     with pytest.raises((RefusedError, UnknownLayoutError)) as raised:
@@ -400,51 +351,23 @@ async def test_a_bucket_that_is_gone_has_lost_no_blob(server: S3Server, blobs: O
 # --- the layout --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("found", [b"tuskpoint blobs, layout 2\n", b"\xff" * 100])
-async def test_another_layout_is_refused_in_one_line(server: S3Server, found: bytes) -> None:
-    server.objects["bucket"]["layout"] = Stored(found, 0)
+async def test_nothing_is_put_beside_another_layout(server: S3Server) -> None:
+    server.objects["bucket"]["layout"] = Stored(b"tuskpoint blobs, layout 2\n", 0)
     store = opened(server)
-    with pytest.raises(UnknownLayoutError) as raised:
-        store.prepare()
-    assert "\n" not in str(raised.value)
     assert (await refusal_of(store.put(THREE))).reason is Reason.BLOB_UNAVAILABLE
-    assert server.objects["bucket"]["layout"].data == found
+    assert server.keys() == ["layout"]
     await store.close()
-
-
-def test_blobs_without_a_layout_are_refused(server: S3Server) -> None:
-    server.objects["bucket"][name_of(_spelled(b"content"))] = Stored(b"content", 0)
-    with pytest.raises(UnknownLayoutError, match="no file 'layout'"):
-        opened(server).prepare()
-    assert "layout" not in server.objects["bucket"]
-
-
-def test_other_things_in_a_bucket_are_no_layout(server: S3Server) -> None:
-    server.objects["bucket"]["ab"] = Stored(b"a file", 0)
-    server.objects["bucket"]["logs/today"] = Stored(b"a file", 0)
-    opened(server).prepare()
-    assert server.objects["bucket"]["layout"].data == LAYOUT
 
 
 def test_another_server_begins_the_bucket_between_two_looks(server: S3Server) -> None:
     def begin(asked: Asked, do: Callable[[], Answer]) -> Answer:
         answer = do()
         server.objects["bucket"]["layout"] = Stored(LAYOUT, 0)
-        server.objects["bucket"][name_of(_spelled(b"content"))] = Stored(b"content", 0)
+        server.objects["bucket"][name_of(blob_id_of(b"content"))] = Stored(b"content", 0)
         return answer
 
     server.script.append(begin)
     opened(server).prepare()
-
-
-async def test_servers_share_a_bucket(server: S3Server) -> None:
-    stores = [opened(server) for _ in range(4)]
-    found = await asyncio.gather(*(store.put(THREE) for store in stores * 5))
-    assert len({receipt.locations for receipt in found}) == 1
-    assert len(server.keys()) == 2
-    for store in stores:
-        assert await store.get_many(found[0].locations) == [one.data for one in THREE]
-        await store.close()
 
 
 # --- the URL -----------------------------------------------------------------------------

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kit.drafts import refused
-from tests.kit.stores import many, member
-from tests.kit.walrus_peer import (
+from tests.kit.blobs.stores import many, member
+from tests.kit.blobs.walrus_peer import (
     Reply,
     instead,
 )
-from tests.kit.walrus_stores import MALFORMED, PeerKit
+from tests.kit.blobs.walrus_stores import MALFORMED, PeerKit
+from tests.kit.drafts import refused
 from tuskpoint_server.domain.errors import Reason, Refusal
 
 
@@ -50,7 +50,7 @@ async def test_url_may_go_as_far_as_the_route(kit: PeerKit, suffix: str) -> None
     assert [asked.path.split("/")[1] for asked in peer.asked] == ["v1", "v1"]
 
 
-async def test_what_is_measured(kit: PeerKit) -> None:
+async def test_requests_are_measured(kit: PeerKit) -> None:
     peer = await kit.peer(instead(Reply(429, b"busy")))
     store = kit.store(peer)
     receipt = await store.put(many(2))

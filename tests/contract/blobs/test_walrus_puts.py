@@ -10,9 +10,8 @@ from dataclasses import replace
 import jwt
 import pytest
 
-from tests.kit.drafts import refused
-from tests.kit.stores import many, member
-from tests.kit.walrus_peer import (
+from tests.kit.blobs.stores import many, member
+from tests.kit.blobs.walrus_peer import (
     Asked,
     Fault,
     Reply,
@@ -23,8 +22,10 @@ from tests.kit.walrus_peer import (
     problem,
     read_form,
 )
-from tests.kit.walrus_stores import HTML, INTERNAL, MALFORMED, SECRET, PeerKit
+from tests.kit.blobs.walrus_stores import HTML, INTERNAL, MALFORMED, SECRET, PeerKit
+from tests.kit.drafts import refused
 from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.walrus import store
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import MAX_MEMBERS
 from tuskpoint_server.domain.errors import Reason
@@ -119,10 +120,14 @@ async def test_over_the_limits_is_a_defect_of_the_caller(
     assert peer.asked == []
 
 
-async def test_any_number_of_blobs_is_stored_apart(kit: PeerKit) -> None:
+async def test_any_number_of_blobs_is_stored_apart(
+    kit: PeerKit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "MAX_MEMBERS", 3)
     peer = await kit.peer()
-    receipt = await kit.store(peer).put(many(MAX_MEMBERS + 1), apart=True)
-    assert len({location.blob_id for location in receipt.locations}) == MAX_MEMBERS + 1
+    assert not kit.store(peer).limits.hold([1] * 4)
+    receipt = await kit.store(peer).put(many(4), apart=True)
+    assert len({location.blob_id for location in receipt.locations}) == 4
 
 
 FIRST_FAULTS: dict[str, Fault] = {
@@ -191,7 +196,7 @@ async def test_unreachable_publisher_is_suspend(kit: PeerKit) -> None:
     assert points == {("put_quilt", "unreached"): 1}
 
 
-async def test_put_gives_up_and_says_what_to_do(kit: PeerKit) -> None:
+async def test_a_put_that_gives_up_names_a_remedy(kit: PeerKit) -> None:
     peer = await kit.peer()
     peer.always = instead(INTERNAL)
     refusal = await refused(kit.store(peer).put(many(1)), Reason.BLOB_UNAVAILABLE)
@@ -324,7 +329,9 @@ async def test_every_attempt_has_a_token_of_its_own(kit: PeerKit) -> None:
     ],
     ids=["expired", "signature", "expiration", "missing"],
 )
-async def test_refused_token_says_what_to_check(kit: PeerKit, reply: Reply, advice: str) -> None:
+async def test_a_refused_token_is_reported_with_the_settings_to_check(
+    kit: PeerKit, reply: Reply, advice: str
+) -> None:
     peer = await kit.peer()
 
     def echo(asked: Asked, _: object) -> Reply:

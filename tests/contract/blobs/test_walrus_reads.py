@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kit.drafts import refused
-from tests.kit.stores import many, member
-from tests.kit.walrus_peer import (
+from tests.kit.blobs.stores import many, member
+from tests.kit.blobs.walrus_peer import (
     Asked,
     Fault,
     Reply,
@@ -20,7 +19,8 @@ from tests.kit.walrus_peer import (
     problem,
     with_wrong_member,
 )
-from tests.kit.walrus_stores import HTML, INTERNAL, NOT_FOUND, PeerKit
+from tests.kit.blobs.walrus_stores import HTML, INTERNAL, NOT_FOUND, PeerKit
+from tests.kit.drafts import refused
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import BlobLocation
 
@@ -109,7 +109,7 @@ async def test_missing_blob_is_missing_at_once(kit: PeerKit) -> None:
     assert (len(peer.asked), kit.time.pauses) == (1, [])
 
 
-async def test_blob_is_missing_once_every_aggregator_says_so(kit: PeerKit) -> None:
+async def test_a_blob_is_missing_once_every_aggregator_says_so(kit: PeerKit) -> None:
     first, second = await kit.peer(), await kit.peer()
     [location] = (await kit.store(first).put([member(b"one")])).locations
     reader = kit.store(first, second)
@@ -198,7 +198,7 @@ async def test_slow_aggregator_times_out(kit: PeerKit) -> None:
 @pytest.mark.parametrize(
     "blob_id", ["", "a", "../" + "a" * 40, "_" * 43, "a" * 43 + "=", "A" * 44, "é" * 43]
 )
-async def test_what_is_no_blob_id_is_not_asked_for(kit: PeerKit, blob_id: str) -> None:
+async def test_an_invalid_blob_id_is_not_asked_for(kit: PeerKit, blob_id: str) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
     location = BlobLocation(hashlib.sha256(b"").digest(), 0, blob_id)
@@ -250,7 +250,9 @@ async def test_much_of_a_quilt_is_one_read(kit: PeerKit) -> None:
     ],
     ids=["gateway", "not found", "no quilt", "broken index", "broken member"],
 )
-async def test_what_the_quilt_does_not_prove_is_read_by_itself(kit: PeerKit, fault: Fault) -> None:
+async def test_members_that_the_quilt_does_not_prove_are_read_alone(
+    kit: PeerKit, fault: Fault
+) -> None:
     peer = await kit.peer()
     store = kit.store(peer)
     members = [member(b"member %d" % number + bytes(1000)) for number in range(10)]

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.kit.drafts import refused
-from tests.kit.stores import member
-from tests.kit.walrus_peer import (
+from tests.kit.blobs.stores import member
+from tests.kit.blobs.walrus_peer import (
     Fault,
     Reply,
     as_json,
@@ -20,7 +19,8 @@ from tests.kit.walrus_peer import (
     read_form,
     with_wrong_member,
 )
-from tests.kit.walrus_stores import INTERNAL, NOT_FOUND, PeerKit
+from tests.kit.blobs.walrus_stores import INTERNAL, NOT_FOUND, PeerKit
+from tests.kit.drafts import refused
 from tuskpoint_server.domain.errors import Reason
 
 
@@ -70,7 +70,7 @@ async def test_blob_of_its_own_is_listed_as_itself(kit: PeerKit) -> None:
     assert (listed.location, listed.kind) == (replace(location, size=0), "")
 
 
-async def test_list_of_what_is_missing(kit: PeerKit) -> None:
+async def test_listing_a_missing_blob_is_refused(kit: PeerKit) -> None:
     peer = await kit.peer()
     await refused(kit.store(peer).list_blob(blob_id_of(b"x")), Reason.BLOB_NOT_FOUND)
 
@@ -157,6 +157,6 @@ async def test_blob_of_its_own_is_renewed(kit: PeerKit) -> None:
     assert blob_id_of(b"two") in refusal.message
 
 
-async def test_renewal_of_what_is_missing(kit: PeerKit) -> None:
+async def test_renewing_a_missing_blob_is_refused(kit: PeerKit) -> None:
     peer = await kit.peer()
     await refused(kit.store(peer).renew(blob_id_of(b"x")), Reason.BLOB_NOT_FOUND)

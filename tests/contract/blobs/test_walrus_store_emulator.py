@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
+from tests.kit.blobs.stores import many, member
+from tests.kit.blobs.walrus_stores import SECRET, EmulatorKit
 from tests.kit.drafts import refused
-from tests.kit.stores import many, member
-from tests.kit.walrus_stores import SECRET, EmulatorKit
 from tuskpoint_emulators.walrus.auth import AuthSettings
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.cdn import CdnSettings
@@ -189,7 +189,7 @@ async def test_renewal_outlives_the_first_end(kit: EmulatorKit) -> None:
     await refused(later.list_blob(alone.blobs[0].blob_id), Reason.BLOB_NOT_FOUND)
 
 
-async def test_empty_wallet_says_so(kit: EmulatorKit) -> None:
+async def test_an_empty_wallet_is_reported(kit: EmulatorKit) -> None:
     emulator = await kit.emulator(balance=0)
     refusal = await refused(kit.store(emulator).put(many(1)), Reason.BLOB_UNAVAILABLE)
     assert "WAL" in refusal.message

@@ -12,23 +12,17 @@ import pytest
 from sqlalchemy import insert
 
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
-from tests.kit.journal import Journal
+from tests.kit.journal import Journal, save
 from tuskpoint_server.domain.model import BlobLocation, CheckpointQuery, Entry, View
 from tuskpoint_server.domain.snapshots import THREADS
 from tuskpoint_server.domain.threads import ThreadState
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import ListPosition
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import holes, members
 
 Place = tuple[str, str, str]
-
-
-async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
-    for one in drafts:
-        await journal.save_checkpoint(TENANT, one)
 
 
 async def listed(
@@ -156,7 +150,7 @@ async def test_views_of_a_listing(journal: Journal) -> None:
     assert page.checkpoints[0].writes == ()
 
 
-async def test_what_the_server_keeps_for_itself_is_not_listed(several: Journal) -> None:
+async def test_internal_threads_are_not_listed(several: Journal) -> None:
     hidden = THREADS + "0"
     await save(several, draft("d", thread_id=hidden, label="named"))
     assert await listed(several, CheckpointQuery()) == ORDERED
@@ -317,7 +311,7 @@ async def standing(journal: Journal) -> dict[str, tuple[bool, tuple[BlobLocation
     }
 
 
-async def test_certified_checkpoints_say_where_they_lie(journal: Journal) -> None:
+async def test_certified_checkpoints_name_their_blobs(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"), draft("c", "b"), draft("d", "c"))
     assert await standing(journal) == dict.fromkeys("abcd", (False, ()))
     one = await certify(journal, "one", 1, 2)
@@ -371,7 +365,7 @@ async def test_a_hole_is_not_certified(journal: Journal) -> None:
     assert await standing(journal) == {"a": (False, ()), "b": (True, (one,))}
 
 
-async def test_the_journal_says_how_large_it_is(journal: Journal) -> None:
+async def test_the_journal_reports_its_size(journal: Journal) -> None:
     before = await journal.database.size_bytes()
     await save(journal, draft("a", "", {"x": random.Random(0).randbytes(1_000_000)}))
     assert await journal.database.size_bytes() >= before + 1_000_000

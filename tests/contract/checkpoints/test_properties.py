@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -23,15 +19,13 @@ from hypothesis.stateful import (
 from sqlalchemy import select
 
 from tests.kit.drafts import TENANT, Reference, as_loaded, channel, draft, key, write
-from tests.kit.journal import Clock, Journal, made, opened
+from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import CheckpointQuery, View, Write, write_order
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database import schema
-from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal import passes
-from tuskpoint_server.journal.removal.removal import Removal
 
 Place = tuple[str, str]
 T = TypeVar("T")
@@ -56,54 +50,21 @@ class Stored:
     writes: dict[tuple[str, int], Write] = field(default_factory=dict)
 
 
-class World:
-    """A journal with its event loop, shared by all examples."""
-
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
-        self._runner = asyncio.Runner()
-        self._clock = Clock()
-        self._open = AsyncExitStack()
-        self._examples = 0
-        self.reopen()
-
-    def reopen(self) -> None:
-        """Open the journal, anew if it is open."""
-        self.run(self._open.aclose())
-        self.journal: Journal = self.run(
-            self._open.enter_async_context(opened(Path(self._directory.name), self._clock))
+async def remove_unneeded(journal: Journal) -> None:
+    """Remove the values that nothing needs, of each family."""
+    found = await journal.database.query(
+        lambda connection: list(
+            connection.execute(select(schema.contents.c.family).distinct()).scalars()
         )
-        self.removal = Removal(self.journal.database)
-        self.lineage = Lineage(self.journal.database)
-
-    async def mark(self) -> None:
-        """Remove the values that nothing needs, of each family."""
-        found = await self.journal.database.query(
-            lambda connection: list(
-                connection.execute(select(schema.contents.c.family).distinct()).scalars()
-            )
-        )
-        for family in found:
-            await passes.remove_unneeded(self.journal.database, self.removal.passes, family)
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(call)
-
-    def next_prefix(self) -> str:
-        """Return a prefix of thread names that no other example has."""
-        self._examples += 1
-        return f"{self._examples}-"
-
-    def close(self) -> None:
-        self.run(self._open.aclose())
-        self._runner.close()
-        self._directory.cleanup()
+    )
+    for family in found:
+        await passes.remove_unneeded(journal.database, family)
 
 
 class Threads(RuleBasedStateMachine):
     """Applies the same changes to the journal and to dictionaries."""
 
-    world: World
+    world: JournalWorld
 
     @initialize()
     def begin(self) -> None:
@@ -241,7 +202,7 @@ class Threads(RuleBasedStateMachine):
         latest = {ns: max(i for n, i in stored if n == ns) for ns in {n for n, _ in stored}}
         kept = {place: one for place, one in stored.items() if latest[place[0]] == place[1]}
         removed = self.run(
-            self.world.removal.prune_thread(
+            self.journal.removal.prune_thread(
                 TENANT, self.thread_id(thread), PruneStrategy.KEEP_LATEST
             )
         )
@@ -252,7 +213,7 @@ class Threads(RuleBasedStateMachine):
 
     @rule(thread=st.sampled_from(THREADS))
     def delete(self, thread: str) -> None:
-        removed = self.run(self.world.removal.delete_thread(TENANT, self.thread_id(thread)))
+        removed = self.run(self.journal.removal.delete_thread(TENANT, self.thread_id(thread)))
         assert removed == len(self.model[thread])
         self.fresh(thread)
 
@@ -264,10 +225,10 @@ class Threads(RuleBasedStateMachine):
         source = self.thread_id(thread)
         self.prefix_of[thread] = self.world.next_prefix()
         copied = self.run(
-            self.world.lineage.copy_thread(TENANT, source, self.thread_id(thread), "")
+            self.journal.lineage.copy_thread(TENANT, source, self.thread_id(thread), "")
         )
         assert copied == len(self.model[thread])
-        self.run(self.world.removal.delete_thread(TENANT, source))
+        self.run(self.journal.removal.delete_thread(TENANT, source))
         self.read_numbers(thread)
 
     def read_numbers(self, thread: str) -> None:
@@ -287,7 +248,7 @@ class Threads(RuleBasedStateMachine):
 
     @rule()
     def mark(self) -> None:
-        self.run(self.world.mark())
+        self.run(remove_unneeded(self.journal))
 
     @rule()
     def reopen(self) -> None:
@@ -330,14 +291,7 @@ class Threads(RuleBasedStateMachine):
             }
 
 
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    opened = World()
-    yield opened
-    opened.close()
-
-
-def test_the_journal_equals_a_model(world: World) -> None:
+def test_the_journal_equals_a_model(world: JournalWorld) -> None:
     class Machine(Threads):
         pass
 

@@ -1,4 +1,4 @@
-"""Saving checkpoints, writes and labels, and loading them exactly."""
+"""Saving checkpoints and labels, and loading them exactly."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.contract.checkpoints.kit import absent, load
 from tests.kit.drafts import (
     TENANT,
     Reference,
@@ -29,21 +30,10 @@ from tuskpoint_server.domain.model import (
     State,
     Version,
     View,
-    write_order,
 )
-from tuskpoint_server.domain.threads import ThreadState
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.logs import StoredWrite
-from tuskpoint_server.journal.removal.removal import Removal
 
 INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY
-
-
-async def load(journal: Journal, of: CheckpointKey, view: View = View.FULL) -> Checkpoint:
-    """Return a checkpoint that must be there."""
-    loaded = await journal.load(TENANT, of, view)
-    assert loaded is not None
-    return loaded
 
 
 def state_of(checkpoint: Checkpoint) -> State:
@@ -51,14 +41,7 @@ def state_of(checkpoint: Checkpoint) -> State:
     return checkpoint.state
 
 
-async def absent(journal: Journal, of: CheckpointKey) -> bool:
-    return await journal.load(TENANT, of, View.FULL) is None
-
-
-# --- exactness -----------------------------------------------------------------------------
-
-
-async def test_what_is_loaded_is_what_was_saved(journal: Journal, clock: Clock) -> None:
+async def test_a_checkpoint_is_loaded_as_it_was_saved(journal: Journal, clock: Clock) -> None:
     frame = CheckpointState(schema_version=1, delta_channels=["empty"]).SerializeToString()
     saved = draft(
         "a",
@@ -114,7 +97,7 @@ async def test_an_entry_holds_no_state(journal: Journal) -> None:
     assert loaded.entry.key == key("a")
 
 
-async def test_what_is_not_there_is_none(journal: Journal) -> None:
+async def test_a_missing_checkpoint_is_none(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("a"))
     for of in (key("b"), key("a", "other"), key("a", "t", "ns"), key("", "other")):
         assert await absent(journal, of)
@@ -143,9 +126,6 @@ async def test_everything_survives_a_restart(tmp_path: Path, clock: Clock) -> No
         assert data_of(loaded) == {"x": b"1"}
         assert written(loaded) == [("", "task", 0, "x", b"2")]
         assert second.database.journal_id == identity
-
-
-# --- upserts -------------------------------------------------------------------------------
 
 
 async def test_an_identical_save_changes_nothing(journal: Journal, clock: Clock) -> None:
@@ -232,9 +212,6 @@ async def test_a_missing_id_is_minted_above_the_greatest(journal: Journal) -> No
     assert own.key.checkpoint_id.startswith("zzz-")
     await journal.save_checkpoint(TENANT, draft("zzzz" * 30))
     await refused(journal.save_checkpoint(TENANT, draft("")), Reason.INVALID_FIELD)
-
-
-# --- contents ------------------------------------------------------------------------------
 
 
 async def test_unchanged_channels_are_inherited(journal: Journal) -> None:
@@ -328,9 +305,6 @@ async def test_versions_keep_their_type_along_a_thread(
     assert refusal.metadata == {"channel": "x", "parent": names[0], "sent": names[1]}
 
 
-# --- expected heads ------------------------------------------------------------------------
-
-
 async def test_a_save_can_ask_for_the_head(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("b", expected_head=""))
     await journal.save_checkpoint(TENANT, draft("c", "b", expected_head="b"))
@@ -347,7 +321,7 @@ async def test_a_save_can_ask_for_the_head(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("d", ns="inner", expected_head=""))
 
 
-async def test_a_retry_of_what_is_stored_is_no_conflict(journal: Journal) -> None:
+async def test_a_retry_of_a_stored_save_is_no_conflict(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("b"))
     step = draft("c", "b", {"x": b"1"}, writes=(write("x", b"w"),), expected_head="b")
     first = await journal.save_checkpoint(TENANT, step)
@@ -359,203 +333,6 @@ async def test_a_retry_of_what_is_stored_is_no_conflict(journal: Journal) -> Non
     third = await journal.save_checkpoint(TENANT, step)
     assert third.seq == first.seq
     await refused(journal.save_checkpoint(TENANT, other), Reason.HEAD_MOVED)
-
-
-# --- pending writes ------------------------------------------------------------------------
-
-
-async def test_first_wins_for_channels_and_last_for_signs(journal: Journal) -> None:
-    await journal.save_checkpoint(TENANT, draft("a"))
-    await journal.save_writes(
-        TENANT, key("a"), [write("x", b"first"), write("__resume__", b"first", idx=-4)]
-    )
-    outcome = await journal.save_writes(
-        TENANT,
-        key("a"),
-        [
-            write("x", b"second"),
-            write("y", b"new", idx=1),
-            write("__resume__", b"second", idx=-4),
-        ],
-    )
-    assert outcome.seq == 3
-    assert journal.added[-1] == len(b"new" + b"second")
-    assert written(await load(journal, key("a"))) == [
-        ("", "task", -4, "__resume__", b"second"),
-        ("", "task", 0, "x", b"first"),
-        ("", "task", 1, "y", b"new"),
-    ]
-
-
-@pytest.mark.parametrize("idx", [-1, -2, -3, -4])
-async def test_any_difference_replaces_a_sign(journal: Journal, idx: int) -> None:
-    await journal.save_checkpoint(TENANT, draft("a"))
-    versions = [
-        write("__sign__", b"1", idx=idx),
-        write("__sign__", b"2", idx=idx),
-        write("__sign__", b"2", idx=idx, path="~a"),
-        write("__other__", b"2", idx=idx, path="~a"),
-    ]
-    for seq, version in enumerate(versions, start=2):
-        outcome = await journal.save_writes(TENANT, key("a"), [version])
-        assert outcome.seq == seq
-        assert (await load(journal, key("a"))).writes == as_loaded(version)
-
-
-async def test_repeated_writes_change_nothing(journal: Journal) -> None:
-    await journal.save_checkpoint(TENANT, draft("a"))
-    sent = [write("x", b"1"), write("__interrupt__", b"2", idx=-3)]
-    first = await journal.save_writes(TENANT, key("a"), sent)
-    second = await journal.save_writes(TENANT, key("a"), sent)
-    assert (second.key, second.seq) == (first.key, first.seq)
-
-
-async def test_of_equal_slots_in_one_call_the_last_sign_stays(journal: Journal) -> None:
-    await journal.save_checkpoint(TENANT, draft("a"))
-    one, two = write("__error__", b"1", idx=-1), write("__error__", b"2", idx=-1)
-    for sent in ([one, two], [one, two], [two, one], [two, one, two]):
-        await journal.save_writes(TENANT, key("a"), [write("x", b"1"), write("x", b"2"), *sent])
-        assert (await load(journal, key("a"))).writes == as_loaded(sent[-1], write("x", b"1"))
-
-
-async def test_writes_are_read_in_code_point_order(journal: Journal) -> None:
-    await journal.save_checkpoint(TENANT, draft("a"))
-    sent = [
-        write("x", b"1", task="ﬀ", path="~b"),
-        write("x", b"2", task="\U0001f418", path="~b"),
-        write("x", b"3", task="a", path="~b", idx=1),
-        write("x", b"4", task="a", path="~b", idx=0),
-        write("x", b"5", task="z"),
-        write("x", b"6", task="b", path="~A"),
-    ]
-    await journal.save_writes(TENANT, key("a"), sent)
-    found = (await load(journal, key("a"))).writes
-    assert [w.value.data for w in found] == [b"5", b"6", b"4", b"3", b"1", b"2"]
-    assert list(found) == sorted(as_loaded(*sent), key=write_order)
-
-
-async def test_writes_may_come_before_their_checkpoint(journal: Journal) -> None:
-    early = await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
-    assert (early.seq, early.incarnation) == (1, 1)
-    assert await absent(journal, key("a"))
-    saved = await journal.save_checkpoint(
-        TENANT, draft("a", writes=(write("x", b"late"), write("y", b"2", idx=1)))
-    )
-    assert saved.seq == 2
-    assert written(await load(journal, key("a"))) == [
-        ("", "task", 0, "x", b"1"),
-        ("", "task", 1, "y", b"2"),
-    ]
-
-
-async def test_early_writes_expire_and_claimed_ones_do_not(journal: Journal, clock: Clock) -> None:
-    await journal.save_writes(TENANT, key("a"), [write("x", b"1")])
-    await journal.save_writes(TENANT, key("b"), [write("x", b"2")])
-    await journal.save_checkpoint(TENANT, draft("b"))
-    clock.advance(100)
-    await journal.save_writes(TENANT, key("c"), [write("x", b"3")])
-    swept = await Removal(journal.database).sweep(early_write_ttl_s=60)
-    assert swept.early_writes == 1
-    for checkpoint_id, expected in (("a", []), ("b", [b"2"]), ("c", [b"3"])):
-        await journal.save_checkpoint(TENANT, draft(checkpoint_id))
-        loaded = await load(journal, key(checkpoint_id))
-        assert [w.value.data for w in loaded.writes] == expected
-
-
-# --- what a thread waits for ---------------------------------------------------------------
-
-
-async def state(journal: Journal) -> ThreadState:
-    detail = await journal.thread(TENANT, "t")
-    assert detail is not None
-    return detail.thread.state
-
-
-async def test_the_state_follows_the_latest_root_checkpoint(journal: Journal) -> None:
-    await journal.save_checkpoint(TENANT, draft("a"))
-    await journal.save_checkpoint(TENANT, draft("b", "a"))
-    interrupt, resume = write("__interrupt__", b"?", idx=-3), write("__resume__", b"!", idx=-4)
-    await journal.save_writes(TENANT, key("a"), [interrupt])
-    assert await state(journal) is ThreadState.IDLE
-    await journal.save_writes(TENANT, key("b", "t", "inner"), [interrupt])
-    assert await state(journal) is ThreadState.IDLE
-    await journal.save_writes(TENANT, key("b"), [interrupt])
-    assert await state(journal) is ThreadState.INTERRUPTED
-    await journal.save_writes(TENANT, key("b"), [resume])
-    assert await state(journal) is ThreadState.IDLE
-    await journal.save_writes(TENANT, key("b"), [write("__error__", b"x", task="u", idx=-1)])
-    assert await state(journal) is ThreadState.FAILED
-    await journal.save_checkpoint(TENANT, draft("c", "b"))
-    assert await state(journal) is ThreadState.IDLE
-
-
-async def test_a_thread_waits_as_long_as_one_of_its_tasks_does(journal: Journal) -> None:
-    def sign(task: str, channel: str) -> StoredWrite:
-        return write(channel, b"?", task=task, idx={"__interrupt__": -3, "__resume__": -4}[channel])
-
-    nobody = "00000000-0000-0000-0000-000000000000"
-    await journal.save_checkpoint(TENANT, draft("a"))
-    asking = [sign(task, "__interrupt__") for task in ("t", "u", "v")]
-    await journal.save_writes(TENANT, key("a"), asking)
-    await journal.save_writes(TENANT, key("a"), [sign("t", "__resume__")])
-    assert await state(journal) is ThreadState.INTERRUPTED
-    await journal.save_writes(TENANT, key("a"), [write("x", b"ended", task="u")])
-    assert await state(journal) is ThreadState.INTERRUPTED
-    await journal.save_writes(TENANT, key("a"), [sign("v", "__resume__")])
-    assert await state(journal) is ThreadState.IDLE
-    await journal.save_checkpoint(TENANT, draft("b", "a"))
-    await journal.save_writes(TENANT, key("b"), asking)
-    assert await state(journal) is ThreadState.INTERRUPTED
-    await journal.save_writes(TENANT, key("b"), [sign(nobody, "__resume__")])
-    assert await state(journal) is ThreadState.IDLE
-
-
-async def test_a_task_that_was_answered_and_asks_again_waits(journal: Journal) -> None:
-    asks = write("__interrupt__", b"?", idx=-3)
-    used, answer = (
-        write("__resume__", b"[1]", idx=-4),
-        write("__resume__", b"1", task="00000000-0000-0000-0000-000000000000", idx=-4),
-    )
-    await journal.save_checkpoint(TENANT, draft("a"))
-    await journal.save_writes(TENANT, key("a"), [asks])
-    await journal.save_writes(TENANT, key("a"), [answer])
-    assert await state(journal) is ThreadState.IDLE
-    await journal.save_writes(TENANT, key("a"), [asks, used])  # in the same words as before
-    assert await state(journal) is ThreadState.INTERRUPTED
-    before = await journal.save_writes(TENANT, key("a"), [asks, used])  # the same call, sent again
-    assert await state(journal) is ThreadState.INTERRUPTED
-    again = await journal.save_writes(TENANT, key("a"), [asks, used])
-    assert again.seq == before.seq
-    second = write("__resume__", b"2", task=answer.task_id, idx=-4)
-    await journal.save_writes(TENANT, key("a"), [second])
-    assert await state(journal) is ThreadState.IDLE
-    await journal.save_writes(TENANT, key("a"), [write("x", b"ended")])
-    assert await state(journal) is ThreadState.IDLE
-
-
-async def test_early_and_enclosed_writes_count_for_the_state(journal: Journal) -> None:
-    await journal.save_writes(TENANT, key("a"), [write("__interrupt__", b"?", idx=-3)])
-    await journal.save_checkpoint(TENANT, draft("a"))
-    assert await state(journal) is ThreadState.INTERRUPTED
-    await journal.save_checkpoint(
-        TENANT, draft("b", "a", writes=(write("__error__", b"x", idx=-1),))
-    )
-    assert await state(journal) is ThreadState.FAILED
-
-
-async def test_early_writes_are_as_young_as_their_checkpoint(journal: Journal) -> None:
-    """Whether the writer remembers the checkpoint or reads it again decides nothing."""
-    asked, answered = write("__interrupt__", b"?", idx=-3), write("__resume__", b"!", idx=-4)
-    await journal.save_writes(TENANT, key("a"), [asked])
-    await journal.save_checkpoint(TENANT, draft("a", writes=(answered,)))
-    await journal.save_writes(TENANT, key("a"), [write("__error_source_node__", b"", idx=-2)])
-    remembered = await state(journal)
-    await journal.database.transact(lambda batch: batch.logs.clear())
-    await journal.save_writes(TENANT, key("a"), [write("__error_source_node__", b"n", idx=-2)])
-    assert await state(journal) is remembered
-
-
-# --- labels --------------------------------------------------------------------------------
 
 
 async def test_labels_are_set_and_cleared(journal: Journal) -> None:
@@ -571,6 +348,8 @@ async def test_labels_are_set_and_cleared(journal: Journal) -> None:
 
 
 @pytest.mark.parametrize("absent", [key("z"), key("", "other"), key("a", "t", "inner")], ids=str)
-async def test_only_what_exists_is_labelled(journal: Journal, absent: CheckpointKey) -> None:
+async def test_only_existing_checkpoints_are_labelled(
+    journal: Journal, absent: CheckpointKey
+) -> None:
     await journal.save_checkpoint(TENANT, draft("a"))
     await refused(journal.set_label(TENANT, absent, "l"), Reason.CHECKPOINT_NOT_FOUND)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,19 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
 
+from tests.kit.databases import ask
 from tests.kit.drafts import Reference, by_digest, channel, draft, key, write
-from tests.kit.journal import Clock, Journal, made
+from tests.kit.journal import Clock, Journal, World, made, opened
 from tuskpoint_server.domain.errors import Refusal
 from tuskpoint_server.domain.model import Saved
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.domain.value_groups import Keyframes
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.database.schema import metadata
 
 Step = tuple[str, dict[str, Any]]
 BASE = bytes(range(256)) * 20
@@ -94,20 +91,23 @@ def steps() -> st.SearchStrategy[Step]:
     return st.integers(0, 4).flatmap(lambda n: common if n else others)
 
 
+class Entropy:
+    """Numbers that begin anew where a test says so."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count()
+
+    def __call__(self) -> int:
+        return next(self.numbers)
+
+
 class Side:
     """A journal in which the steps are done in one way."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self.entropy = itertools.count()
-
-    async def open(self) -> None:
-        self.database = await Database.open(
-            self._directory / "journal.db", clock_us=Clock(), entropy=lambda: next(self.entropy)
-        )
-        self.journal = Journal(self.database)
-        self.removal = Removal(self.database)
-        self.lineage = Lineage(self.database)
+    def __init__(self, journal: Journal, entropy: Entropy) -> None:
+        self.journal = journal
+        self.database = journal.database
+        self.entropy = entropy
         self.keyframes = Keyframes()
 
     async def save(self, tenant: str, sent: SentCheckpoint, entropy: int) -> Saved:
@@ -134,14 +134,18 @@ class Side:
             return made(self.journal.set_label, tenant, of, given["label"])
         thread = given["thread"]
         calls: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {
-            "retain": lambda: self.removal.set_retention(tenant, thread, 60),
-            "delete": lambda: self.removal.delete_thread(tenant, thread),
-            "prune": lambda: self.removal.prune_thread(tenant, thread, PruneStrategy.KEEP_LATEST),
-            "fork": lambda: self.lineage.fork(
+            "retain": lambda: self.journal.removal.set_retention(tenant, thread, 60),
+            "delete": lambda: self.journal.removal.delete_thread(tenant, thread),
+            "prune": lambda: self.journal.removal.prune_thread(
+                tenant, thread, PruneStrategy.KEEP_LATEST
+            ),
+            "fork": lambda: self.journal.lineage.fork(
                 tenant, key(given["name"], thread), given["target"], ""
             ),
-            "copy": lambda: self.lineage.copy_thread(tenant, thread, given["target"], ""),
-            "rollback": lambda: self.lineage.rollback(tenant, key(given["name"], thread), "", None),
+            "copy": lambda: self.journal.lineage.copy_thread(tenant, thread, given["target"], ""),
+            "rollback": lambda: self.journal.lineage.rollback(
+                tenant, key(given["name"], thread), "", None
+            ),
         }
         return calls[name]()
 
@@ -226,21 +230,16 @@ def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]
     """Return what reads all rows of a tenant; numbers of threads and families begin at 0."""
 
     def read(connection: Connection) -> dict[str, list[dict[str, Any]]]:
-        cursor = connection.connection.cursor()
-        numbers = [
-            row[0]
-            for row in cursor.execute(
-                "SELECT number FROM threads WHERE tenant = ? ORDER BY thread_id", (tenant,)
-            ).fetchall()
-        ]
+        of_tenant = "SELECT number FROM threads WHERE tenant = ? ORDER BY thread_id"
+        numbers = [row[0] for row in ask(connection, of_tenant, tenant)]
         families: dict[int, int] = {}
         found: dict[str, list[dict[str, Any]]] = {}
         for table, condition in TABLES.items():
             rows = []
             for number in numbers:
-                cursor.execute(f"SELECT * FROM {table} WHERE {condition}", (number,))
-                names = [column[0] for column in cursor.description]
-                for values in cursor.fetchall():
+                names = [column.name for column in metadata.tables[table].columns]
+                chosen = f"SELECT {', '.join(names)} FROM {table} WHERE {condition}"
+                for values in ask(connection, chosen, number):
                     row = dict(zip(names, values, strict=True))
                     if table != "threads":
                         row.pop("number", None)
@@ -258,43 +257,31 @@ def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]
     return read
 
 
-class World:
-    """Three journals in which the same happens, with their event loop."""
+class Sides(World):
+    """Three journals in which the same happens."""
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
-        self.runner = asyncio.Runner()
+        super().__init__()
         self.sides = []
         for name in ("forgetful", "apart", "together"):
-            directory = Path(self._directory.name) / name
-            directory.mkdir()
-            self.sides.append(Side(directory))
-            self.runner.run(self.sides[-1].open())
-        self._examples = 0
-
-    def next_tenant(self) -> str:
-        self._examples += 1
-        return f"tenant {self._examples}"
-
-    def close(self) -> None:
-        for side in self.sides:
-            self.runner.run(side.database.close())
-        self.runner.close()
-        self._directory.cleanup()
+            (self.directory / name).mkdir()
+            entropy = Entropy()
+            journal = self.enter(opened(self.directory / name, Clock(), entropy))
+            self.sides.append(Side(journal, entropy))
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    opened = World()
+def world(database: str) -> Iterator[Sides]:
+    opened = Sides()
     yield opened
     opened.close()
 
 
-async def compare(world: World, some: Sequence[Step]) -> None:
-    tenant = world.next_tenant()
+async def compare(world: Sides, some: Sequence[Step]) -> None:
+    tenant = world.next_prefix()
     forgetful, apart, together = world.sides
     for side in world.sides:
-        side.entropy = itertools.count()
+        side.entropy.numbers = itertools.count()
     outcomes = [
         await forgetful.one_by_one(tenant, some, forget=True),
         await apart.one_by_one(tenant, some, forget=False),
@@ -310,5 +297,5 @@ async def compare(world: World, some: Sequence[Step]) -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(some=st.lists(steps(), min_size=4, max_size=24))
-def test_it_decides_nothing_how_changes_fall_into_batches(world: World, some: list[Step]) -> None:
-    world.runner.run(compare(world, some))
+def test_it_decides_nothing_how_changes_fall_into_batches(world: Sides, some: list[Step]) -> None:
+    world.run(compare(world, some))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from sqlalchemy import insert, select, update
 
 from tests.kit.drafts import TENANT, draft, key, value, write
-from tests.kit.journal import Journal
+from tests.kit.journal import Journal, row_of
 from tuskpoint_server.domain.formats.bundles import Closure
 from tuskpoint_server.domain.formats.segments import decode_delta_base
 from tuskpoint_server.domain.model import CheckpointKey, CheckpointQuery, State, Value, View, Write
@@ -18,42 +17,15 @@ from tuskpoint_server.domain.state import decode_state
 from tuskpoint_server.domain.threads import EventKind
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.logs import StoredWrite, ThreadRow, find_thread
+from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, contents, members, threads, writes
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import Snapshots
-from tuskpoint_server.journal.removal.removal import Removal
 
 Place = tuple[str, str]
 """Namespace and checkpoint ID."""
 
 History = tuple[bytes | None, tuple[tuple[str, bytes], ...]]
 """Of a delta channel: the seed's data, and task and data of the writes."""
-
-
-class LineageJournal(Journal):
-    """A journal with what removes from it and what makes checkpoints of others."""
-
-    removal: Removal
-    lineage: Lineage
-    snapshots: Snapshots
-
-    async def close(self) -> None:
-        await self.database.close()
-
-
-async def open_journal(
-    directory: Path, clock: Callable[[], int], entropy: Callable[[], int] = lambda: 0x1234567890
-) -> LineageJournal:
-    journal = LineageJournal(
-        await Database.open(directory / "journal.db", clock_us=clock, entropy=entropy)
-    )
-    journal.removal = Removal(journal.database)
-    journal.lineage = Lineage(journal.database)
-    journal.snapshots = Snapshots(journal.database)
-    return journal
 
 
 @dataclass(frozen=True)
@@ -71,11 +43,6 @@ class Seen:
 def under(root_id: str, **more: object) -> dict[str, object]:
     """Return metadata of a subgraph that ran under a root checkpoint."""
     return {"parents": {"": root_id}, **more}
-
-
-async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
-    for one in drafts:
-        await journal.save_checkpoint(TENANT, one)
 
 
 async def chain(
@@ -188,14 +155,6 @@ def members_of(closure: Closure | None) -> dict[Place, Member]:
         as_seen = Seen(row.parent_id, row.metadata, row.label, row.summary, state, written)
         found[place] = Member(as_seen, rebuilt)
     return found
-
-
-async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
-    row = await journal.database.query(
-        lambda connection: find_thread(connection, TENANT, thread_id)
-    )
-    assert row is not None
-    return row
 
 
 async def logged(journal: Journal, thread_id: str) -> list[tuple[int, EventKind, str]]:

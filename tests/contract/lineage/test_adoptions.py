@@ -7,19 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.lineage.kit import (
-    LineageJournal,
-    chain,
-    history,
-    logged,
-    members_of,
-    open_journal,
-    save,
-    seen,
-    under,
-)
+from tests.contract.lineage.kit import chain, history, logged, members_of, seen, under
 from tests.kit.drafts import TENANT, Reference, draft, key, refused, write
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, Journal, opened, save
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.bundles import Closure
@@ -32,22 +22,21 @@ HASH = "ab" * 32
 
 
 @pytest.fixture
-async def elsewhere(tmp_path: Path, clock: Clock) -> AsyncIterator[LineageJournal]:
+async def elsewhere(tmp_path: Path, clock: Clock) -> AsyncIterator[Journal]:
     """Another journal."""
     directory = tmp_path / "elsewhere"
     directory.mkdir()
-    opened = await open_journal(directory, clock)
-    yield opened
-    await opened.close()
+    async with opened(directory, clock) as journal:
+        yield journal
 
 
-async def closure_of(journal: LineageJournal, key: CheckpointKey) -> Closure:
+async def closure_of(journal: Journal, key: CheckpointKey) -> Closure:
     found = await journal.lineage.closure(TENANT, key)
     assert found is not None
     return found
 
 
-async def interrupted(journal: LineageJournal) -> None:
+async def interrupted(journal: Journal) -> None:
     """Save a thread with delta channels that waits in a subgraph call."""
     frame = checkpoint_pb2.CheckpointState(schema_version=4, delta_channels=["log"])
     await chain(journal, ["01", "02"], seeds=["01"])
@@ -78,7 +67,7 @@ async def adopt(
 
 
 async def test_an_adopted_thread_loads_the_same(
-    journal: LineageJournal, elsewhere: LineageJournal, lineage: Lineage
+    journal: Journal, elsewhere: Journal, lineage: Lineage
 ) -> None:
     await interrupted(elsewhere)
     assert await adopt(lineage, await closure_of(elsewhere, key("04"))) == key("04", "mine")
@@ -101,7 +90,7 @@ async def test_an_adopted_thread_loads_the_same(
 
 
 async def test_an_adopted_thread_goes_on(
-    journal: LineageJournal, elsewhere: LineageJournal, lineage: Lineage
+    journal: Journal, elsewhere: Journal, lineage: Lineage
 ) -> None:
     await interrupted(elsewhere)
     await adopt(lineage, await closure_of(elsewhere, key("04")))
@@ -116,7 +105,7 @@ async def test_an_adopted_thread_goes_on(
 
 
 async def test_an_adopted_thread_is_handed_on(
-    journal: LineageJournal, elsewhere: LineageJournal, lineage: Lineage
+    journal: Journal, elsewhere: Journal, lineage: Lineage
 ) -> None:
     await interrupted(elsewhere)
     first = await closure_of(elsewhere, key("04"))
@@ -130,13 +119,13 @@ async def test_an_adopted_thread_is_handed_on(
     assert await seen(journal, "fork") == await seen(journal, "mine")
 
 
-async def test_channels_without_a_value_stay_so(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_channels_without_a_value_stay_so(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01", "", {"x": Reference.EMPTY, "y": b""}))
     await adopt(lineage, await closure_of(journal, key("01")))
     assert await seen(journal, "mine") == await seen(journal)
 
 
-async def test_adopting_takes_a_free_name(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_adopting_takes_a_free_name(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("01", thread_id="full"), draft("01", thread_id="gone"))
     await journal.removal.delete_thread(TENANT, "gone")
     await journal.save_writes(TENANT, key("01", "early"), [write("x", b"stray")])
@@ -161,9 +150,7 @@ async def test_adopting_takes_a_free_name(journal: LineageJournal, lineage: Line
     assert len(named.key.thread_id) == 32
 
 
-async def test_a_retried_adoption_gets_the_first_answer(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_retried_adoption_gets_the_first_answer(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"))
     found = await closure_of(journal, key("01"))
     assert await lineage.adopted(TENANT, key("01"), HASH, "mine", "writer", "r") is None

@@ -2,61 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import pytest
 
-from tests.contract.lineage.kit import chain, history, row_of, save, seen, under
-from tests.kit.archives import House, check_certified, house
+from tests.contract.lineage.kit import chain, history, seen, under
+from tests.kit.archives import House, check_certified
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, data_of, draft, key, write
-from tests.kit.stores import MemoryStore
+from tests.kit.journal import save
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Value, View
 from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.archiving.eviction import evict_family
+from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
-from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, Snapshots
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-async def home(tmp_path: Path, store: MemoryStore) -> AsyncIterator[House]:
-    async with house(tmp_path, store) as opened:
-        yield opened
-
-
-@pytest.fixture
 def lineage(home: House) -> Lineage:
-    return Lineage(home.journal.database)
+    return home.journal.lineage
 
 
 @pytest.fixture
 def removal(home: House) -> Removal:
-    return Removal(home.journal.database)
+    return home.journal.removal
 
 
-async def evict(home: House, removal: Removal, thread_id: str = "t") -> None:
-    """Certify everything and give up whatever the family of a thread can spare."""
+async def evict(home: House) -> None:
+    """Certify everything and give up whatever the journal can spare."""
     await home.flush()
-    family = (await row_of(home.journal, thread_id)).family
-    home.clock.advance(1)
-    gone = await evict_family(
-        home.journal.database, removal.passes, family, home.clock.now_us, 10**9
-    )
-    assert gone.values + gone.writes > 0
+    assert await home.evict() > 0
 
 
 async def completed(home: House, call: Callable[[Supplied], Awaitable[T]]) -> tuple[T, int]:
@@ -78,7 +61,7 @@ async def here(home: House, key: CheckpointKey) -> bool:
     return not evicted_digests(loaded)
 
 
-async def test_copies_of_what_is_certified_are_certified_without_storing_it_again(
+async def test_copies_of_certified_checkpoints_are_certified_without_storing_them_again(
     home: House, store: MemoryStore, lineage: Lineage
 ) -> None:
     await save(
@@ -91,7 +74,7 @@ async def test_copies_of_what_is_certified_are_certified_without_storing_it_agai
     stored = len(store.members("segment"))
     await lineage.fork(TENANT, key("02"), "fork", "")
     await lineage.copy_thread(TENANT, "t", "copy", "")
-    snapshots = Snapshots(home.journal.database)
+    snapshots = home.journal.snapshots
     made = await snapshots.create_snapshot(TENANT, SnapshotDraft(("t",)), "")
     await snapshots.restore_snapshot(TENANT, made.snapshot_id, rollback=False, request_id="")
     await home.flush()
@@ -100,11 +83,11 @@ async def test_copies_of_what_is_certified_are_certified_without_storing_it_agai
     assert await check_certified(home) == 13
 
 
-async def test_forks_of_delta_channels_are_stored_with_what_they_are_rebuilt_from(
+async def test_forks_of_delta_channels_are_stored_with_their_delta_base(
     home: House, lineage: Lineage, removal: Removal
 ) -> None:
     await chain(home.journal, ["01", "02", "03", "04"], seeds=["01"])
-    await evict(home, removal)
+    await evict(home)
     before = await completed_history(home, key("03"))
     _, asked = await completed(
         home, lambda supplied: lineage.fork(TENANT, key("03"), "fork", "", supplied)
@@ -116,7 +99,7 @@ async def test_forks_of_delta_channels_are_stored_with_what_they_are_rebuilt_fro
     assert await check_certified(home) == 5
     # Once it is certified it is held like anything else, with its base.
     await save(home.journal, draft("05", "03", {"x": b"5"}, thread_id="fork", delta=("log",)))
-    await evict(home, removal, "fork")
+    await evict(home)
     await lineage.fork(TENANT, key("03", "fork"), "again", "")
     assert await completed_history(home, key("03", "again")) == before
     await home.flush()
@@ -142,7 +125,7 @@ async def completed_history(home: House, key: CheckpointKey) -> object:
     )
 
 
-async def test_a_held_fork_of_what_was_evicted_reads_from_its_origins_segments(
+async def test_a_held_fork_of_evicted_values_reads_its_origins_segments(
     home: House, store: MemoryStore, lineage: Lineage, removal: Removal
 ) -> None:
     await save(
@@ -150,7 +133,7 @@ async def test_a_held_fork_of_what_was_evicted_reads_from_its_origins_segments(
         draft("01", "", {"x": b"old"}, writes=(write("x", b"w"),)),
         draft("02", "01", {"x": b"new"}),
     )
-    await evict(home, removal)
+    await evict(home)
     stored = len(store.members("segment"))
     _, asked = await completed(
         home, lambda supplied: lineage.fork(TENANT, key("01"), "fork", "", supplied)
@@ -172,13 +155,13 @@ async def test_a_held_fork_of_what_was_evicted_reads_from_its_origins_segments(
     assert [one.value.data for one in (await home.from_blobs(key("01", "fork"))).writes] == [b"w"]
 
 
-async def test_a_rollback_to_what_was_evicted_is_whole_and_certified(
+async def test_a_rollback_to_evicted_values_is_whole_and_certified(
     home: House, lineage: Lineage, removal: Removal
 ) -> None:
     await chain(home.journal, ["01", "02", "03"], seeds=["01"])
     await chain(home.journal, ["04"], ns="keeper", seeds=["04"], metadata=under("01"))
     await chain(home.journal, ["05"], parent_id="04", ns="keeper", metadata=under("02"))
-    await evict(home, removal)
+    await evict(home)
     saved, asked = await completed(
         home, lambda supplied: lineage.rollback(TENANT, key("02"), "", None, supplied)
     )
@@ -190,15 +173,15 @@ async def test_a_rollback_to_what_was_evicted_is_whole_and_certified(
     assert await here(home, key("", "t", "keeper"))
 
 
-async def test_what_a_removed_ancestor_held_comes_from_where_it_was_certified(
+async def test_values_of_a_removed_ancestor_come_from_its_segments(
     home: House, lineage: Lineage, removal: Removal
 ) -> None:
     await chain(home.journal, ["01", "02", "03"], seeds=["01"])
-    await evict(home, removal)
+    await evict(home)
     await removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     await home.flush()
     await chain(home.journal, ["04"], parent_id="03")
-    await evict(home, removal)
+    await evict(home)
     _, asked = await completed(
         home, lambda supplied: lineage.fork(TENANT, key("04"), "fork", "", supplied)
     )
@@ -216,8 +199,8 @@ async def test_a_snapshot_is_taken_and_given_back_over_evicted_values(
     await chain(home.journal, ["03"], ns="keeper", metadata=under("01"))
     await chain(home.journal, ["04"], parent_id="03", ns="keeper", metadata=under("02"))
     expected = await seen(home.journal)
-    await evict(home, removal)
-    snapshots = Snapshots(home.journal.database)
+    await evict(home)
+    snapshots = home.journal.snapshots
     made, asked = await completed(
         home,
         lambda supplied: snapshots.create_snapshot(TENANT, SnapshotDraft(("t",)), "", supplied),
@@ -270,8 +253,9 @@ async def test_a_hand_off_is_in_the_manifest_of_its_thread(home: House) -> None:
     await save(home.journal, draft("01"))
     await home.flush()
     bundle = BlobLocation(b"b" * 32, 7, "blob", "patch")
-    handoffs = Handoffs(home.journal.database)
-    await handoffs.keep_handoff(TENANT, key("01"), bundle, [], "", b"", b"answer", content_seq=1)
+    handoffs = home.journal.handoffs
+    asked = request(TENANT, "", "CreateHandoff")
+    await handoffs.keep_handoff(asked, key("01"), bundle, [], b"answer", content_seq=1)
     await home.flush()
     [pin] = (await home.manifest()).pins
     assert pin.segment == bundle.sha256

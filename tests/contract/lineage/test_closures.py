@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.lineage.kit import (
-    LineageJournal,
     Member,
     Place,
     certify,
@@ -13,11 +12,11 @@ from tests.contract.lineage.kit import (
     evict,
     members_of,
     places,
-    save,
     seen,
     under,
 )
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
+from tests.kit.journal import Journal, save
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats import bundles
 from tuskpoint_server.domain.formats.bundles import Closure
@@ -35,7 +34,7 @@ def member(closure: Closure | None, checkpoint_id: str, ns: str = "") -> Member:
     return members_of(closure)[ns, checkpoint_id]
 
 
-async def test_a_checkpoint_alone_is_its_closure(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_checkpoint_alone_is_its_closure(journal: Journal, lineage: Lineage) -> None:
     await save(
         journal,
         draft("01", "", {"x": b"1"}),
@@ -50,9 +49,7 @@ async def test_a_checkpoint_alone_is_its_closure(journal: LineageJournal, lineag
     assert await parts(lineage, "") == [("", "03")]
 
 
-async def test_what_does_not_exist_has_no_closure(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_missing_checkpoint_has_no_closure(journal: Journal, lineage: Lineage) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     for absent in (key("02"), key("04"), key("", "never was"), key("", "t", "no namespace")):
@@ -60,8 +57,8 @@ async def test_what_does_not_exist_has_no_closure(
     assert await lineage.closure("another tenant", key("03")) is None
 
 
-async def test_what_no_bundle_can_hold_is_not_read(
-    journal: LineageJournal, lineage: Lineage, monkeypatch: pytest.MonkeyPatch
+async def test_a_closure_larger_than_a_bundle_is_not_read(
+    journal: Journal, lineage: Lineage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
 
@@ -82,8 +79,8 @@ async def test_what_no_bundle_can_hold_is_not_read(
 # --- subgraphs -----------------------------------------------------------------------------
 
 
-async def test_names_say_which_subgraphs_keep_a_state_of_their_own(
-    journal: LineageJournal, lineage: Lineage
+async def test_namespaces_of_calls_and_of_stateful_subgraphs_are_distinguished(
+    journal: Journal, lineage: Lineage
 ) -> None:
     stateful = ["!", "a", "node", "node;", "node|inner", "nodes", "\U0010ffff", "é|b"]
     calls = ["node:1", "node:2|inner", "node:\U0010ffff", "node|inner:3", ":"]
@@ -96,7 +93,7 @@ async def test_names_say_which_subgraphs_keep_a_state_of_their_own(
 
 
 async def test_calls_of_subgraphs_belong_to_the_root_they_ran_under(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(
         journal,
@@ -119,8 +116,8 @@ async def test_calls_of_subgraphs_belong_to_the_root_they_ran_under(
     assert await parts(lineage, "06") == [("", "06"), ("node:u3", "07")]
 
 
-async def test_stateful_subgraphs_stand_where_the_last_run_on_the_path_left_them(
-    journal: LineageJournal, lineage: Lineage
+async def test_stateful_subgraphs_have_the_state_of_the_last_run_on_the_path(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(
         journal,
@@ -141,7 +138,7 @@ async def test_stateful_subgraphs_stand_where_the_last_run_on_the_path_left_them
 
 
 async def test_a_stateful_subgraph_is_needed_as_it_was_before_its_run_too(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(
         journal,
@@ -159,15 +156,13 @@ async def test_a_stateful_subgraph_is_needed_as_it_was_before_its_run_too(
     ]
 
 
-async def test_a_namespace_of_its_own_is_no_subgraph(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_namespace_of_its_own_is_no_subgraph(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("02", ns="notes"), draft("03", "01"))
     assert await parts(lineage, "03") == [("", "03")]
 
 
 async def test_runs_whose_root_is_gone_count_where_the_path_is_not_known(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(
         journal,
@@ -184,7 +179,7 @@ async def test_runs_whose_root_is_gone_count_where_the_path_is_not_known(
     assert await parts(lineage, "07") == [("", "07")]
 
 
-async def test_a_subgraphs_own_closure(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_subgraphs_own_closure(journal: Journal, lineage: Lineage) -> None:
     await save(
         journal,
         draft("01"),
@@ -204,8 +199,8 @@ async def test_a_subgraphs_own_closure(journal: LineageJournal, lineage: Lineage
 # --- delta channels ------------------------------------------------------------------------
 
 
-async def test_delta_channels_bring_what_they_are_rebuilt_from(
-    journal: LineageJournal, lineage: Lineage
+async def test_delta_channels_bring_their_seed_and_writes(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
     found = await lineage.closure(TENANT, key("04"))
@@ -216,7 +211,7 @@ async def test_delta_channels_bring_what_they_are_rebuilt_from(
 
 
 async def test_each_delta_channel_is_followed_to_its_own_seed(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     names = ("far", "near", "nowhere")
     written = [
@@ -234,15 +229,13 @@ async def test_each_delta_channel_is_followed_to_its_own_seed(
 
 
 async def test_a_channel_that_is_stored_needs_no_ancestor(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01", "03"])
     assert member(await lineage.closure(TENANT, key("03")), "03").rebuilt == {}
 
 
-async def test_delta_channels_of_subgraphs_come_along(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_delta_channels_of_subgraphs_come_along(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"))
     await chain(journal, ["02", "03", "04"], ns="a:u", seeds=["02"], metadata=under("01"))
     found = await lineage.closure(TENANT, key("01"))
@@ -251,7 +244,7 @@ async def test_delta_channels_of_subgraphs_come_along(
 
 
 async def test_an_ancestor_that_is_a_member_itself_is_whole(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(journal, draft("01"))
     await chain(journal, ["02"], ns="keeper", seeds=["02"], metadata=under("01"))
@@ -262,8 +255,8 @@ async def test_an_ancestor_that_is_a_member_itself_is_whole(
     assert member(found, "02", "keeper").seen == (await seen(journal))["keeper", "02"]
 
 
-async def test_what_removed_ancestors_held_stays_in_closures(
-    journal: LineageJournal, lineage: Lineage
+async def test_values_of_removed_ancestors_stay_in_closures(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03", "04"], seeds=["02"])
     before = member(await lineage.closure(TENANT, key("04")), "04")
@@ -276,7 +269,7 @@ async def test_what_removed_ancestors_held_stays_in_closures(
 
 
 async def test_a_missing_parent_and_a_loop_end_the_ancestry(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["02", "03"], parent_id="01, which never came")
     found = member(await lineage.closure(TENANT, key("03")), "03")
@@ -293,8 +286,8 @@ async def test_a_missing_parent_and_a_loop_end_the_ancestry(
     assert found.rebuilt == {"log": (None, [b"once"])}
 
 
-async def test_what_was_evicted_of_a_closure_says_where_it_is(
-    journal: LineageJournal, lineage: Lineage
+async def test_evicted_values_of_a_closure_name_their_segments(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     whole = await lineage.closure(TENANT, key("02"))

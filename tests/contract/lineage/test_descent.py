@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.lineage.kit import LineageJournal, save
 from tests.kit.drafts import TENANT, draft, key
+from tests.kit.journal import Journal, save
 from tuskpoint_server.domain.lineage import Descent, LineageStep
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.journal.lineage.lineage import Lineage
@@ -41,7 +41,7 @@ async def tree(lineage: Lineage, thread_id: str, limit: int = 100) -> tuple[list
     return short(found.ancestors), short(found.descendants)
 
 
-async def test_a_thread_without_relatives(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_thread_without_relatives(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("01", thread_id="gone"))
     await journal.removal.delete_thread(TENANT, "gone")
     assert await tree(lineage, "t") == ([], [])
@@ -50,9 +50,7 @@ async def test_a_thread_without_relatives(journal: LineageJournal, lineage: Line
     assert await lineage.lineage("another tenant", "t", 10) is None
 
 
-async def test_a_tree_is_reported_from_every_thread(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_tree_is_reported_from_every_thread(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     await fork(lineage, "t", "a")
     await adopt(lineage, "a", "b")
@@ -66,7 +64,7 @@ async def test_a_tree_is_reported_from_every_thread(
     assert await tree(lineage, "d") == ([d], [])
 
 
-async def test_steps_say_what_came_from_what(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_step_names_its_source_and_its_target(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("02", "01"), draft("03", ns="inner"))
     await lineage.fork(TENANT, key("03", "t", "inner"), "a", "")
     new = await roll_back(lineage, "t", "01")
@@ -79,9 +77,7 @@ async def test_steps_say_what_came_from_what(journal: LineageJournal, lineage: L
     )
 
 
-async def test_rollbacks_are_steps_inside_a_thread(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_rollbacks_are_steps_inside_a_thread(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"))
     await fork(lineage, "t", "a")
     await roll_back(lineage, "a", "01")
@@ -98,7 +94,7 @@ async def test_rollbacks_are_steps_inside_a_thread(
     [("t", "t:01", "01"), ("t:01", "t", "01"), ("t", "t:x", "x:01"), ("a:b:c", "a:b", "c:01")],
 )
 async def test_names_with_colons(
-    journal: LineageJournal, lineage: Lineage, source: str, decoy: str, checkpoint_id: str
+    journal: Journal, lineage: Lineage, source: str, decoy: str, checkpoint_id: str
 ) -> None:
     await save(journal, draft("01", thread_id=decoy), draft(checkpoint_id, thread_id=source))
     await fork(lineage, decoy, "of the decoy")
@@ -108,7 +104,7 @@ async def test_names_with_colons(
     assert await tree(lineage, decoy) == ([], [(FORK, decoy, "of the decoy")])
 
 
-async def test_a_rollback_of_names_with_colons(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_rollback_of_names_with_colons(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("0:1", thread_id="a:b"))
     await roll_back(lineage, "a:b", "0:1")
     found = await lineage.lineage(TENANT, "a:b", 10)
@@ -117,7 +113,7 @@ async def test_a_rollback_of_names_with_colons(journal: LineageJournal, lineage:
 
 
 async def test_a_copied_thread_has_the_rollbacks_of_its_source(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     await fork(lineage, "t", "a")
@@ -130,7 +126,7 @@ async def test_a_copied_thread_has_the_rollbacks_of_its_source(
     assert (inside.origin, inside.key) == (key("01", "copy"), key(new.checkpoint_id, "copy"))
 
 
-async def test_adopting_back_and_forth_ends(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_adopting_back_and_forth_ends(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01", thread_id="a"))
     await adopt(lineage, "a", "b")
     await journal.removal.delete_thread(TENANT, "a")
@@ -140,9 +136,7 @@ async def test_adopting_back_and_forth_ends(journal: LineageJournal, lineage: Li
     assert await tree(lineage, "b") == ([back, there], [back, there])
 
 
-async def test_what_is_not_here_is_reported_as_far_as_it_is_known(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_the_lineage_ends_at_a_deleted_thread(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"))
     await fork(lineage, "t", "a")
     await fork(lineage, "a", "b")
@@ -151,7 +145,7 @@ async def test_what_is_not_here_is_reported_as_far_as_it_is_known(
     assert await tree(lineage, "t") == ([], [])
 
 
-async def test_a_large_tree_is_cut(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_large_tree_is_cut(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("01", thread_id="t:a"))
     for number in range(4):
         await fork(lineage, "t:a", f"not {number}")

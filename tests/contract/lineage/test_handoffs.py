@@ -8,15 +8,16 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import select
 
-from tests.contract.lineage.kit import LineageJournal, certify, logged, row_of, save, sha
+from tests.contract.lineage.kit import certify, logged, sha
 from tests.kit.drafts import TENANT, draft, key, refused
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, Journal, row_of, save
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.schema import handoffs, members, threads
-from tuskpoint_server.journal.lineage.handoffs import Handoffs, LostBundle, drop_lost
+from tuskpoint_server.journal.lineage.answers import Request, request
+from tuskpoint_server.journal.lineage.handoffs import LostBundle, drop_lost
 
 
 def at(name: str) -> BlobLocation:
@@ -24,36 +25,38 @@ def at(name: str) -> BlobLocation:
     return BlobLocation(sha(name), 1, f"blob-{name}")
 
 
+def asked(request_id: str, to_agent: str = "writer", tenant: str = TENANT) -> Request:
+    """A request to hand a checkpoint off."""
+    return request(tenant, request_id, "CreateHandoff", to_agent)
+
+
 async def keep(
-    journal: LineageJournal,
+    journal: Journal,
     name: str,
     parts: Sequence[str] | None = (),
     *,
     of: CheckpointKey | None = None,
     request_id: str = "",
-    fingerprint: bytes = b"asked",
+    to_agent: str = "writer",
     content_seq: int = 1,
 ) -> bytes:
-    kept = Handoffs(journal.database)
-    return await kept.keep_handoff(
-        TENANT,
+    return await journal.handoffs.keep_handoff(
+        asked(request_id, to_agent),
         of or key("1"),
         at(name),
         None if parts is None else [at(part) for part in parts],
-        request_id,
-        fingerprint,
         f"answer {name}".encode(),
         content_seq=content_seq,
     )
 
 
-async def lose(journal: LineageJournal, name: str) -> list[LostBundle]:
+async def lose(journal: Journal, name: str) -> list[LostBundle]:
     return await journal.database.transact(
         lambda batch: drop_lost(batch.connection, TENANT, f"blob-{name}")
     )
 
 
-async def rows(journal: LineageJournal) -> list[tuple[str, bytes]]:
+async def rows(journal: Journal) -> list[tuple[str, bytes]]:
     found = await journal.database.query(
         lambda connection: connection.execute(
             select(threads.c.thread_id, handoffs.c.sha256).join(
@@ -64,14 +67,14 @@ async def rows(journal: LineageJournal) -> list[tuple[str, bytes]]:
     return sorted((row[0], bytes(row[1])) for row in found)
 
 
-async def unchanged(journal: LineageJournal, checkpoint_id: str = "1") -> BlobLocation | None:
-    kept = Handoffs(journal.database)
+async def unchanged(journal: Journal, checkpoint_id: str = "1") -> BlobLocation | None:
+    kept = journal.handoffs
     found = await kept.unchanged(TENANT, key(checkpoint_id))
     return found[0] if found is not None else None
 
 
 @pytest.fixture
-async def thread(journal: LineageJournal) -> None:
+async def thread(journal: Journal) -> None:
     await journal.save_checkpoint(TENANT, draft("1"))
 
 
@@ -79,7 +82,7 @@ async def thread(journal: LineageJournal) -> None:
 
 
 @pytest.mark.usefixtures("thread")
-async def test_a_bundle_is_recorded_with_its_parts(journal: LineageJournal) -> None:
+async def test_a_bundle_is_recorded_with_its_parts(journal: Journal) -> None:
     await keep(journal, "list", ["a", "b"])
     await keep(journal, "whole")
     table = members.c
@@ -97,7 +100,7 @@ async def test_a_bundle_is_recorded_with_its_parts(journal: LineageJournal) -> N
 
 
 @pytest.mark.usefixtures("thread")
-async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: LineageJournal) -> None:
+async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: Journal) -> None:
     """Else no record of it would ever be written."""
     await certify(journal)
     await keep(journal, "whole")
@@ -114,7 +117,7 @@ async def test_a_bundle_is_a_change_that_has_to_be_stored(journal: LineageJourna
 
 @pytest.mark.usefixtures("thread")
 async def test_nothing_is_stored_again_while_nothing_changed(
-    journal: LineageJournal, clock: Clock
+    journal: Journal, clock: Clock
 ) -> None:
     assert await unchanged(journal) is None
     await keep(journal, "whole")
@@ -132,7 +135,7 @@ async def test_nothing_is_stored_again_while_nothing_changed(
 
 
 @pytest.mark.usefixtures("thread")
-async def test_handing_off_again_keeps_the_parts(journal: LineageJournal) -> None:
+async def test_handing_off_again_keeps_the_parts(journal: Journal) -> None:
     await keep(journal, "list", ["a", "b"])
     assert await unchanged(journal) == at("list")
     await keep(journal, "list", None)
@@ -140,16 +143,14 @@ async def test_handing_off_again_keeps_the_parts(journal: LineageJournal) -> Non
 
 
 @pytest.mark.usefixtures("thread")
-async def test_what_changed_while_a_bundle_was_stored_counts(journal: LineageJournal) -> None:
+async def test_a_change_while_a_bundle_is_stored_counts(journal: Journal) -> None:
     await save(journal, draft("2", "1"))
     await keep(journal, "of the first change", content_seq=1)
     assert await unchanged(journal) is None
 
 
 @pytest.mark.usefixtures("thread")
-async def test_what_was_swept_from_the_log_may_have_been_a_change(
-    journal: LineageJournal, clock: Clock
-) -> None:
+async def test_a_swept_log_counts_as_a_change(journal: Journal, clock: Clock) -> None:
     await keep(journal, "whole")
     await save(journal, draft("2", "1"), draft("3", "2"))
     row = await row_of(journal)
@@ -171,7 +172,7 @@ async def test_what_was_swept_from_the_log_may_have_been_a_change(
 @pytest.mark.parametrize("end", ["delete", "prune", "retention", "copy over it"])
 @pytest.mark.usefixtures("thread")
 async def test_however_an_incarnation_ends_its_bundles_go(
-    journal: LineageJournal, clock: Clock, end: str
+    journal: Journal, clock: Clock, end: str
 ) -> None:
     await keep(journal, "whole")
     if end == "delete":
@@ -190,7 +191,7 @@ async def test_however_an_incarnation_ends_its_bundles_go(
 
 
 @pytest.mark.usefixtures("thread")
-async def test_pruning_leaves_what_was_handed_off(journal: LineageJournal) -> None:
+async def test_pruning_keeps_handed_off_bundles(journal: Journal) -> None:
     await keep(journal, "whole")
     await journal.save_checkpoint(TENANT, draft("2", "1"))
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
@@ -198,21 +199,21 @@ async def test_pruning_leaves_what_was_handed_off(journal: LineageJournal) -> No
 
 
 @pytest.mark.usefixtures("thread")
-async def test_the_same_bundle_twice_is_kept_once(journal: LineageJournal) -> None:
+async def test_the_same_bundle_twice_is_kept_once(journal: Journal) -> None:
     await keep(journal, "list", ["a"])
     await keep(journal, "list", ["a"])
     assert await rows(journal) == [("t", sha("list"))]
 
 
-async def test_a_thread_that_is_gone_meanwhile_hands_nothing_off(journal: LineageJournal) -> None:
+async def test_a_thread_that_is_gone_meanwhile_hands_nothing_off(journal: Journal) -> None:
     await refused(keep(journal, "whole", request_id="r"), Reason.CHECKPOINT_NOT_FOUND)
     await journal.save_checkpoint(TENANT, draft("1"))
     await journal.removal.delete_thread(TENANT, "t")
     refusal = await refused(keep(journal, "whole", request_id="r"), Reason.CHECKPOINT_NOT_FOUND)
     assert refusal.metadata["checkpoint_id"] == "1"
     assert await rows(journal) == []
-    kept = Handoffs(journal.database)
-    assert await kept.handed_off(TENANT, "r", b"asked") is None
+    kept = journal.handoffs
+    assert await kept.first_answer(asked("r")) is None
 
 
 # --- what the store has lost -----------------------------------------------------------
@@ -220,9 +221,7 @@ async def test_a_thread_that_is_gone_meanwhile_hands_nothing_off(journal: Lineag
 
 @pytest.mark.parametrize("gone", ["list", "a", "b"])
 @pytest.mark.usefixtures("thread")
-async def test_a_bundle_without_one_of_its_blobs_is_forgotten(
-    journal: LineageJournal, gone: str
-) -> None:
+async def test_a_bundle_without_one_of_its_blobs_is_forgotten(journal: Journal, gone: str) -> None:
     await keep(journal, "list", ["a", "b"])
     await keep(journal, "whole")
     assert await lose(journal, gone) == [LostBundle(key("1"), sha("list"))]
@@ -233,7 +232,7 @@ async def test_a_bundle_without_one_of_its_blobs_is_forgotten(
 
 
 @pytest.mark.usefixtures("thread")
-async def test_the_loss_of_another_blob_changes_nothing(journal: LineageJournal) -> None:
+async def test_the_loss_of_another_blob_changes_nothing(journal: Journal) -> None:
     await keep(journal, "whole")
     assert await lose(journal, "other") == []
     assert await rows(journal) == [("t", sha("whole"))]
@@ -243,34 +242,34 @@ async def test_the_loss_of_another_blob_changes_nothing(journal: LineageJournal)
 
 
 @pytest.mark.usefixtures("thread")
-async def test_a_retry_gets_the_first_answer(journal: LineageJournal, clock: Clock) -> None:
-    kept = Handoffs(journal.database)
-    assert await kept.handed_off(TENANT, "r", b"asked") is None
+async def test_a_retry_gets_the_first_answer(journal: Journal, clock: Clock) -> None:
+    kept = journal.handoffs
+    assert await kept.first_answer(asked("r")) is None
     assert await keep(journal, "whole", request_id="r") == b"answer whole"
-    assert await kept.handed_off(TENANT, "r", b"asked") == b"answer whole"
-    assert await kept.handed_off("another tenant", "r", b"asked") is None
+    assert await kept.first_answer(asked("r")) == b"answer whole"
+    assert await kept.first_answer(asked("r", tenant="another tenant")) is None
     # Nobody had the first answer yet when the second began.
     assert await keep(journal, "later", request_id="r") == b"answer whole"
     assert await rows(journal) == [("t", sha("whole"))]
-    await refused(kept.handed_off(TENANT, "r", b"other"), Reason.REQUEST_ID_REUSED)
+    await refused(kept.first_answer(asked("r", "other")), Reason.REQUEST_ID_REUSED)
     await refused(
-        keep(journal, "later", request_id="r", fingerprint=b"other"), Reason.REQUEST_ID_REUSED
+        keep(journal, "later", request_id="r", to_agent="other"), Reason.REQUEST_ID_REUSED
     )
     clock.advance(LIMITS.request_id_ttl_s + 1)
     await journal.removal.sweep(early_write_ttl_s=1)
-    assert await kept.handed_off(TENANT, "r", b"asked") is None
+    assert await kept.first_answer(asked("r")) is None
 
 
 @pytest.mark.usefixtures("thread")
-async def test_without_a_request_id_there_are_no_retries(journal: LineageJournal) -> None:
-    kept = Handoffs(journal.database)
+async def test_without_a_request_id_there_are_no_retries(journal: Journal) -> None:
+    kept = journal.handoffs
     answers = [await keep(journal, name) for name in ("a", "b")]
     assert answers == [b"answer a", b"answer b"]
-    assert await kept.handed_off(TENANT, "", b"asked") is None
+    assert await kept.first_answer(asked("")) is None
 
 
 @pytest.mark.usefixtures("thread")
-async def test_of_many_at_once_one_is_kept(journal: LineageJournal) -> None:
+async def test_of_many_at_once_one_is_kept(journal: Journal) -> None:
     answers = await asyncio.gather(
         *(keep(journal, f"{number}", request_id="r") for number in range(10))
     )

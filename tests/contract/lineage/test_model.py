@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import tempfile
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -21,18 +18,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.contract.lineage.kit import (
-    History,
-    LineageJournal,
-    Place,
-    certify,
-    history,
-    logged,
-    open_journal,
-    seen,
-)
+from tests.contract.lineage.kit import History, Place, certify, history, logged, seen
 from tests.kit.drafts import TENANT, draft, key, write
-from tests.kit.journal import Clock, made
+from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.domain.lineage import mint_checkpoint_id
 from tuskpoint_server.domain.threads import PruneStrategy
@@ -43,32 +31,6 @@ ROOT, KEEPER, CALLS = "", "keeper", ("node:a", "node:b")
 RUNS = ("one", "two")
 Written = tuple[tuple[str, bytes], ...]
 ANY = st.integers(0, 1 << 16)
-
-
-class World:
-    """A journal with its event loop, shared by all examples."""
-
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
-        self._runner = asyncio.Runner()
-        self.clock = Clock()
-        self.journal: LineageJournal = self.run(
-            open_journal(Path(self._directory.name), self.clock, itertools.count().__next__)
-        )
-        self._examples = 0
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(call)
-
-    def next_prefix(self) -> str:
-        """Return a prefix of thread names that no other example has."""
-        self._examples += 1
-        return f"{self._examples}-"
-
-    def close(self) -> None:
-        self.run(self.journal.close())
-        self._runner.close()
-        self._directory.cleanup()
 
 
 @dataclass(frozen=True)
@@ -203,7 +165,7 @@ class Thread:
 class Lineages(RuleBasedStateMachine):
     """Applies the same changes to the journal and to dictionaries."""
 
-    world: World
+    world: JournalWorld
 
     @initialize()
     def begin(self) -> None:
@@ -215,7 +177,7 @@ class Lineages(RuleBasedStateMachine):
         self.captured: tuple[str, list[Thread]] | None = None
 
     @property
-    def journal(self) -> LineageJournal:
+    def journal(self) -> Journal:
         return self.world.journal
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
@@ -465,13 +427,13 @@ class Lineages(RuleBasedStateMachine):
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    opened = World()
+def world(database: str) -> Iterator[JournalWorld]:
+    opened = JournalWorld(itertools.count().__next__)
     yield opened
     opened.close()
 
 
-def test_lineage_equals_a_model(world: World) -> None:
+def test_lineage_equals_a_model(world: JournalWorld) -> None:
     class Machine(Lineages):
         pass
 

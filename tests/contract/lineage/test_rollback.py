@@ -6,20 +6,9 @@ import json
 
 import pytest
 
-from tests.contract.lineage.kit import (
-    LineageJournal,
-    certify,
-    chain,
-    evict,
-    history,
-    logged,
-    row_of,
-    save,
-    seen,
-    under,
-)
+from tests.contract.lineage.kit import certify, chain, evict, history, logged, seen, under
 from tests.kit.drafts import TENANT, Reference, channel, data_of, digest, draft, key, refused, write
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, Journal, row_of, save, thread_of
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import Checkpoint, View
@@ -38,17 +27,11 @@ async def roll_back(lineage: Lineage, checkpoint_id: str, ns: str = "", thread: 
 
 
 async def load(
-    journal: LineageJournal, checkpoint_id: str = "", ns: str = "", thread: str = "t"
+    journal: Journal, checkpoint_id: str = "", ns: str = "", thread: str = "t"
 ) -> Checkpoint:
     loaded = await journal.load(TENANT, key(checkpoint_id, thread, ns), View.FULL)
     assert loaded is not None
     return loaded
-
-
-async def state_of(journal: LineageJournal) -> ThreadState:
-    detail = await journal.thread(TENANT, "t")
-    assert detail is not None
-    return detail.thread.state
 
 
 def frame(**fields: object) -> bytes:
@@ -59,7 +42,7 @@ def frame(**fields: object) -> bytes:
 
 
 async def test_a_rollback_has_the_earlier_state_on_top(
-    journal: LineageJournal, lineage: Lineage, clock: Clock
+    journal: Journal, lineage: Lineage, clock: Clock
 ) -> None:
     earlier = frame(
         schema_version=4,
@@ -118,7 +101,7 @@ async def test_a_rollback_has_the_earlier_state_on_top(
     ],
 )
 async def test_any_metadata_can_be_rolled_back_to(
-    journal: LineageJournal, lineage: Lineage, metadata: dict[str, object]
+    journal: Journal, lineage: Lineage, metadata: dict[str, object]
 ) -> None:
     await save(journal, draft("01", metadata=metadata))
     await roll_back(lineage, "01")
@@ -127,7 +110,7 @@ async def test_any_metadata_can_be_rolled_back_to(
     assert found == metadata
 
 
-async def test_a_state_without_a_time_gets_none(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_state_without_a_time_gets_none(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01", frame=frame(schema_version=4)))
     await roll_back(lineage, "01")
     state = (await load(journal)).state
@@ -135,9 +118,7 @@ async def test_a_state_without_a_time_gets_none(journal: LineageJournal, lineage
     assert state.frame == frame(schema_version=4)
 
 
-async def test_a_long_summary_is_cut_between_characters(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_long_summary_is_cut_between_characters(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01", summary="é" * 512))
     await roll_back(lineage, "01")
     summary = (await load(journal)).entry.summary
@@ -146,7 +127,7 @@ async def test_a_long_summary_is_cut_between_characters(
 
 
 async def test_rolling_back_is_repeatable_and_reversible(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(journal, draft("01", "", {"x": b"1"}), draft("02", "01", {"x": b"2"}))
     first = await roll_back(lineage, "01")
@@ -161,22 +142,20 @@ async def test_rolling_back_is_repeatable_and_reversible(
     ]
 
 
-async def test_the_thread_waits_for_nothing_afterwards(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_the_thread_waits_for_nothing_afterwards(journal: Journal, lineage: Lineage) -> None:
     await save(
         journal, draft("01"), draft("02", "01", writes=(write("__interrupt__", b"?", idx=-3),))
     )
-    assert await state_of(journal) is ThreadState.INTERRUPTED
+    assert (await thread_of(journal)).state is ThreadState.INTERRUPTED
     new = await roll_back(lineage, "02")
-    assert await state_of(journal) is ThreadState.IDLE
+    assert (await thread_of(journal)).state is ThreadState.IDLE
     await journal.save_writes(TENANT, key(new), [write("__interrupt__", b"?", idx=-3)])
-    assert await state_of(journal) is ThreadState.INTERRUPTED
+    assert (await thread_of(journal)).state is ThreadState.INTERRUPTED
     await save(journal, draft("zz", new, expected_head=new))
 
 
 async def test_delta_channels_are_rebuilt_as_for_the_target(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03", "04", "05"], seeds=["02"])
     expected = await history(journal, key("04"))
@@ -188,7 +167,7 @@ async def test_delta_channels_are_rebuilt_as_for_the_target(
     assert await history(journal, key("zz")) == expected
 
 
-async def test_the_past_stays_as_it_was(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_the_past_stays_as_it_was(journal: Journal, lineage: Lineage) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await chain(journal, ["04", "05"], ns="keeper", seeds=["04"], metadata=under("02"))
     await chain(journal, ["06"], ns="node:a", metadata=under("03"))
@@ -204,7 +183,7 @@ async def test_the_past_stays_as_it_was(journal: LineageJournal, lineage: Lineag
 
 
 async def test_every_checkpoint_of_a_rollback_is_a_change(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(journal, draft("01"), draft("02", ns="keeper", metadata=under("01")))
     new = await roll_back(lineage, "01")
@@ -221,7 +200,7 @@ async def test_every_checkpoint_of_a_rollback_is_a_change(
 # --- subgraphs -----------------------------------------------------------------------------
 
 
-async def stateful(journal: LineageJournal) -> None:
+async def stateful(journal: Journal) -> None:
     """Save a thread whose stateful subgraph ran under its second and third checkpoint."""
     await save(
         journal,
@@ -240,7 +219,7 @@ async def stateful(journal: LineageJournal) -> None:
     [("01", {}), ("02", {}), ("04", {"k": b"first"}), ("06", {"k": b"second"})],
 )
 async def test_stateful_subgraphs_roll_back_with_the_root(
-    journal: LineageJournal, lineage: Lineage, target: str, expected: dict[str, bytes]
+    journal: Journal, lineage: Lineage, target: str, expected: dict[str, bytes]
 ) -> None:
     await stateful(journal)
     new = await roll_back(lineage, target)
@@ -255,9 +234,7 @@ async def test_stateful_subgraphs_roll_back_with_the_root(
     assert call.entry.key.checkpoint_id == "07"
 
 
-async def test_a_subgraph_goes_back_to_where_it_was(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_subgraph_goes_back_to_where_it_was(journal: Journal, lineage: Lineage) -> None:
     await stateful(journal)
     await roll_back(lineage, "04")
     inner = await load(journal, "", "keeper")
@@ -272,7 +249,7 @@ async def test_a_subgraph_goes_back_to_where_it_was(
 
 
 async def test_a_subgraph_goes_back_to_before_its_first_run(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await save(
         journal,
@@ -303,7 +280,7 @@ async def test_a_subgraph_goes_back_to_before_its_first_run(
 
 
 async def test_after_rollbacks_the_subgraphs_path_goes_through_them(
-    journal: LineageJournal, lineage: Lineage
+    journal: Journal, lineage: Lineage
 ) -> None:
     await stateful(journal)
     first = await roll_back(lineage, "04")
@@ -323,16 +300,14 @@ async def test_after_rollbacks_the_subgraphs_path_goes_through_them(
     assert await descend(lineage, first, journal) == {"k": b"third"}
 
 
-async def descend(
-    lineage: Lineage, checkpoint_id: str, journal: LineageJournal
-) -> dict[str, bytes]:
+async def descend(lineage: Lineage, checkpoint_id: str, journal: Journal) -> dict[str, bytes]:
     """Return what a fork's stateful subgraph holds."""
     await lineage.fork(TENANT, key(checkpoint_id), "fork", "")
     return data_of(await load(journal, "", "keeper", "fork"))
 
 
-async def test_a_fork_rolls_back_to_what_its_subgraph_had(
-    journal: LineageJournal, lineage: Lineage
+async def test_a_fork_rolls_back_to_the_state_of_its_subgraph(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await stateful(journal)
     await lineage.fork(TENANT, key("04"), "fork", "")
@@ -341,8 +316,8 @@ async def test_a_fork_rolls_back_to_what_its_subgraph_had(
     assert data_of(await load(journal, "", "keeper", "fork")) == {"k": b"first"}
 
 
-async def test_a_pruned_thread_keeps_what_its_subgraph_has(
-    journal: LineageJournal, lineage: Lineage
+async def test_a_pruned_thread_keeps_the_state_of_its_subgraph(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await stateful(journal)
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
@@ -350,15 +325,13 @@ async def test_a_pruned_thread_keeps_what_its_subgraph_has(
     assert data_of(await load(journal, "", "keeper")) == {"k": b"second"}
 
 
-async def test_a_namespace_of_its_own_is_left_alone(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_namespace_of_its_own_is_left_alone(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("02", ns="notes", channels={"n": b"mine"}))
     await roll_back(lineage, "01")
     assert (await load(journal, "", "notes")).entry.key.checkpoint_id == "02"
 
 
-async def test_a_subgraph_is_rolled_back_alone(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_subgraph_is_rolled_back_alone(journal: Journal, lineage: Lineage) -> None:
     await stateful(journal)
     new = await roll_back(lineage, "03", "keeper")
     inner = await load(journal, "", "keeper")
@@ -371,8 +344,8 @@ async def test_a_subgraph_is_rolled_back_alone(journal: LineageJournal, lineage:
 # --- refusals and retries ------------------------------------------------------------------
 
 
-async def test_only_what_is_there_can_be_rolled_back_to(
-    journal: LineageJournal, lineage: Lineage
+async def test_rollback_to_a_missing_checkpoint_is_refused(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await save(journal, draft("01", thread_id="gone"))
@@ -387,7 +360,7 @@ async def test_only_what_is_there_can_be_rolled_back_to(
     assert list(await seen(journal)) == [("", "03")]
 
 
-async def test_a_moved_head_is_noticed(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_a_moved_head_is_noticed(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("02", "01"), draft("05", ns="inner"))
     for expected in ("01", "", "05"):
         refusal = await refused(
@@ -398,9 +371,7 @@ async def test_a_moved_head_is_noticed(journal: LineageJournal, lineage: Lineage
     assert (await load(journal)).entry.key == saved.key
 
 
-async def test_a_retried_rollback_gets_the_first_answer(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_retried_rollback_gets_the_first_answer(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     saved = await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
     again = await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
@@ -416,9 +387,7 @@ async def test_a_retried_rollback_gets_the_first_answer(
     assert len(await seen(journal)) == 3
 
 
-async def test_a_refused_rollback_is_not_remembered(
-    journal: LineageJournal, lineage: Lineage
-) -> None:
+async def test_a_refused_rollback_is_not_remembered(journal: Journal, lineage: Lineage) -> None:
     await save(journal, draft("01"), draft("02", "01"))
     await refused(lineage.rollback(TENANT, key("01"), "r", "01", NOTHING), Reason.HEAD_MOVED)
     await lineage.rollback(TENANT, key("01"), "r", "02", NOTHING)
@@ -427,7 +396,7 @@ async def test_a_refused_rollback_is_not_remembered(
 
 @pytest.mark.parametrize("ns", ["", "keeper"])
 async def test_without_an_id_above_the_greatest_nothing_is_stored(
-    journal: LineageJournal, lineage: Lineage, ns: str
+    journal: Journal, lineage: Lineage, ns: str
 ) -> None:
     await save(journal, draft("01"), draft("z" * 100, "01", ns=ns, metadata=under("01")))
     before = await seen(journal)
@@ -438,7 +407,7 @@ async def test_without_an_id_above_the_greatest_nothing_is_stored(
     assert await seen(journal) == before
 
 
-async def test_the_new_id_is_above_future_ones(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_the_new_id_is_above_future_ones(journal: Journal, lineage: Lineage) -> None:
     future = "2fffffff-ffff-6fff-bfff-ffffffffffff"
     await save(journal, draft("01"), draft(future, "01"))
     assert await roll_back(lineage, "01") > future
@@ -447,7 +416,7 @@ async def test_the_new_id_is_above_future_ones(journal: LineageJournal, lineage:
 # --- evicted values ------------------------------------------------------------------------
 
 
-async def test_evicted_values_are_asked_for(journal: LineageJournal, lineage: Lineage) -> None:
+async def test_evicted_values_are_asked_for(journal: Journal, lineage: Lineage) -> None:
     await chain(journal, ["01", "02"])
     await chain(journal, ["03"], ns="keeper", metadata=under("01"))
     await chain(journal, ["04"], parent_id="03", ns="keeper", metadata=under("02"))
@@ -470,8 +439,8 @@ async def test_evicted_values_are_asked_for(journal: LineageJournal, lineage: Li
     assert data_of(await load(journal, "", "keeper")) == {"x": b"03"}
 
 
-async def test_what_came_back_is_stored_with_the_rollback(
-    journal: LineageJournal, lineage: Lineage
+async def test_values_that_came_back_are_stored_with_the_rollback(
+    journal: Journal, lineage: Lineage
 ) -> None:
     """The latest checkpoint has its values here, and saves may refer to them."""
     await chain(journal, ["01", "02", "03"], seeds=["01"])
@@ -484,8 +453,8 @@ async def test_what_came_back_is_stored_with_the_rollback(
     assert data_of(await load(journal, "zz")) == {"x": b"02"}
 
 
-async def test_a_rollback_keeps_what_removed_ancestors_held(
-    journal: LineageJournal, lineage: Lineage
+async def test_a_rollback_keeps_values_of_removed_ancestors(
+    journal: Journal, lineage: Lineage
 ) -> None:
     await chain(journal, ["01", "02", "03"], seeds=["01"])
     await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)

@@ -7,19 +7,9 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import select
 
-from tests.contract.lineage.kit import (
-    LineageJournal,
-    certify,
-    chain,
-    evict,
-    history,
-    row_of,
-    save,
-    seen,
-    under,
-)
+from tests.contract.lineage.kit import certify, chain, evict, history, seen, under
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, Journal, row_of, save
 from tuskpoint_server.domain import snapshots as kept
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import Lineage as Origins
@@ -32,14 +22,12 @@ from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 
 
-async def create(journal: LineageJournal, *thread_ids: str, **more: str) -> Snapshot:
+async def create(journal: Journal, *thread_ids: str, **more: str) -> Snapshot:
     draft = SnapshotDraft(thread_ids, **more)  # type: ignore[arg-type]
     return await journal.snapshots.create_snapshot(TENANT, draft, "")
 
 
-async def restore(
-    journal: LineageJournal, snapshot: Snapshot, *, rollback: bool = False
-) -> Sequence[str]:
+async def restore(journal: Journal, snapshot: Snapshot, *, rollback: bool = False) -> Sequence[str]:
     """Restore a snapshot; return the threads that its members are restored in."""
     restored = await journal.snapshots.restore_snapshot(
         TENANT, snapshot.snapshot_id, rollback=rollback, request_id=""
@@ -47,7 +35,7 @@ async def restore(
     return [saved.key.thread_id for saved in restored]
 
 
-async def two_threads(journal: LineageJournal) -> None:
+async def two_threads(journal: Journal) -> None:
     """Save a thread with delta channels and a stateful subgraph, and a plain one."""
     await chain(journal, ["01", "02"], seeds=["01"])
     await chain(journal, ["03"], ns="keeper", seeds=["03"], metadata=under("01"))
@@ -59,7 +47,7 @@ async def two_threads(journal: LineageJournal) -> None:
     )
 
 
-async def names(journal: LineageJournal) -> list[str]:
+async def names(journal: Journal) -> list[str]:
     """Return all live threads, those of the server among them."""
     rows = await journal.database.query(
         lambda connection: connection.execute(
@@ -72,7 +60,7 @@ async def names(journal: LineageJournal) -> list[str]:
 # --- capturing -----------------------------------------------------------------------------
 
 
-async def test_a_snapshot_says_what_it_captured(journal: LineageJournal) -> None:
+async def test_a_snapshot_lists_its_checkpoints(journal: Journal) -> None:
     await two_threads(journal)
     made = await create(journal, "t", "u", session_id="s", hostname="h", working_directory="/w")
     assert [member.key for member in made.members] == [key("02"), key("06", "u")]
@@ -82,7 +70,7 @@ async def test_a_snapshot_says_what_it_captured(journal: LineageJournal) -> None
     assert await journal.snapshots.snapshot("another tenant", made.snapshot_id) is None
 
 
-async def test_members_are_threads_of_their_origins_family(journal: LineageJournal) -> None:
+async def test_members_are_threads_of_their_origins_family(journal: Journal) -> None:
     await two_threads(journal)
     before = await stored(journal)
     made = await create(journal, "t", "u")
@@ -103,14 +91,14 @@ async def test_members_are_threads_of_their_origins_family(journal: LineageJourn
     assert [thread.thread_id for thread in found] == ["t", "u"]
 
 
-async def stored(journal: LineageJournal) -> set[bytes]:
+async def stored(journal: Journal) -> set[bytes]:
     rows = await journal.database.query(
         lambda connection: connection.execute(select(contents.c.data)).all()
     )
     return {row[0] for row in rows}
 
 
-async def test_what_a_snapshot_captured_stays(journal: LineageJournal) -> None:
+async def test_captured_checkpoints_survive_their_threads(journal: Journal) -> None:
     await two_threads(journal)
     expected, log = await seen(journal), await history(journal, key("02"))
     made = await create(journal, "t", "u")
@@ -124,7 +112,7 @@ async def test_what_a_snapshot_captured_stays(journal: LineageJournal) -> None:
     assert await history(journal, key("02", thread_id)) == log
 
 
-async def test_only_threads_with_a_root_are_captured_all_or_none(journal: LineageJournal) -> None:
+async def test_only_threads_with_a_root_are_captured_all_or_none(journal: Journal) -> None:
     await save(journal, draft("01"), draft("01", thread_id="sub", ns="inner"))
     for absent in ("none", "sub"):
         refusal = await refused(create(journal, "t", absent), Reason.THREAD_NOT_FOUND)
@@ -132,7 +120,7 @@ async def test_only_threads_with_a_root_are_captured_all_or_none(journal: Lineag
     assert await names(journal) == ["sub", "t"]
 
 
-async def test_a_retry_gets_the_first_snapshot(journal: LineageJournal) -> None:
+async def test_a_retry_gets_the_first_snapshot(journal: Journal) -> None:
     await save(journal, draft("01"))
     draft_of = SnapshotDraft(("t",))
     made = await journal.snapshots.create_snapshot(TENANT, draft_of, "r")
@@ -148,7 +136,7 @@ async def test_a_retry_gets_the_first_snapshot(journal: LineageJournal) -> None:
 # --- listing and deleting ------------------------------------------------------------------
 
 
-async def test_snapshots_are_listed_newest_first(journal: LineageJournal, clock: Clock) -> None:
+async def test_snapshots_are_listed_newest_first(journal: Journal, clock: Clock) -> None:
     await save(journal, draft("01"), draft("01", thread_id="u"))
     made = []
     for number in range(5):
@@ -164,7 +152,7 @@ async def test_snapshots_are_listed_newest_first(journal: LineageJournal, clock:
     assert await journal.snapshots.list_snapshots("another", SnapshotQuery(), "", 10) == []
 
 
-async def test_a_deleted_snapshot_leaves_nothing(journal: LineageJournal) -> None:
+async def test_a_deleted_snapshot_leaves_nothing(journal: Journal) -> None:
     await two_threads(journal)
     made, other = await create(journal, "t", "u"), await create(journal, "u")
     assert await journal.snapshots.delete_snapshot(TENANT, made.snapshot_id)
@@ -182,7 +170,7 @@ async def test_a_deleted_snapshot_leaves_nothing(journal: LineageJournal) -> Non
 # --- restoring -----------------------------------------------------------------------------
 
 
-async def test_members_are_restored_as_new_threads(journal: LineageJournal) -> None:
+async def test_members_are_restored_as_new_threads(journal: Journal) -> None:
     await two_threads(journal)
     made = await create(journal, "t", "u")
     restored = await journal.snapshots.restore_snapshot(
@@ -203,7 +191,7 @@ async def test_members_are_restored_as_new_threads(journal: LineageJournal) -> N
     assert [saved.key for saved in again] == [first, second]
 
 
-async def test_threads_are_taken_back_to_what_was_captured(journal: LineageJournal) -> None:
+async def test_threads_are_rolled_back_to_captured_checkpoints(journal: Journal) -> None:
     await two_threads(journal)
     made, log = await create(journal, "t", "u"), await history(journal, key("02"))
     await save(journal, draft("07", "02", {"x": b"7", "log": b"anew"}, delta=("log",)))
@@ -221,7 +209,7 @@ async def test_threads_are_taken_back_to_what_was_captured(journal: LineageJourn
     assert keeper.entry.key.checkpoint_id < root.entry.key.checkpoint_id
 
 
-async def test_a_thread_that_is_gone_is_not_taken_back(journal: LineageJournal) -> None:
+async def test_a_thread_that_is_gone_is_not_taken_back(journal: Journal) -> None:
     await two_threads(journal)
     made = await create(journal, "t", "u")
     await journal.removal.delete_thread(TENANT, "u")
@@ -230,7 +218,7 @@ async def test_a_thread_that_is_gone_is_not_taken_back(journal: LineageJournal) 
     assert await seen(journal) == before
 
 
-async def test_a_thread_that_began_anew_gets_the_values_of_before(journal: LineageJournal) -> None:
+async def test_a_thread_that_began_anew_gets_the_values_of_before(journal: Journal) -> None:
     """A new incarnation is a family of its own, so values go from one to the other."""
     await two_threads(journal)
     made, log = await create(journal, "t"), await history(journal, key("02"))
@@ -247,7 +235,7 @@ async def test_a_thread_that_began_anew_gets_the_values_of_before(journal: Linea
 
 
 async def test_evicted_values_of_several_members_are_asked_for_at_once(
-    journal: LineageJournal,
+    journal: Journal,
 ) -> None:
     segments = []
     for thread_id in ("t", "u"):
@@ -265,8 +253,8 @@ async def test_evicted_values_of_several_members_are_asked_for_at_once(
         assert await history(journal, key("02", thread_id)) == (b"seed 01", log)
 
 
-async def test_a_snapshot_of_what_is_certified_stores_nothing_again(
-    journal: LineageJournal,
+async def test_a_snapshot_of_certified_checkpoints_stores_nothing_again(
+    journal: Journal,
 ) -> None:
     await save(journal, draft("01", "", {"x": b"1"}, writes=(write("x", b"w"),)))
     await certify(journal)

@@ -10,18 +10,24 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from tests.kit.embedding_endpoint import Endpoint, answer, serving
+from tests.kit.servers.embedding_endpoint import Endpoint, answer, serving
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.recall.embedders import EmbedderError, openai
 from tuskpoint_server.recall.embedders.openai import OpenAIEmbedder
 from tuskpoint_server.recall.pacing import LONGEST_RETRY_AFTER_S
 
 KEY = "sk-tusk-123"
+NO_LIST = "something other than a list of embeddings"
 
 
 def of_length(text: str) -> list[float]:
     """Return a vector that distinguishes texts."""
     return [float(len(text)), 1.0, -0.5]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def journals() -> None:
+    """These tests open no journal."""
 
 
 @pytest.fixture
@@ -140,14 +146,17 @@ async def test_a_dimension_that_changes_is_refused(
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        (b"", "something else"),
-        (b"<html>", "something else"),
-        (b"[" * 100_000, "something else"),
-        ([], "something else"),
-        ({"data": None}, "something else"),
-        ({"data": [[1.0]]}, "something else"),
-        ({"data": [{"embedding": [1.0]}]}, "something else"),
-        ({"data": [{"index": [0], "embedding": [1.0]}]}, "something else"),
+        (b"", NO_LIST),
+        (b"<html>", NO_LIST),
+        (b"[" * 100_000, NO_LIST),
+        ([], NO_LIST),
+        ({"data": None}, NO_LIST),
+        ({"data": [[1.0]]}, NO_LIST),
+        ({"data": [{"embedding": [1.0]}]}, NO_LIST),
+        (
+            {"data": [{"index": [0], "embedding": [1.0]}]},
+            NO_LIST,
+        ),
         ({"data": []}, "0 embeddings"),
         (answer([[1.0], [2.0]]), "2 embeddings"),
         ({"data": [{"index": 1, "embedding": [1.0]}]}, "1 embeddings"),

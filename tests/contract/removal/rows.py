@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Table, select
 
 from tests.kit.drafts import TENANT, channel, draft, key, write
-from tests.kit.journal import Journal
+from tests.kit.journal import Journal, row_of, rows_of, save
 from tuskpoint_server.domain.model import CheckpointQuery, View
 from tuskpoint_server.domain.threads import EventKind
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, threads
 
 FOREVER = 1e9
-
-
-async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
-    for one in drafts:
-        await journal.save_checkpoint(TENANT, one)
 
 
 async def ids(journal: Journal, thread_id: str = "t") -> list[tuple[str, str]]:
@@ -37,30 +30,10 @@ async def ids(journal: Journal, thread_id: str = "t") -> list[tuple[str, str]]:
     return sorted((k.checkpoint_ns, k.checkpoint_id) for k in keys)
 
 
-async def incarnation(journal: Journal, thread_id: str = "t") -> int:
-    detail = await journal.thread(TENANT, thread_id)
-    assert detail is not None
-    return detail.thread.incarnation
-
-
-async def row_of(journal: Journal, thread_id: str = "t") -> ThreadRow:
-    """Return the row of a thread that was."""
-    row = await journal.database.query(
-        lambda connection: find_thread(connection, TENANT, thread_id)
-    )
-    assert row is not None
-    return row
-
-
 async def rows(journal: Journal, table: Table, *columns: str) -> list[tuple[Any, ...]]:
     """Return columns of all rows of a table, sorted."""
-
-    def read(connection: Connection) -> list[tuple[Any, ...]]:
-        chosen = select(*(table.c[name] for name in columns))
-        found = [tuple(row) for row in connection.execute(chosen)]
-        return sorted(found, key=lambda row: [(item is not None, item) for item in row])
-
-    return await journal.database.query(read)
+    found = await rows_of(journal, table, *columns)
+    return sorted(found, key=lambda row: [(item is not None, item) for item in row])
 
 
 async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[str, str, int]]:

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.removal.rows import (
-    FOREVER,
-    certify_all,
-    ids,
-    incarnation,
-    logged,
-    row_of,
-    rows,
-    save,
-)
+from tests.contract.removal.rows import FOREVER, certify_all, ids, logged, rows
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
-from tests.kit.journal import Journal
+from tests.kit.journal import Journal, row_of, save, thread_of
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.threads import PruneStrategy
@@ -86,7 +77,7 @@ async def test_a_thread_of_early_writes_is_deleted_with_them(
     assert await removal.delete_thread(TENANT, "t") == 0
     await save(journal, draft("a"))
     assert written(await journal.load(TENANT, key("a"), View.FULL)) == []
-    assert await incarnation(journal) == 2
+    assert (await thread_of(journal)).incarnation == 2
 
 
 async def test_a_root_without_parent_begins_the_next_incarnation(
@@ -105,7 +96,7 @@ async def test_a_root_without_parent_begins_the_next_incarnation(
     assert written(await journal.load(TENANT, key("c"), View.FULL)) == []
 
 
-async def test_what_belongs_to_a_deleted_incarnation_is_refused(
+async def test_changes_of_a_deleted_incarnation_are_refused(
     journal: Journal, removal: Removal
 ) -> None:
     await save(journal, draft("b"), draft("c", "b"))
@@ -137,7 +128,7 @@ async def test_writes_may_overtake_the_root_of_the_next_incarnation(
     assert await journal.list_threads(TENANT, ThreadQuery(), "", 9) == []
     await refused(journal.save_checkpoint(TENANT, draft("e", "c")), Reason.THREAD_DELETED)
     await save(journal, draft("d"), draft("e", "d"))
-    assert await incarnation(journal) == 2
+    assert (await thread_of(journal)).incarnation == 2
     assert written(await journal.load(TENANT, key("e"), View.FULL)) == [("", "task", 0, "x", b"1")]
 
 
@@ -182,7 +173,7 @@ async def test_a_subgraph_may_come_first_after_a_deletion(
     await save(journal, draft("b"))
     await removal.delete_thread(TENANT, "t")
     await save(journal, draft("c", ns="inner", metadata={"parents": {"": "c"}}))
-    assert await incarnation(journal) == 2
+    assert (await thread_of(journal)).incarnation == 2
 
 
 async def test_pruning_can_delete_all(journal: Journal, removal: Removal) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Clock, opened
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.removal.removal import Removal
 
 
 async def test_a_copy_of_a_pruned_checkpoint_is_rebuilt_as_the_checkpoint_is(
@@ -23,7 +22,7 @@ async def test_a_copy_of_a_pruned_checkpoint_is_rebuilt_as_the_checkpoint_is(
         await journal.save_checkpoint(
             TENANT, draft("b", "a", {}, delta=("log",), writes=(write("log", b"2"),))
         )
-        await Removal(journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
+        await journal.removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
         # An agent that copies a checkpoint gives the copy the same parent.
         await journal.save_checkpoint(TENANT, draft("c", "a", {}, delta=("log",)))
         [of_b] = await journal.delta_history(TENANT, key("b"), ["log"])

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
-from collections.abc import Coroutine, Iterator
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.contract.removal.rows import FOREVER
 from tests.kit.drafts import TENANT, channel, draft, key, write
-from tests.kit.journal import Clock, Journal, opened
+from tests.kit.journal import Journal, JournalWorld
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.removal.removal import Removal
 
-T = TypeVar("T")
 NAMES = ("a", "b")
 RUNS = ("r0", "r1", "r2")
 NAMESPACES = ("", "inner")
@@ -80,40 +72,6 @@ class Model:
         return set(here) - set(latest.values())
 
 
-class World:
-    """A journal with its event loop, shared by all examples."""
-
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
-        self._runner = asyncio.Runner()
-        self._opened = AsyncExitStack()
-        self.journal: Journal = self.run(
-            self._opened.enter_async_context(opened(Path(self._directory.name), Clock()))
-        )
-        self.removal = Removal(self.journal.database)
-        self._examples = 0
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(call)
-
-    def next_thread(self) -> str:
-        self._examples += 1
-        return f"t{self._examples}"
-
-    def close(self) -> None:
-        self.run(self._opened.aclose())
-        self._runner.close()
-        self._directory.cleanup()
-
-
-@pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    """A journal."""
-    world = World()
-    yield world
-    world.close()
-
-
 BOTH = frozenset(NAMES)
 GROWN = st.builds(
     Grown,
@@ -144,26 +102,26 @@ Phase = tuple[list[Grown], list[tuple[int, str, int]], str | frozenset[str]]
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(phases=PHASES)
 def test_every_checkpoint_that_stays_is_rebuilt_as_before(
-    world: World, phases: list[Phase]
+    world: JournalWorld, phases: list[Phase]
 ) -> None:
     model = Model()
-    thread_id = world.next_thread()
+    thread_id = world.next_prefix()
     for grown, late, removal in phases:
         world.run(grow_all(world.journal, model, thread_id, grown, late))
         if removal == "sweep":
-            world.run(world.removal.sweep(early_write_ttl_s=FOREVER))
+            world.run(world.journal.removal.sweep(early_write_ttl_s=FOREVER))
         elif removal == "prune":
             removed = world.run(
-                world.removal.prune_thread(TENANT, thread_id, PruneStrategy.KEEP_LATEST)
+                world.journal.removal.prune_thread(TENANT, thread_id, PruneStrategy.KEEP_LATEST)
             )
             assert removed == model.remove(model.superseded())
         else:
             gone = {place for place, node in model.nodes.items() if node.grown.run in removal}
             run_ids = [f"{thread_id} {run}" for run in removal]
-            removed = world.run(world.removal.delete_runs(TENANT, run_ids))
+            removed = world.run(world.journal.removal.delete_runs(TENANT, run_ids))
             assert removed == model.remove(gone)
         world.run(compare(world.journal, model, thread_id))
-    world.run(world.removal.delete_thread(TENANT, thread_id))
+    world.run(world.journal.removal.delete_thread(TENANT, thread_id))
 
 
 async def grow_all(

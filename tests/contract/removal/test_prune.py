@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import insert, update
 
-from tests.contract.removal.rows import (
-    FOREVER,
-    certify_all,
-    chain,
-    history,
-    ids,
-    incarnation,
-    logged,
-    row_of,
-    rows,
-    save,
-)
+from tests.contract.removal.rows import FOREVER, certify_all, chain, history, ids, logged, rows
 from tests.kit.drafts import (
     TENANT,
     Reference,
@@ -28,12 +17,12 @@ from tests.kit.drafts import (
     write,
     written,
 )
-from tests.kit.journal import Journal
+from tests.kit.journal import Journal, row_of, save, thread_of
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.segments import decode_delta_base
 from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints.located import encode_held
+from tuskpoint_server.journal.checkpoints.located import Held, encode_held
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
@@ -78,7 +67,7 @@ async def test_pruning_keeps_the_latest_of_each_namespace(
     assert await keep_latest(removal) == 0
     await save(journal, draft("z", "b"))
     assert len(written(await journal.load(TENANT, key("z"), View.FULL))) == 1
-    assert await incarnation(journal) == 1
+    assert (await thread_of(journal)).incarnation == 1
 
 
 async def test_finished_subgraph_calls_go_with_their_root(
@@ -107,7 +96,7 @@ async def test_finished_subgraph_calls_go_with_their_root(
     ]
 
 
-async def test_what_is_removed_is_gone(journal: Journal, removal: Removal) -> None:
+async def test_removed_checkpoints_are_gone(journal: Journal, removal: Removal) -> None:
     await save(journal, draft("a", writes=(write("x", b"w"),)), draft("b", "a"))
     number = (await row_of(journal)).number
 
@@ -161,7 +150,7 @@ async def test_each_removed_checkpoint_is_left_to_be_stored(
     assert row.removed_bytes == before.added_bytes // 2
 
 
-async def test_what_is_saved_again_under_its_id_is_another(
+async def test_a_checkpoint_saved_again_under_a_removed_id_is_new(
     journal: Journal, removal: Removal
 ) -> None:
     await save(journal, draft("a", "", {"x": b"1"}, label="l"), draft("b", "a"))
@@ -179,7 +168,7 @@ async def test_what_is_saved_again_under_its_id_is_another(
 # --- what delta channels keep --------------------------------------------------------------
 
 
-async def test_the_surviving_child_holds_what_its_channels_need(
+async def test_the_surviving_child_gets_the_base_of_its_channels(
     journal: Journal, removal: Removal
 ) -> None:
     await chain(journal, seed_at=2, length=6)
@@ -301,7 +290,9 @@ async def test_equal_values_are_applied_each_time(journal: Journal, removal: Rem
     assert await rows(journal, contents, "digest") == [(digest(b"same"),)]
 
 
-async def test_several_children_get_what_each_needs(journal: Journal, removal: Removal) -> None:
+async def test_each_of_several_children_gets_its_own_base(
+    journal: Journal, removal: Removal
+) -> None:
     def of(run: str) -> dict[str, object]:
         return {"run_id": run}
 
@@ -323,7 +314,7 @@ async def test_several_children_get_what_each_needs(journal: Journal, removal: R
     assert [place for place, base in bases if base is not None] == ["c", "d", "e"]
 
 
-async def test_evicted_writes_are_handed_over_by_what_holds_them(
+async def test_evicted_writes_are_handed_over_by_their_segment(
     journal: Journal, removal: Removal
 ) -> None:
     await chain(journal, seed_at=0, length=4)
@@ -348,7 +339,7 @@ async def test_evicted_writes_are_handed_over_by_what_holds_them(
         store(b"1" * 32, 1, 2)
         store(b"2" * 32, 3, 4)
         store(b"3" * 32, None, None)
-        held = encode_held(1, [b"3" * 32])
+        held = encode_held(Held(1, (b"3" * 32,)))
         of_first = checkpoints.c.checkpoint_id == "00"
         batch.connection.execute(update(checkpoints).where(of_first).values(held=held))
         batch.connection.execute(update(writes).values(data=None))
@@ -406,10 +397,10 @@ async def test_runs_are_deleted_over_all_threads(journal: Journal, removal: Remo
     detail = await journal.thread(TENANT, "t")
     assert detail is not None
     assert (detail.thread.head_id, detail.thread.state.name) == ("a", "IDLE")
-    assert await incarnation(journal, "u") == 1
+    assert (await thread_of(journal, "u")).incarnation == 1
 
 
-async def test_the_head_that_is_left_says_what_the_thread_waits_for(
+async def test_the_remaining_head_decides_the_state_of_the_thread(
     journal: Journal, removal: Removal
 ) -> None:
     await save(
@@ -495,13 +486,3 @@ async def test_a_path_goes_on_where_another_checkpoint_stays(
     assert await history(journal, "12") == (None, expected)
     await keep_latest(removal)
     assert await history(journal, "12") == (None, expected)
-
-
-async def test_a_pass_over_the_family_spares_what_a_base_names(
-    journal: Journal, removal: Removal
-) -> None:
-    await chain(journal, seed_at=0, length=3)
-    family = (await row_of(journal)).family
-    async with removal.passes.opened(journal.database, family) as one:
-        await keep_latest(removal)
-    assert one.noted >= {digest(b"seed"), digest(b"0"), digest(b"1")}

@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
-from tests.contract.removal.rows import chain, history, rows, save
-from tests.kit.archives import House, check_certified, house
+from tests.contract.removal.rows import chain, history, rows
+from tests.kit.archives import House, check_certified
 from tests.kit.drafts import TENANT, digest, draft, key
-from tests.kit.stores import MemoryStore
+from tests.kit.journal import save
 from tuskpoint_server.archive.read import Segments, newest_row, newest_writes
 from tuskpoint_server.domain.formats.segment_reading import digests_of
 from tuskpoint_server.domain.model import EVICTED, View
 from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.database.schema import contents, holes, removed
-from tuskpoint_server.journal.removal.removal import Removal
 
 KEEP_LATEST = PruneStrategy.KEEP_LATEST
 ALL = 10**9
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
-
-
-@pytest.fixture
-async def home(tmp_path: Path, store: MemoryStore) -> AsyncIterator[House]:
-    async with house(tmp_path, store) as opened:
-        yield opened
-
-
-async def evict(home: House, removal: Removal) -> None:
-    """Give up all that the journal can spare."""
-    home.clock.advance(1)
-    [[family]] = await home.ask("SELECT family FROM threads WHERE thread_id = 't'")
-    await evict_family(
-        home.journal.database, removal.passes, int(str(family)), home.clock.now_us, ALL
-    )
 
 
 async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
@@ -56,7 +29,7 @@ async def stored_values(home: House, checkpoint_id: str) -> set[bytes]:
 
 
 async def test_removed_checkpoints_are_gone_from_the_manifest(home: House) -> None:
-    removal = Removal(home.journal.database)
+    removal = home.journal.removal
     await chain(home.journal, seed_at=2, length=6)
     await home.flush()
     await removal.prune_thread(TENANT, "t", KEEP_LATEST)
@@ -73,10 +46,10 @@ async def test_removed_checkpoints_are_gone_from_the_manifest(home: House) -> No
 async def test_evicted_writes_that_were_handed_over_are_stored_with_the_child(
     home: House,
 ) -> None:
-    removal = Removal(home.journal.database)
+    removal = home.journal.removal
     await chain(home.journal, seed_at=2, length=6)
     await home.flush()
-    await evict(home, removal)
+    await home.evict()
     await removal.prune_thread(TENANT, "t", KEEP_LATEST)
     (found,) = await home.journal.delta_history(TENANT, key("05"), ["log"])
     assert found.seed is not None
@@ -94,7 +67,7 @@ async def test_evicted_writes_that_were_handed_over_are_stored_with_the_child(
 
 
 async def test_a_deleted_thread_is_ended_in_the_manifest(home: House) -> None:
-    removal = Removal(home.journal.database)
+    removal = home.journal.removal
     await save(home.journal, draft("a"), draft("b", "a"))
     await home.flush()
     await removal.delete_thread(TENANT, "t")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import insert
 
-from tests.contract.removal.rows import FOREVER, certify_all, row_of, rows, save
+from tests.contract.removal.rows import FOREVER, certify_all, rows
 from tests.kit.drafts import TENANT, by_digest, data_of, draft, key, refused, write, written
-from tests.kit.journal import Clock, Journal
+from tests.kit.journal import Clock, Journal, row_of, save
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import View
@@ -119,7 +119,7 @@ async def test_old_changes_are_dropped(
     assert await swept(removal) == 0
 
 
-async def test_what_was_swept_before_the_next_incarnation_is_not_of_it(
+async def test_changes_swept_before_the_next_incarnation_are_not_of_it(
     journal: Journal, removal: Removal, clock: Clock
 ) -> None:
     await save(journal, draft("a"))
@@ -161,7 +161,7 @@ async def test_where_nothing_is_indexed_no_change_waits_for_search(
     assert await left(journal) == [2]
 
 
-async def test_what_search_need_not_know_of_does_not_hold_changes_up(
+async def test_changes_that_search_ignores_hold_nothing_up(
     journal: Journal, removal: Removal, clock: Clock
 ) -> None:
     await save(journal, draft("a"))

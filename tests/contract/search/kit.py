@@ -2,85 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, TypeVar
-
-from sqlalchemy import Table, select
 
 from tests.kit.drafts import TENANT, Content, draft
-from tests.kit.journal import Clock, Journal, open_database
+from tests.kit.journal import Journal, rows_of
 from tuskpoint_server.domain.model import CheckpointKey, Saved
 from tuskpoint_server.domain.search import Found, SearchScope, analyse, pack_vector
-from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
-from tuskpoint_server.journal.lineage.lineage import Lineage
-from tuskpoint_server.journal.lineage.snapshots import Snapshots
-from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.journal.search.finding import Candidate, FindRows
-from tuskpoint_server.journal.search.index import IndexRows
-from tuskpoint_server.journal.search.memories import MemoryRows
+from tuskpoint_server.journal.search.finding import Candidate
 from tuskpoint_server.journal.search.searched_values import Document
-
-T = TypeVar("T")
 
 ANYWHERE = SearchScope()
 ONE, OTHER = (1.0, 0.0), (0.0, 1.0)
 """Two vectors."""
 
 
-class Rooms(Journal):
-    """A journal, what search reads and writes in it, and what changes it."""
-
-    def __init__(self, database: Database) -> None:
-        super().__init__(database)
-        self.removal = Removal(database)
-        self.lineage = Lineage(database)
-        self.snapshots = Snapshots(database)
-        self.index = IndexRows(database)
-        self.finding = FindRows(database)
-        self.memories = MemoryRows(database)
-
-
-async def open_rooms(directory: Path, clock: Clock) -> Rooms:
-    return Rooms(await open_database(directory / "journal.db", clock))
-
-
-class World:
-    """A journal with its event loop, shared by all examples."""
-
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory()
-        self._runner = asyncio.Runner()
-        self.clock = Clock()
-        self.journal: Rooms = self.run(open_rooms(Path(self._directory.name), self.clock))
-        self._examples = 0
-
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(call)
-
-    def next_prefix(self) -> str:
-        """Return a prefix of thread names that no other example has."""
-        self._examples += 1
-        return f"{self._examples}-"
-
-    def close(self) -> None:
-        self.run(self.journal.database.close())
-        self._runner.close()
-        self._directory.cleanup()
-
-
 def body_of_data(due: Document) -> str:
     """Return the data of all channels: a body is what the test saved."""
-    return " ".join(value.data.decode(errors="replace") for _, value in due.channels)
+    text = " ".join(value.data.decode(errors="replace") for _, value in due.channels)
+    return text.replace("\0", " ")
 
 
 async def save(
-    journal: Rooms,
+    journal: Journal,
     checkpoint_id: str,
     summary: str = "",
     *,
@@ -102,7 +48,7 @@ async def save(
 
 
 async def drain(
-    journal: Rooms,
+    journal: Journal,
     *,
     remember: bool = False,
     body: Callable[[Document], str] = body_of_data,
@@ -119,18 +65,18 @@ async def drain(
             return count
 
 
-async def due(journal: Rooms, limit: int = 1000) -> list[Document]:
+async def due(journal: Journal, limit: int = 1000) -> list[Document]:
     """Return what is due."""
     return list((await journal.index.take(limit)).due)
 
 
-async def due_keys(journal: Rooms) -> list[str]:
+async def due_keys(journal: Journal) -> list[str]:
     """Return the names of the checkpoints that are due."""
     return [str(one.key) for one in await due(journal)]
 
 
 async def look(
-    journal: Rooms,
+    journal: Journal,
     text: str,
     scope: SearchScope = ANYWHERE,
     *,
@@ -142,7 +88,7 @@ async def look(
 
 
 async def found(
-    journal: Rooms,
+    journal: Journal,
     text: str,
     scope: SearchScope = ANYWHERE,
     *,
@@ -168,7 +114,7 @@ class Nearest:
                 yield candidate
 
 
-async def make_searchable(journal: Rooms, thread_id: str, searchable: bool) -> None:
+async def make_searchable(journal: Journal, thread_id: str, searchable: bool) -> None:
     await journal.removal.set_searchable(TENANT, thread_id, searchable)
 
 
@@ -176,7 +122,7 @@ Place = tuple[str, str, str, str]
 """Tenant, thread, namespace and ID of a checkpoint."""
 
 
-async def indexed(journal: Rooms) -> set[Place]:
+async def indexed(journal: Journal) -> set[Place]:
     """Return the checkpoints that have a document; one of a removed checkpoint has no names."""
     numbers = {number for (number,) in await rows_of(journal, documents, "number")}
     alive = {place: number for number, place in (await _places(journal)).items()}
@@ -185,7 +131,7 @@ async def indexed(journal: Rooms) -> set[Place]:
     return named | {("", "", "", f"removed {number}") for number in gone}
 
 
-async def _places(journal: Rooms) -> dict[object, Place]:
+async def _places(journal: Journal) -> dict[object, Place]:
     names = {
         number: (str(tenant), str(thread_id))
         for number, tenant, thread_id in await rows_of(
@@ -200,24 +146,17 @@ async def _places(journal: Rooms) -> dict[object, Place]:
     }
 
 
-async def rows_of(journal: Rooms, table: Table, *names: str) -> list[tuple[object, ...]]:
-    columns = [table.c[name] for name in names]
-    return await journal.database.query(
-        lambda connection: [tuple(row) for row in connection.execute(select(*columns))]
-    )
-
-
-async def vectors_of(journal: Rooms) -> dict[str, tuple[str, bytes]]:
+async def vectors_of(journal: Journal) -> dict[str, tuple[str, bytes]]:
     """Return who made which vector, by thread and checkpoint."""
     names = {row[0]: row[1] for row in await rows_of(journal, threads, "number", "thread_id")}
     columns = ("thread", "checkpoint_id", "embedder", "vector")
     return {
-        f"{names[row[0]]}:{row[1]}": (str(row[2]), bytes(row[3]))  # type: ignore[call-overload]
+        f"{names[row[0]]}:{row[1]}": (str(row[2]), bytes(row[3]))
         for row in await rows_of(journal, vectors, *columns)
     }
 
 
-async def findable(journal: Rooms) -> set[Place]:
+async def findable(journal: Journal) -> set[Place]:
     """Return the checkpoints that search may find, by a rule of the test's own."""
     alive = {
         (tenant, thread_id)
@@ -229,10 +168,31 @@ async def findable(journal: Rooms) -> set[Place]:
     return {place for place in (await _places(journal)).values() if place[:2] in alive}
 
 
-async def watermarks(journal: Rooms) -> dict[str, tuple[int, int, object]]:
+async def watermarks(journal: Journal) -> dict[str, tuple[int, int, object]]:
     """Return indexed number, last number and the time of what is not indexed, by thread."""
     columns = ("thread_id", "indexed_seq", "seq", "unindexed_since_us")
     return {
         str(thread_id): (int(str(indexed)), int(str(seq)), since)
         for thread_id, indexed, seq, since in await rows_of(journal, threads, *columns)
     }
+
+
+async def check_text(journal: Journal) -> None:
+    """Check that the full text is sound, and has the text of all documents and no other."""
+    if journal.database.backend == "sqlite":
+        await journal.database.transact(
+            lambda batch: batch.connection.exec_driver_sql(
+                "INSERT INTO search_text (search_text) VALUES ('integrity-check')"
+            )
+        )
+    numbers = {number for (number,) in await rows_of(journal, documents, "number")}
+    assert set(await summaries(journal)) == numbers
+
+
+async def summaries(journal: Journal) -> dict[object, object]:
+    """Return what the full text has as summaries, by number."""
+    return await journal.database.query(
+        lambda connection: dict(
+            connection.exec_driver_sql("SELECT rowid, summary FROM search_text").all()
+        )
+    )

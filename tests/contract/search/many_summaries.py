@@ -10,18 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from tests.contract.search.kit import (
-    Rooms,
-    drain,
-    save,
-)
+from tests.contract.search.kit import drain, save
 from tests.kit.drafts import TENANT, key
+from tests.kit.journal import Journal
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import pointer_of
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, inserting
-from tuskpoint_server.journal.search.index import add_text
+from tuskpoint_server.journal.search import text
 
 PER_THREAD = 100
 AT_ONCE = 10_000
@@ -88,7 +85,7 @@ class Many:
     vectors: NDArray[np.float32]
 
 
-async def store_many(journal: Rooms, count: int, dimension: int) -> Many:
+async def store_many(journal: Journal, count: int, dimension: int) -> Many:
     """Store checkpoints with documents and vectors, in a few large transactions."""
     await save(journal, "template", "template", thread_id="template", vector=(1.0,) * dimension)
     await drain(journal)
@@ -168,4 +165,4 @@ def _store(batch: Batch, templates: dict[str, _Row], many: Many, places: list[in
             for one, where in zip(ones, of, strict=True)
         ],
     )
-    add_text(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])
+    text.add(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])

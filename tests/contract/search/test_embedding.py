@@ -7,25 +7,16 @@ from typing import Any
 
 import pytest
 
-from tests.contract.search.kit import (
-    ONE,
-    OTHER,
-    Rooms,
-    drain,
-    make_searchable,
-    open_rooms,
-    save,
-    vectors_of,
-)
+from tests.contract.search.kit import ONE, OTHER, drain, make_searchable, save, vectors_of
 from tests.kit.drafts import TENANT, key, refused
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal.checkpoints.vectors import note_embedder
 
 
-async def embed_all(journal: Rooms, embedder: str, vector: tuple[float, ...]) -> list[str]:
+async def embed_all(journal: Journal, embedder: str, vector: tuple[float, ...]) -> list[str]:
     """Give every document that needs one the same vector; return what was embedded."""
     index = journal.index
     owed = await index.unembedded(100)
@@ -33,7 +24,7 @@ async def embed_all(journal: Rooms, embedder: str, vector: tuple[float, ...]) ->
     return [one.text for one in owed]
 
 
-async def test_what_is_embedded(journal: Rooms) -> None:
+async def test_documents_with_text_and_no_vector_are_embedded(journal: Journal) -> None:
     await save(journal, "01", " A summary. ")
     await drain(journal, body=lambda due: '{"x":1}')
     await save(journal, "02", "Summary.")
@@ -52,7 +43,7 @@ async def test_what_is_embedded(journal: Rooms) -> None:
     assert await journal.index.unembedded(10) == []
 
 
-async def test_a_vector_is_made_again_only_of_other_text(journal: Rooms, clock: Clock) -> None:
+async def test_a_vector_is_made_again_only_of_other_text(journal: Journal, clock: Clock) -> None:
     await save(journal, "01", "first", data=b"a")
     await drain(journal)
     assert await embed_all(journal, "e1", ONE) == ["first"]
@@ -68,7 +59,7 @@ async def test_a_vector_is_made_again_only_of_other_text(journal: Rooms, clock: 
     assert await vectors_of(journal) == {"t:01": ("e1", pack_vector(OTHER))}
 
 
-async def test_the_callers_vector_stays(journal: Rooms, clock: Clock) -> None:
+async def test_the_callers_vector_stays(journal: Journal, clock: Clock) -> None:
     await save(journal, "01", "first", vector=ONE)
     await drain(journal)
     assert await embed_all(journal, "e1", OTHER) == []
@@ -88,7 +79,7 @@ async def test_the_callers_vector_stays(journal: Rooms, clock: Clock) -> None:
 
 
 async def test_a_vector_of_a_document_that_was_replaced_is_not_stored(
-    journal: Rooms, clock: Clock
+    journal: Journal, clock: Clock
 ) -> None:
     await save(journal, "01", "first")
     await drain(journal)
@@ -101,7 +92,7 @@ async def test_a_vector_of_a_document_that_was_replaced_is_not_stored(
     assert [one.text for one in await journal.index.unembedded(10)] == ["second"]
 
 
-async def test_nothing_that_must_not_be_found_is_given_to_an_embedder(journal: Rooms) -> None:
+async def test_nothing_that_must_not_be_found_is_given_to_an_embedder(journal: Journal) -> None:
     await save(journal, "01", "secret")
     await save(journal, "01", "gone", thread_id="gone")
     await drain(journal)
@@ -111,7 +102,7 @@ async def test_nothing_that_must_not_be_found_is_given_to_an_embedder(journal: R
 
 
 async def test_copies_get_the_callers_vector_and_strangers_do_not(
-    journal: Rooms, clock: Clock
+    journal: Journal, clock: Clock
 ) -> None:
     await save(journal, "01", "origin", data=b"a", vector=ONE)
     await drain(journal)
@@ -126,7 +117,7 @@ async def test_copies_get_the_callers_vector_and_strangers_do_not(
     }
 
 
-async def test_vectors_of_another_dimension_are_refused(journal: Rooms) -> None:
+async def test_vectors_of_another_dimension_are_refused(journal: Journal) -> None:
     await save(journal, "01", "first", vector=ONE)
     refusal = await refused(save(journal, "02", "second", vector=(1, 2, 3)), Reason.INVALID_FIELD)
     assert "must have 2 components" in refusal.violations[0].description
@@ -142,7 +133,7 @@ async def test_vectors_of_another_dimension_are_refused(journal: Rooms) -> None:
     assert await journal.finding.dimension("another") == 3
 
 
-async def test_another_embedder_makes_the_vectors_anew(journal: Rooms) -> None:
+async def test_another_embedder_makes_the_vectors_anew(journal: Journal) -> None:
     index = journal.index
     await save(journal, "01", "by caller", vector=ONE)
     await save(journal, "02", "by embedder")
@@ -162,26 +153,24 @@ async def test_another_embedder_makes_the_vectors_anew(journal: Rooms) -> None:
 async def test_from_its_adoption_on_vectors_must_be_of_the_embedders_dimension(
     tmp_path: Path,
 ) -> None:
-    journal = await open_rooms(tmp_path, Clock())
-    await save(journal, "01", "sent before", vector=ONE)
-    assert await journal.index.adopt_embedder("e1", 3) == 1
-    await journal.database.close()
-    again = await open_rooms(tmp_path, Clock())  # nothing that is stored says so
-    assert await vectors_of(again) == {}
-    assert await again.finding.dimension(TENANT) == await again.finding.dimension("new") == 3
-    for tenant in (TENANT, "new"):
-        refusal = await refused(
-            save(again, "02", "sent after", tenant=tenant, vector=ONE), Reason.INVALID_FIELD
-        )
-        assert "must have 3 components" in refusal.violations[0].description
-        assert await again.load(tenant, key("02"), View.ENTRY) is None
-    await save(again, "02", "sent after", vector=(1, 2, 3))
-    assert await again.index.adopt_embedder("e2", 2) == 1
-    await save(again, "03", "sent after", vector=ONE)
-    await again.database.close()
+    async with opened(tmp_path, Clock()) as journal:
+        await save(journal, "01", "sent before", vector=ONE)
+        assert await journal.index.adopt_embedder("e1", 3) == 1
+    async with opened(tmp_path, Clock()) as again:  # nothing that is stored says so
+        assert await vectors_of(again) == {}
+        assert await again.finding.dimension(TENANT) == await again.finding.dimension("new") == 3
+        for tenant in (TENANT, "new"):
+            refusal = await refused(
+                save(again, "02", "sent after", tenant=tenant, vector=ONE), Reason.INVALID_FIELD
+            )
+            assert "must have 3 components" in refusal.violations[0].description
+            assert await again.load(tenant, key("02"), View.ENTRY) is None
+        await save(again, "02", "sent after", vector=(1, 2, 3))
+        assert await again.index.adopt_embedder("e2", 2) == 1
+        await save(again, "03", "sent after", vector=ONE)
 
 
-async def test_without_an_embedder_any_dimension_will_do_again(journal: Rooms) -> None:
+async def test_without_an_embedder_any_dimension_will_do_again(journal: Journal) -> None:
     index = journal.index
     await index.forget_embedder()
     await index.adopt_embedder("e1", 3)
@@ -192,7 +181,7 @@ async def test_without_an_embedder_any_dimension_will_do_again(journal: Rooms) -
 
 
 async def test_vectors_are_dropped_in_turns_while_others_are_saved_and_copied(
-    journal: Rooms, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is copied between the turns is not left behind with the dimension of before."""
     for number in range(4):
@@ -216,7 +205,7 @@ async def test_vectors_are_dropped_in_turns_while_others_are_saved_and_copied(
 
 
 async def test_documents_are_stored_while_vectors_of_before_are_still_there(
-    journal: Rooms, clock: Clock
+    journal: Journal, clock: Clock
 ) -> None:
     await save(journal, "01", "saved", data=b"a", vector=ONE)
     await journal.lineage.fork(TENANT, key("01"), "fork", "")
@@ -235,7 +224,7 @@ async def test_documents_are_stored_while_vectors_of_before_are_still_there(
 
 
 async def test_copies_keep_the_callers_vector_though_their_origin_is_deleted(
-    journal: Rooms, clock: Clock
+    journal: Journal, clock: Clock
 ) -> None:
     await save(journal, "01", "by the caller", data=b"a", vector=ONE)
     await save(journal, "02", "by the embedder", data=b"b")
@@ -253,7 +242,7 @@ async def test_copies_keep_the_callers_vector_though_their_origin_is_deleted(
 
 
 async def test_copies_of_a_thread_that_is_not_searchable_have_no_vectors(
-    journal: Rooms,
+    journal: Journal,
 ) -> None:
     await save(journal, "01", "saved", vector=ONE)
     await make_searchable(journal, "t", False)
@@ -262,9 +251,7 @@ async def test_copies_of_a_thread_that_is_not_searchable_have_no_vectors(
     assert set(await vectors_of(journal)) == {"t:01"}
 
 
-async def test_a_vector_that_comes_for_what_is_gone_is_not_stored(
-    journal: Rooms, clock: Clock
-) -> None:
+async def test_a_vector_of_a_removed_document_is_not_stored(journal: Journal, clock: Clock) -> None:
     await save(journal, "01", "saved")
     await drain(journal)
     owed = await journal.index.unembedded(10)

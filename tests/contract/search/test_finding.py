@@ -15,29 +15,26 @@ from tests.contract.search.kit import (
     ONE,
     OTHER,
     Nearest,
-    Rooms,
-    World,
     drain,
     found,
     look,
     make_searchable,
-    rows_of,
     save,
 )
 from tests.kit.drafts import TENANT, draft, key
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, Journal, JournalWorld, rows_of
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import SearchScope, Words, one_line, pack_vector, pointer_of
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import vectors
 from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.search.finding import Candidate, IndexStanding, Recalled, VectorRow
-from tuskpoint_server.journal.search.index import scope_word
+from tuskpoint_server.journal.search.text import scope_word
 
 # --- by words ------------------------------------------------------------------------------
 
 
-async def test_the_best_comes_first(journal: Rooms) -> None:
+async def test_the_best_comes_first(journal: Journal) -> None:
     await save(journal, "01", "The writer rests.", data=b"draft")
     await save(journal, "02", "The writer drafted a letter.", data=b"nothing")
     await save(journal, "03", "Nobody rests.", data=b"nothing")
@@ -55,7 +52,7 @@ async def test_the_best_comes_first(journal: Rooms) -> None:
     assert await look(journal, "absent") == []
 
 
-async def test_phrases_must_occur_and_words_only_raise_the_rank(journal: Rooms) -> None:
+async def test_phrases_must_occur_and_words_only_raise_the_rank(journal: Journal) -> None:
     await save(journal, "01", "The red fox ran.")
     await save(journal, "02", "The red fox ran home at night.")
     await save(journal, "03", "The fox was red; it ran home at night.")
@@ -67,7 +64,7 @@ async def test_phrases_must_occur_and_words_only_raise_the_rank(journal: Rooms) 
     assert set(await look(journal, "red fox")) == {key(one) for one in ("01", "02", "03", "04")}
 
 
-async def test_identifiers_stand_as_they_are(journal: Rooms) -> None:
+async def test_identifiers_are_matched_whole(journal: Journal) -> None:
     await save(journal, "01", "Paid invoice PAY-1234.")
     await save(journal, "02", "Paid 1234 of them to PAY.")
     await save(journal, "03", "Paid invoice PAY-1235 with café au lait.")
@@ -76,14 +73,16 @@ async def test_identifiers_stand_as_they_are(journal: Rooms) -> None:
     assert await look(journal, "CAFE") == [key("03")]
 
 
-async def test_nothing_to_look_for_finds_nothing(journal: Rooms) -> None:
+async def test_nothing_to_look_for_finds_nothing(journal: Journal) -> None:
     await save(journal, "01", "saved")
     await drain(journal)
     assert await journal.finding.lexical(TENANT, Words(), ANYWHERE, 5) == []
     assert await look(journal, "t", SearchScope(thread_id="none")) == []
 
 
-async def test_what_a_due_checkpoint_said_before_is_not_found(journal: Rooms, clock: Clock) -> None:
+async def test_replaced_text_of_a_due_checkpoint_is_not_found(
+    journal: Journal, clock: Clock
+) -> None:
     await save(journal, "01", "apples", data=b"orchard", vector=ONE)
     await drain(journal)
     clock.advance(1)
@@ -126,8 +125,8 @@ HOSTILE = (
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    opened = World()
+def world(database: str) -> Iterator[JournalWorld]:
+    opened = JournalWorld()
     opened.run(save(opened.journal, "01", "saved words"))
     opened.run(drain(opened.journal))
     yield opened
@@ -135,7 +134,7 @@ def world() -> Iterator[World]:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_no_text_is_syntax(world: World, text: str) -> None:
+def test_no_text_is_syntax(world: JournalWorld, text: str) -> None:
     journal, reading = world.journal, world.journal.finding
     world.run(look(journal, text))
     world.run(look(journal, text, SearchScope(thread_id=text[:256])))
@@ -153,7 +152,9 @@ def test_no_text_is_syntax(world: World, text: str) -> None:
     words=st.lists(st.sampled_from(['"', "saved", "*", "NEAR", "(", ":", "-", "OR"]), max_size=8),
 )
 @example(text="", words=['"', "OR", '"'])
-def test_no_text_at_all_makes_a_search_fail(world: World, text: str, words: list[str]) -> None:
+def test_no_text_at_all_makes_a_search_fail(
+    world: JournalWorld, text: str, words: list[str]
+) -> None:
     mixed = " ".join([text, *words])
     world.run(look(world.journal, mixed))
     raw = Words((mixed, *words), (mixed,), (text,))
@@ -178,7 +179,7 @@ def test_the_word_of_a_thread_is_one_word_that_no_stemmer_cuts() -> None:
 # --- what lives ----------------------------------------------------------------------------
 
 
-async def everything(journal: Rooms, tenant: str = TENANT) -> list[list[CheckpointKey]]:
+async def everything(journal: Journal, tenant: str = TENANT) -> list[list[CheckpointKey]]:
     """Look for all that is there: by words, by vectors and by pointers."""
     reading = journal.finding
     by_words = await look(journal, "saved", tenant=tenant, limit=100)
@@ -195,8 +196,8 @@ async def everything(journal: Rooms, tenant: str = TENANT) -> list[list[Checkpoi
     ]
 
 
-async def test_what_is_deleted_or_out_of_sight_is_not_found_from_then_on(
-    journal: Rooms,
+async def test_a_deleted_or_hidden_checkpoint_is_not_found_from_then_on(
+    journal: Journal,
 ) -> None:
     for thread_id in ("deleted", "kept", "silent"):
         await save(journal, "01", "saved", thread_id=thread_id, vector=ONE)
@@ -236,7 +237,7 @@ async def test_what_is_deleted_or_out_of_sight_is_not_found_from_then_on(
 
 
 async def test_a_thread_that_begins_again_has_nothing_of_the_ended_one(
-    journal: Rooms, clock: Clock
+    journal: Journal, clock: Clock
 ) -> None:
     await save(journal, "01", "saved apples", data=b"saved", vector=ONE)
     await drain(journal)
@@ -252,7 +253,7 @@ async def test_a_thread_that_begins_again_has_nothing_of_the_ended_one(
     assert await look(journal, "pears") == [key("01")]
 
 
-async def test_tenants_do_not_see_one_another(journal: Rooms) -> None:
+async def test_tenants_do_not_see_one_another(journal: Journal) -> None:
     await save(journal, "01", "saved", vector=ONE)
     await save(journal, "01", "saved", tenant="another", thread_id="theirs", vector=(1, 2, 3))
     await drain(journal)
@@ -275,7 +276,7 @@ async def test_tenants_do_not_see_one_another(journal: Rooms) -> None:
 
 
 async def save_with(
-    journal: Rooms, checkpoint_id: str, thread_id: str, agent_id: str, **metadata: object
+    journal: Journal, checkpoint_id: str, thread_id: str, agent_id: str, **metadata: object
 ) -> None:
     made = draft(
         checkpoint_id,
@@ -287,7 +288,7 @@ async def save_with(
     await journal.save_checkpoint(TENANT, made)
 
 
-async def test_threads_and_agents_are_kept_apart(journal: Rooms) -> None:
+async def test_threads_and_agents_are_kept_apart(journal: Journal) -> None:
     await save_with(journal, "01", "one", "alice")
     await save_with(journal, "02", "two", "alice")
     await save_with(journal, "03", "three", "bob")
@@ -302,7 +303,7 @@ async def test_threads_and_agents_are_kept_apart(journal: Rooms) -> None:
         assert await look(journal, scope_word(number)) == []
 
 
-async def test_filters_compare_values_with_their_types(journal: Rooms) -> None:
+async def test_filters_compare_values_with_their_types(journal: Journal) -> None:
     values: dict[str, object] = {
         "01": True,
         "02": 1,
@@ -331,7 +332,7 @@ async def test_filters_compare_values_with_their_types(journal: Rooms) -> None:
     assert len(await with_filter(step=1)) == 8
 
 
-async def test_a_filter_finds_what_is_far_down(journal: Rooms) -> None:
+async def test_a_filter_finds_a_match_far_down_the_ranking(journal: Journal) -> None:
     last = 4 * finding.FIRST_PAGE
     for number in range(last):
         await save_with(journal, f"{number:03d}", "t", "", rare=number == last - 1)
@@ -345,7 +346,7 @@ async def test_a_filter_finds_what_is_far_down(journal: Rooms) -> None:
 
 
 async def test_vectors_are_scanned_by_number_and_found_before_they_are_indexed(
-    journal: Rooms,
+    journal: Journal,
 ) -> None:
     reading = journal.finding
     await save(journal, "01", "saved one", vector=ONE)
@@ -370,7 +371,7 @@ async def test_vectors_are_scanned_by_number_and_found_before_they_are_indexed(
     assert [one.key for one in only] == [key("01")]
 
 
-async def test_candidates_are_read_only_as_far_as_needed(journal: Rooms) -> None:
+async def test_candidates_are_read_only_as_far_as_needed(journal: Journal) -> None:
     await save(journal, "01", "saved", vector=ONE)
     [row] = await journal.finding.scan(TENANT, 0, 10)
     numbers = range(row.number, row.number + 10_000)
@@ -379,7 +380,7 @@ async def test_candidates_are_read_only_as_far_as_needed(journal: Rooms) -> None
     assert candidates.read == finding.FIRST_PAGE
 
 
-async def test_a_vector_that_was_replaced_has_another_number(journal: Rooms) -> None:
+async def test_a_vector_that_was_replaced_has_another_number(journal: Journal) -> None:
     reading = journal.finding
     await save(journal, "01", "saved", vector=ONE)
     [before] = await reading.scan(TENANT, 0, 10)
@@ -393,7 +394,7 @@ async def test_a_vector_that_was_replaced_has_another_number(journal: Rooms) -> 
 
 
 async def test_a_memory_counts_only_with_the_checkpoints_own_summary(
-    journal: Rooms, clock: Clock
+    journal: Journal, clock: Clock
 ) -> None:
     reading = journal.finding
     await save(journal, "01", "The  writer\nstarted.", thread_id="b")
@@ -429,7 +430,7 @@ async def test_a_memory_counts_only_with_the_checkpoints_own_summary(
 # --- standing ------------------------------------------------------------------------------
 
 
-async def test_how_the_index_stands(journal: Rooms, clock: Clock) -> None:
+async def test_the_state_of_the_index_is_counted(journal: Journal, clock: Clock) -> None:
     reading = journal.finding
     assert await reading.standing(TENANT) == IndexStanding()
     begun_us = clock.now_us
@@ -446,7 +447,7 @@ async def test_how_the_index_stands(journal: Rooms, clock: Clock) -> None:
     assert await reading.standing(TENANT) == IndexStanding(0, None, 2, 1)
 
 
-async def test_a_search_leaves_no_transaction_open(journal: Rooms) -> None:
+async def test_a_search_leaves_no_transaction_open(journal: Journal) -> None:
     """What a reader still held would keep the next search at the moment of this one."""
     for number in range(3 * finding.FIRST_PAGE):
         await save(journal, f"{number:03d}", "saved")

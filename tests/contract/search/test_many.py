@@ -1,20 +1,17 @@
-"""Among 100,000 summaries a search is as exact as among ten, whatever it is narrowed to."""
+"""Among 50,000 summaries a search is as exact as among ten, whatever it is narrowed to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.contract.search.kit import (
-    World,
-    look,
-    make_searchable,
-)
+from tests.contract.search.kit import look, make_searchable
 from tests.contract.search.many_summaries import PER_THREAD, Many, One, store_many
 from tests.kit.drafts import TENANT
+from tests.kit.journal import JournalWorld
 from tuskpoint_server.domain.limits import KIB, MIB
 from tuskpoint_server.domain.search import Metric, SearchScope, pack_vector
 from tuskpoint_server.recall.vectors import VectorIndex
@@ -25,7 +22,7 @@ Singles = NDArray[np.float32]
 Floats = NDArray[np.float64]
 Places = NDArray[np.int64]
 
-COUNT = 100_000
+COUNT = 50_000
 DIMENSION = 8
 SMALL_CACHE, LARGE_CACHE = 256 * KIB, 64 * MIB
 LIMIT = 7
@@ -36,14 +33,7 @@ PHRASE = '"critic rejected the contract"'
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    opened = World()
-    yield opened
-    opened.close()
-
-
-@pytest.fixture(scope="module")
-def many(world: World) -> Many:
+def many(world: JournalWorld) -> Many:
     stored = world.run(store_many(world.journal, COUNT, DIMENSION))
     world.run(world.journal.removal.delete_thread(TENANT, DELETED))
     world.run(make_searchable(world.journal, SILENT, False))
@@ -95,7 +85,7 @@ def has(metadata: Mapping[str, object], wanted: Mapping[str, object]) -> bool:
 
 @pytest.mark.parametrize("scope", SCOPES.values(), ids=SCOPES)
 def test_a_phrase_finds_all_that_have_it_and_nothing_else(
-    world: World, many: Many, scope: SearchScope
+    world: JournalWorld, many: Many, scope: SearchScope
 ) -> None:
     said = PHRASE.strip('"')
     those = map(One, in_scope(many, scope).tolist())
@@ -106,7 +96,7 @@ def test_a_phrase_finds_all_that_have_it_and_nothing_else(
     assert world.run(look(world.journal, PHRASE, scope, limit=5)) == found[:5]
 
 
-def test_words_find_the_one_that_has_most_of_them(world: World, many: Many) -> None:
+def test_words_find_the_one_that_has_most_of_them(world: JournalWorld, many: Many) -> None:
     for place in (0, many.rare, COUNT - 1):
         one = One(place)
         assert world.run(look(world.journal, one.summary.split()[-1])) == [one.key]
@@ -116,7 +106,7 @@ def test_words_find_the_one_that_has_most_of_them(world: World, many: Many) -> N
     assert gone.key not in world.run(look(world.journal, gone.summary, limit=100))
 
 
-def test_common_words_narrowed_to_one_find_it(world: World, many: Many) -> None:
+def test_common_words_narrowed_to_one_find_it(world: JournalWorld, many: Many) -> None:
     rare = One(many.rare)
     scope = SearchScope(filter={"rare": "yes"})
     word = rare.summary.split()[1]
@@ -132,8 +122,8 @@ def test_common_words_narrowed_to_one_find_it(world: World, many: Many) -> None:
         (Metric.L2, SMALL_CACHE, ["all", "half", "one", "an agent", "none, by the key"]),
     ],
 )
-def test_vectors_find_what_comparing_all_of_them_finds(
-    world: World, many: Many, metric: Metric, cache_bytes: int, scopes: list[str]
+def test_the_vector_index_finds_the_same_as_comparing_all_vectors(
+    world: JournalWorld, many: Many, metric: Metric, cache_bytes: int, scopes: list[str]
 ) -> None:
     index = VectorIndex(world.journal.finding, cache_bytes)
     query = np.random.default_rng(11).standard_normal(DIMENSION).astype(np.float32)

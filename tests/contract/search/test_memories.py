@@ -11,14 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
-from tests.contract.search.kit import (
-    Rooms,
-    drain,
-    open_rooms,
-    rows_of,
-)
+from tests.contract.search.kit import drain
 from tests.kit.drafts import TENANT, draft, key
-from tests.kit.journal import Clock
+from tests.kit.journal import Clock, Journal, opened, rows_of
 from tuskpoint_server.domain.model import Saved
 from tuskpoint_server.domain.search import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.database.schema import memories
@@ -38,7 +33,7 @@ def memory_of(checkpoint_id: str, summary: str, tenant: str = TENANT) -> str:
 
 
 async def save(
-    journal: Rooms,
+    journal: Journal,
     checkpoint_id: str,
     summary: str,
     *,
@@ -50,19 +45,19 @@ async def save(
     )
 
 
-async def index(journal: Rooms) -> None:
+async def index(journal: Journal) -> None:
     """Index what is due, and so note what MemWal has to have."""
     await drain(journal, remember=True, limit=500)
 
 
-async def remember(journal: Rooms, summaries: Sequence[str], tenant: str = TENANT) -> None:
+async def remember(journal: Journal, summaries: Sequence[str], tenant: str = TENANT) -> None:
     """Save checkpoints 1, 2, ... with summaries, and index them."""
     for number, summary in enumerate(summaries, start=1):
         await save(journal, str(number), summary, tenant=tenant, thread_id=f"of {tenant}")
     await index(journal)
 
 
-async def stored(journal: Rooms) -> list[tuple[str, MemoryState]]:
+async def stored(journal: Journal) -> list[tuple[str, MemoryState]]:
     found = await journal.database.query(
         lambda connection: connection.execute(
             select(memories.c.text, memories.c.state).order_by(memories.c.number)
@@ -71,7 +66,7 @@ async def stored(journal: Rooms) -> list[tuple[str, MemoryState]]:
     return [(row[0].partition(" ckpt:")[0], MemoryState(row[1])) for row in found]
 
 
-async def unsure(journal: Rooms) -> list[str]:
+async def unsure(journal: Journal) -> list[str]:
     found = await rows_of(journal, memories, "number", "text", "unsure")
     return [str(text).partition(" ckpt:")[0] for _, text, is_unsure in sorted(found) if is_unsure]
 
@@ -85,14 +80,14 @@ def numbers(taken: Sequence[Memory]) -> list[int]:
 
 
 @pytest.fixture
-def rows(journal: Rooms) -> MemoryRows:
+def rows(journal: Journal) -> MemoryRows:
     return journal.memories
 
 
 # --- what is noted -------------------------------------------------------------------------
 
 
-async def test_memwal_gets_each_summary_once(journal: Rooms, clock: Clock) -> None:
+async def test_memwal_gets_each_summary_once(journal: Journal, clock: Clock) -> None:
     await save(journal, "01", "The writer\n  started.")
     await save(journal, "02", " \t ")
     await drain(journal, remember=True)
@@ -119,7 +114,7 @@ async def test_memwal_gets_each_summary_once(journal: Rooms, clock: Clock) -> No
     assert texts == [said, memory_text("The writer stopped.", pointer)]
 
 
-async def test_nothing_is_sent_to_memwal_unless_asked_to(journal: Rooms) -> None:
+async def test_nothing_is_sent_to_memwal_unless_asked_to(journal: Journal) -> None:
     await save(journal, "01", "A summary.")
     await drain(journal)
     assert await rows_of(journal, memories, "text") == []
@@ -135,8 +130,8 @@ async def sent(rows: MemoryRows, limit: int, *, unsure_first: bool = False) -> l
 # --- how far it got ------------------------------------------------------------------------
 
 
-async def test_what_is_taken_is_unsure_until_more_is_noted(
-    journal: Rooms, rows: MemoryRows
+async def test_a_memory_is_unsure_from_taking_it_to_noting_its_outcome(
+    journal: Journal, rows: MemoryRows
 ) -> None:
     await remember(journal, ["one", "two", "three"])
     [first, second] = await rows.take(2)
@@ -161,7 +156,7 @@ async def test_what_is_taken_is_unsure_until_more_is_noted(
     assert await unsure(journal) == ["one", "three"]
 
 
-async def test_from_waiting_to_delivered(journal: Rooms, rows: MemoryRows, clock: Clock) -> None:
+async def test_from_waiting_to_delivered(journal: Journal, rows: MemoryRows, clock: Clock) -> None:
     await remember(journal, ["one", "two"])
     taken = await rows.take(20)
     asked_us = clock.now_us + 15_000_000
@@ -182,8 +177,8 @@ async def test_from_waiting_to_delivered(journal: Rooms, rows: MemoryRows, clock
     assert await stored(journal) == [("one", MemoryState.SENT), ("two", MemoryState.DELIVERED)]
 
 
-async def test_what_is_sent_again_waits_for_its_time(
-    journal: Rooms, rows: MemoryRows, clock: Clock
+async def test_a_memory_is_sent_again_only_after_its_pause(
+    journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await remember(journal, ["one"])
     [memory] = await rows.take(20)
@@ -195,7 +190,7 @@ async def test_what_is_sent_again_waits_for_its_time(
 
 
 async def test_one_that_is_unsure_comes_alone(
-    journal: Rooms, rows: MemoryRows, clock: Clock
+    journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await remember(journal, ["one", "two", "three", "four"])
     taken = await rows.take(2)
@@ -206,7 +201,7 @@ async def test_one_that_is_unsure_comes_alone(
 
 
 async def test_unsure_ones_may_be_asked_for_first(
-    journal: Rooms, rows: MemoryRows, clock: Clock
+    journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await remember(journal, ["one", "two", "three"])
     [one] = await rows.take(1)
@@ -218,7 +213,9 @@ async def test_unsure_ones_may_be_asked_for_first(
     assert await sent(rows, 1) == ["three"]
 
 
-async def test_the_longest_due_comes_first(journal: Rooms, rows: MemoryRows, clock: Clock) -> None:
+async def test_the_longest_due_comes_first(
+    journal: Journal, rows: MemoryRows, clock: Clock
+) -> None:
     await remember(journal, ["one", "two"])
     [one] = await rows.take(1)
     clock.advance(5)
@@ -226,7 +223,7 @@ async def test_the_longest_due_comes_first(journal: Rooms, rows: MemoryRows, clo
     assert summaries(await rows.take(20)) == ["two", "one"]
 
 
-async def test_tenants_are_not_mixed(journal: Rooms, rows: MemoryRows) -> None:
+async def test_tenants_are_not_mixed(journal: Journal, rows: MemoryRows) -> None:
     await remember(journal, ["one", "two"])
     await remember(journal, ["uno", "dos"], OTHER)
     first = await rows.take(20)
@@ -242,37 +239,34 @@ async def test_tenants_are_not_mixed(journal: Rooms, rows: MemoryRows) -> None:
     ]
 
 
-async def test_what_ended_while_it_was_being_sent_is_unsure(tmp_path: Path, clock: Clock) -> None:
-    journal = await open_rooms(tmp_path, clock)
-    await remember(journal, ["one", "two", "three"])
-    await journal.memories.take(2)
-    await journal.database.close()
-    journal = await open_rooms(tmp_path, clock)
-    rows = journal.memories
-    assert await unsure(journal) == ["one", "two"]
-    assert [await sent(rows, 20) for _ in range(3)] == [["one"], ["two"], ["three"]]
-    await journal.database.close()
-
-
-async def test_what_was_accepted_is_still_asked_for_after_a_restart(
+async def test_a_memory_is_unsure_after_a_restart_while_it_was_sent(
     tmp_path: Path, clock: Clock
 ) -> None:
-    journal = await open_rooms(tmp_path, clock)
-    await remember(journal, ["one"])
-    rows = journal.memories
-    [memory] = await rows.take(20)
-    await rows.note([replace(memory, state=SENT, job_id="job")])
-    await journal.database.close()
-    journal = await open_rooms(tmp_path, clock)
-    rows = journal.memories
-    assert [(one.number, one.job_id) for one in await rows.underway(20)] == [(memory.number, "job")]
-    await journal.database.close()
+    async with opened(tmp_path, clock) as journal:
+        await remember(journal, ["one", "two", "three"])
+        await journal.memories.take(2)
+    async with opened(tmp_path, clock) as journal:
+        rows = journal.memories
+        assert await unsure(journal) == ["one", "two"]
+        assert [await sent(rows, 20) for _ in range(3)] == [["one"], ["two"], ["three"]]
+
+
+async def test_an_accepted_job_is_still_asked_for_after_a_restart(
+    tmp_path: Path, clock: Clock
+) -> None:
+    async with opened(tmp_path, clock) as journal:
+        await remember(journal, ["one"])
+        [memory] = await journal.memories.take(20)
+        await journal.memories.note([replace(memory, state=SENT, job_id="job")])
+    async with opened(tmp_path, clock) as journal:
+        [again] = await journal.memories.underway(20)
+        assert (again.number, again.job_id) == (memory.number, "job")
 
 
 # --- what search may not find --------------------------------------------------------------
 
 
-async def test_a_deleted_thread_is_not_sent(journal: Rooms, rows: MemoryRows) -> None:
+async def test_a_deleted_thread_is_not_sent(journal: Journal, rows: MemoryRows) -> None:
     await save(journal, "1", "one", thread_id="goes")
     await save(journal, "2", "two", thread_id="stays")
     await index(journal)
@@ -282,7 +276,7 @@ async def test_a_deleted_thread_is_not_sent(journal: Rooms, rows: MemoryRows) ->
 
 
 async def test_a_thread_that_is_not_searchable_is_not_sent_until_it_is(
-    journal: Rooms, rows: MemoryRows, clock: Clock
+    journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await save(journal, "1", "one")
     await index(journal)
@@ -296,7 +290,7 @@ async def test_a_thread_that_is_not_searchable_is_not_sent_until_it_is(
 
 
 async def test_only_the_current_summary_is_sent(
-    journal: Rooms, rows: MemoryRows, clock: Clock
+    journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await save(journal, "1", "first thought")
     await index(journal)
@@ -307,13 +301,13 @@ async def test_only_the_current_summary_is_sent(
     assert summaries(await rows.take(20)) == ["second thought"]
 
 
-async def test_white_space_makes_no_other_memory(journal: Rooms, rows: MemoryRows) -> None:
+async def test_white_space_makes_no_other_memory(journal: Journal, rows: MemoryRows) -> None:
     await save(journal, "1", " on\n two  lines ")
     await index(journal)
     assert summaries(await rows.take(20)) == ["on two lines"]
 
 
-async def test_a_copy_keeps_the_memory_that_both_share(journal: Rooms, rows: MemoryRows) -> None:
+async def test_a_copy_keeps_the_memory_that_both_share(journal: Journal, rows: MemoryRows) -> None:
     await save(journal, "1", "one")
     await journal.lineage.copy_thread(TENANT, "t", "copy", "")
     await index(journal)
@@ -323,7 +317,7 @@ async def test_a_copy_keeps_the_memory_that_both_share(journal: Rooms, rows: Mem
 
 
 async def test_however_many_are_gone_those_that_live_are_found(
-    journal: Rooms, rows: MemoryRows
+    journal: Journal, rows: MemoryRows
 ) -> None:
     many = range(LOOKED_AT + 10)
     await asyncio.gather(
@@ -336,8 +330,8 @@ async def test_however_many_are_gone_those_that_live_are_found(
     assert await stored(journal) == [("one", MemoryState.WAITING)]
 
 
-async def test_what_was_sent_is_asked_for_although_its_thread_is_gone(
-    journal: Rooms, rows: MemoryRows, clock: Clock
+async def test_a_sent_memory_is_asked_for_after_its_thread_was_deleted(
+    journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     await remember(journal, ["one"])
     [memory] = await rows.take(20)
@@ -350,7 +344,7 @@ async def test_what_was_sent_is_asked_for_although_its_thread_is_gone(
 
 
 async def test_standing_counts_by_state_and_tenant(
-    journal: Rooms, rows: MemoryRows, clock: Clock
+    journal: Journal, rows: MemoryRows, clock: Clock
 ) -> None:
     assert await rows.standing(TENANT) == MemoriesStanding()
     began_us = clock.now_us

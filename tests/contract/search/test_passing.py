@@ -7,14 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.contract.search.kit import (
-    Nearest,
-    Rooms,
-    drain,
-    look,
-    save,
-)
+from tests.contract.search.kit import Nearest, drain, look, save
 from tests.kit.drafts import TENANT, draft, key
+from tests.kit.journal import Journal
 from tuskpoint_server.domain.search import SearchScope, pack_vector
 from tuskpoint_server.domain.state import matches, parse_metadata
 from tuskpoint_server.journal.search import finding
@@ -87,7 +82,7 @@ def ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(finding, name, value)
 
 
-async def test_filters_find_what_they_match_however_it_is_spelled(journal: Rooms) -> None:
+async def test_filters_match_values_in_any_spelling(journal: Journal) -> None:
     for number, raw in enumerate(METADATA):
         made = draft(f"{number:02d}", summary="saved")
         metadata = parse_metadata(raw, "metadata_json")
@@ -111,7 +106,7 @@ async def test_filters_find_what_they_match_however_it_is_spelled(journal: Rooms
         assert nearest.asked is not None
 
 
-async def test_only_what_is_live_and_in_scope_passes(journal: Rooms) -> None:
+async def test_only_live_candidates_in_scope_pass(journal: Journal) -> None:
     for agent in ("a", "b"):
         for number in range(3):
             made = draft(f"0{number}", summary="saved", thread_id=f"t{agent}", agent_id=agent)
@@ -128,7 +123,7 @@ async def test_only_what_is_live_and_in_scope_passes(journal: Rooms) -> None:
 
 
 async def test_candidates_are_looked_up_as_they_come_while_enough_of_them_pass(
-    journal: Rooms, monkeypatch: pytest.MonkeyPatch
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(finding, "MANY", 2)
     for number in range(8):
@@ -143,7 +138,7 @@ async def test_candidates_are_looked_up_as_they_come_while_enough_of_them_pass(
     assert too_few.asked == set(numbers)
 
 
-async def test_a_filter_of_very_many_keys_is_none_too_many(journal: Rooms) -> None:
+async def test_a_filter_of_very_many_keys_is_none_too_many(journal: Journal) -> None:
     wanted: dict[str, object] = {f"key {number}": "x" * (number % 7) for number in range(1500)}
     for checkpoint_id, metadata in (("01", {**wanted, "key 1499": "y"}), ("02", wanted)):
         await journal.save_checkpoint(

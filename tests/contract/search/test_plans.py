@@ -10,11 +10,9 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, Table
 
-from tests.contract.search.kit import (
-    ANYWHERE,
-    Rooms,
-)
+from tests.contract.search.kit import ANYWHERE
 from tests.kit.drafts import TENANT
+from tests.kit.journal import Journal
 from tuskpoint_server.domain.search import SearchScope
 from tuskpoint_server.journal.checkpoints import vectors as vectors_of
 from tuskpoint_server.journal.database import statements
@@ -26,6 +24,8 @@ from tuskpoint_server.journal.search import (
     index,
     memories,
 )
+
+pytestmark = pytest.mark.sqlite
 
 
 def first_step(connection: Connection, sql: str) -> str:
@@ -39,7 +39,7 @@ def first_step(connection: Connection, sql: str) -> str:
 )
 @pytest.mark.parametrize("name", ["_BY_DOCUMENT", "_BY_VECTOR"])
 async def test_a_look_up_begins_with_its_numbers(
-    journal: Rooms, name: str, scope: SearchScope
+    journal: Journal, name: str, scope: SearchScope
 ) -> None:
     """Begun with the tenant, or the agent, it would read all they have for every page."""
     within = finding._in_scope(TENANT, scope, finding._looked_at)
@@ -74,9 +74,9 @@ async def test_a_look_up_begins_with_its_numbers(
         (vectors_of._ANY_SIZE, "search_vectors_by_tenant (tenant=?)"),
     ],
 )
-async def test_indexes_serve_the_index(journal: Rooms, statement: Statement, step: str) -> None:
+async def test_indexes_serve_the_index(journal: Journal, statement: Statement, step: str) -> None:
     found = await journal.database.query(
-        lambda connection: first_step(connection, statement._compile())
+        lambda connection: first_step(connection, statement.compiled(connection).sql)
     )
     assert step in found
 
@@ -86,13 +86,13 @@ async def test_indexes_serve_the_index(journal: Rooms, statement: Statement, ste
     [following._LOGS, following._CHANGES, following._BY_KEY],
     ids=["logs", "log", "key"],
 )
-async def test_what_is_due_is_read_in_the_order_of_indexes(
-    journal: Rooms, statement: Statement
+async def test_due_changes_are_read_in_the_order_of_indexes(
+    journal: Journal, statement: Statement
 ) -> None:
     """Sorted, all that is due would be read for every batch."""
 
     def work(connection: Connection) -> list[str]:
-        text = statement._compile()
+        text = statement.compiled(connection).sql
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
         return [row[3] for row in rows]
 
@@ -101,10 +101,10 @@ async def test_what_is_due_is_read_in_the_order_of_indexes(
 
 
 @pytest.mark.parametrize("name", ["_STANDING", "_BY_CALLER"])
-async def test_what_stands_of_a_batch_is_read_by_numbers(journal: Rooms, name: str) -> None:
-    text = getattr(index, name)._compile().replace(statements._LISTED, "?, ?")
-
+async def test_documents_of_a_batch_are_read_by_number(journal: Journal, name: str) -> None:
     def work(connection: Connection) -> list[str]:
+        text = getattr(index, name).compiled(connection).sql
+        text = text.replace(statements._LISTED, "IN (?, ?)")
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
         return [row[3] for row in rows]
 
@@ -114,7 +114,7 @@ async def test_what_stands_of_a_batch_is_read_by_numbers(journal: Rooms, name: s
     assert all("search_text VIRTUAL TABLE INDEX 0:=" in step for step in scans), steps
 
 
-async def test_memories_of_a_state_are_found_by_indexes(journal: Rooms) -> None:
+async def test_memories_of_a_state_are_found_by_indexes(journal: Journal) -> None:
     values = {
         "of_state": 1,
         "now_us": 0,
@@ -125,9 +125,10 @@ async def test_memories_of_a_state_are_found_by_indexes(journal: Rooms) -> None:
 
     def plan(name: str, connection: Connection) -> str:
         statement: Statement = getattr(memories, name)
-        text, known = statement._compile(), {**statement._defaults, **values}
+        text = statement.compiled(connection)
+        known = {**text.defaults, **values}
         cursor = connection.connection.cursor()
-        cursor.execute(f"EXPLAIN QUERY PLAN {text}", [known[name] for name in statement._names])
+        cursor.execute(f"EXPLAIN QUERY PLAN {text.sql}", [known[name] for name in text.names])
         return " ".join(row[3] for row in cursor.fetchall())
 
     for name in ("_DUE", "_NEXT_DUE", "_COUNT"):
@@ -151,10 +152,11 @@ async def test_memories_of_a_state_are_found_by_indexes(journal: Rooms) -> None:
     ids=["anywhere", "an agent", "a thread"],
 )
 async def test_those_that_pass_are_read_thread_by_thread(
-    journal: Rooms, table: Table, scope: SearchScope, by: str
+    journal: Journal, table: Table, scope: SearchScope, by: str
 ) -> None:
     def work(connection: Connection) -> list[str]:
-        compiled = finding._passing(table, TENANT, scope).compile(dialect=connection.dialect)
+        passing = finding._passing(connection, table, TENANT, scope)
+        compiled = passing.compile(dialect=connection.dialect)
         values = tuple(compiled.params[name] for name in compiled.positiontup or ())
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {compiled}", values)
         return [row[3] for row in rows]

@@ -15,8 +15,10 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from sqlalchemy import text as sql
 
-from tests.contract.search.kit import Rooms, found, look, make_searchable, rows_of, save
+from tests.contract.search.kit import found, look, make_searchable, save
+from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, key
+from tests.kit.journal import Journal, rows_of
 from tests.unit.recall.search_shelf import distance
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.limits import KIB, LIMITS
@@ -25,6 +27,7 @@ from tuskpoint_server.domain.search import COMPONENT_BYTES, Metric, SearchScope,
 from tuskpoint_server.domain.state import parse_metadata
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
+from tuskpoint_server.journal.lease import Lease
 from tuskpoint_server.journal.search.following import Stretch
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.searched_values import Document
@@ -42,9 +45,9 @@ ANYWHERE = SearchScope()
 
 
 @pytest.fixture
-async def journal(tmp_path: Path) -> AsyncIterator[Rooms]:
-    opened = await Database.open(tmp_path / "journal.db")
-    yield Rooms(opened)
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    opened = await Database.open(place(tmp_path / "journal.db"))
+    yield Journal(opened)
     await opened.close()
 
 
@@ -76,7 +79,7 @@ class Letters:
 
 @asynccontextmanager
 async def indexing(
-    journal: Rooms,
+    journal: Journal,
     settings: IndexSettings = SETTINGS,
     *,
     rows: IndexRows | None = None,
@@ -107,7 +110,7 @@ async def indexing(
             await asyncio.wait_for(embedding.stop(), 30)
 
 
-async def until_embedded(journal: Rooms, count: int, dimension: int) -> None:
+async def until_embedded(journal: Journal, count: int, dimension: int) -> None:
     """Wait until there are so many vectors of a dimension, and no document lacks one."""
     size = dimension * COMPONENT_BYTES
     async with asyncio.timeout(30):
@@ -117,8 +120,8 @@ async def until_embedded(journal: Rooms, count: int, dimension: int) -> None:
             pass
 
 
-async def test_what_is_saved_and_deleted_is_found_and_not_found_at_once(
-    journal: Rooms,
+async def test_a_search_sees_saves_and_deletions_at_once(
+    journal: Journal,
 ) -> None:
     await save(journal, "1", "the writer starts", thread_id="early")
     async with indexing(journal, LAZY) as (indexer, _):
@@ -137,7 +140,7 @@ async def test_what_is_saved_and_deleted_is_found_and_not_found_at_once(
         assert await look(journal, "writer") == [key("1", "early")]
 
 
-async def test_saves_and_searches_share_the_journal_with_a_backlog(journal: Rooms) -> None:
+async def test_saves_and_searches_share_the_journal_with_a_backlog(journal: Journal) -> None:
     await asyncio.gather(*(save(journal, f"{number:03}", f"old {number}") for number in range(200)))
     async with indexing(journal) as (indexer, _):
 
@@ -155,7 +158,7 @@ async def test_saves_and_searches_share_the_journal_with_a_backlog(journal: Room
 
 
 async def test_stopping_in_the_middle_loses_nothing_and_repeats_nothing(
-    journal: Rooms,
+    journal: Journal,
 ) -> None:
     for number in range(3 * BATCH):
         await save(journal, f"{number:03}", f"old {number}")
@@ -171,8 +174,9 @@ async def test_stopping_in_the_middle_loses_nothing_and_repeats_nothing(
     assert set(first) < set(after)
 
 
+@pytest.mark.sqlite
 async def test_a_row_that_the_database_refuses_does_not_keep_others_from_the_index(
-    journal: Rooms,
+    journal: Journal,
 ) -> None:
     await journal.database.transact(
         lambda batch: batch.connection.execute(
@@ -197,7 +201,7 @@ async def test_a_row_that_the_database_refuses_does_not_keep_others_from_the_ind
 
 
 async def test_a_journal_that_takes_nothing_for_a_while_is_caught_up_with(
-    journal: Rooms,
+    journal: Journal,
 ) -> None:
     class Failing(IndexRows):
         """Refuses what is to be stored until it is repaired."""
@@ -228,7 +232,7 @@ async def test_a_journal_that_takes_nothing_for_a_while_is_caught_up_with(
 
 
 async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_another(
-    journal: Rooms,
+    journal: Journal,
 ) -> None:
     embedder = Letters(down=True)
     async with indexing(journal, embedder=embedder) as (indexer, _):
@@ -254,13 +258,15 @@ async def test_documents_get_vectors_once_the_embedder_answers_and_again_from_an
 
 
 async def test_a_server_without_an_embedder_forgets_the_one_before(
-    journal: Rooms, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await journal.index.adopt_embedder("e1", 3)
 
     @asynccontextmanager
     async def running() -> AsyncIterator[Recall]:
-        recall = Recall(journal.database, SETTINGS, embedder=None, memwal=None)
+        recall = Recall(
+            journal.database, Lease(journal.database), SETTINGS, embedder=None, memwal=None
+        )
         await recall.start()
         try:
             yield recall
@@ -283,7 +289,7 @@ async def test_a_server_without_an_embedder_forgets_the_one_before(
 
 @pytest.mark.parametrize("cache_bytes", [0, 5000, 1 << 20])
 async def test_the_nearest_are_those_of_comparing_one_by_one(
-    journal: Rooms, cache_bytes: int
+    journal: Journal, cache_bytes: int
 ) -> None:
     source = random.Random(cache_bytes)
     model: dict[CheckpointKey, tuple[list[float], str]] = {}
@@ -335,7 +341,7 @@ async def test_the_nearest_are_those_of_comparing_one_by_one(
 
 
 async def test_a_search_is_not_kept_by_a_backlog_for_longer_than_it_may(
-    journal: Rooms,
+    journal: Journal,
 ) -> None:
     class Hanging(IndexRows):
         """Stores nothing until it may."""
@@ -353,7 +359,7 @@ async def test_a_search_is_not_kept_by_a_backlog_for_longer_than_it_may(
         rows.may.set()
 
 
-async def test_a_state_of_any_size_is_found_by_what_came_last(journal: Rooms) -> None:
+async def test_a_state_of_any_size_is_found_by_its_latest_part(journal: Journal) -> None:
     serde = JsonPlusSerializer()
     messages = [HumanMessage(f"Question {number}. {'word ' * 20}") for number in range(2000)]
     async with indexing(journal) as (indexer, _):

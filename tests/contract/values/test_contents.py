@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
+from tests.contract.values.kit import BASE
 from tests.kit.drafts import digest, value
 from tests.kit.values import Home, text
 from tuskpoint_server.domain.model import EVICTED
 from tuskpoint_server.domain.values import DamagedValueError, Encoding
 from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.database.schema import contents
-
-BASE = text(1, 8_000)
 
 
 def grown(steps: int) -> bytes:
@@ -81,7 +80,7 @@ async def test_a_fork_goes_on_with_patches_on_the_same_keyframe(home: Home) -> N
     assert await home.data("b", "forked") == {"x": grown(1)}
 
 
-async def test_what_is_here_what_was_evicted_and_what_is_unknown(home: Home) -> None:
+async def test_present_evicted_and_unknown_values_are_distinguished(home: Home) -> None:
     await home.save("a", {"x": grown(0)})
     await home.save("b", {"x": grown(1)}, parent="a")
     await home.save("c", {"x": grown(2)}, parent="b")

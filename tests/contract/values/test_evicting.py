@@ -1,36 +1,36 @@
-"""Values that segments hold leave the journal, and come back byte for byte."""
+"""Only values that nothing in the journal needs leave it, once a segment holds them."""
 
 from __future__ import annotations
-
-import asyncio
-from collections.abc import Awaitable, Callable
-from functools import partial
 
 import pytest
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from tests.kit.drafts import TENANT, as_loaded, by_digest, digest, key, refused, value, write
-from tests.kit.values import LATER_US, PLENTY, Home, text
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import EVICTED, Value
-from tuskpoint_server.domain.values import Encoding
-from tuskpoint_server.journal.archiving import refill
-from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor, evict_family
-from tuskpoint_server.journal.checkpoints.located import encode_held
-from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tests.contract.values.kit import BASE, during, evict, nothing, written
+from tests.kit.drafts import (
+    TENANT,
+    Reference,
+    by_digest,
+    channel,
+    digest,
+    key,
+    refused,
+    value,
+    write,
+)
+from tests.kit.values import Home, text
+from tuskpoint.v1 import value_pb2
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.model import EVICTED
+from tuskpoint_server.journal.checkpoints.located import Held, encode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     changes,
     checkpoints,
-    contents,
     holes,
     members,
 )
-from tuskpoint_server.journal.lineage.stored import stored_value
 from tuskpoint_server.journal.removal import passes
 from tuskpoint_server.journal.removal.passes import Taken
-
-BASE = text(1, 8_000)
 
 
 async def change(home: Home, statement: object) -> None:
@@ -63,35 +63,7 @@ async def add_hole(home: Home, checkpoint_id: str, seq: int, segment: bytes | No
     )
 
 
-async def during(home: Home, *works: Callable[[], Awaitable[object]]) -> Taken:
-    """Evict a family, and let something happen before each step, while there is any."""
-    left, family = list(works), await home.family()
-
-    async def between() -> None:
-        if left:
-            await left.pop(0)()
-
-    home.database.between = between
-    try:
-        gone = await evict_family(home.database, home.passes, family, LATER_US, PLENTY)
-    finally:
-        home.database.between = None
-    assert not left
-    return gone
-
-
-async def nothing() -> None:
-    """Let a step of the pass pass."""
-
-
-async def written(home: Home, checkpoint_id: str) -> list[Value]:
-    return [one.value for one in (await home.load(checkpoint_id)).writes]
-
-
-# --- what goes -------------------------------------------------------------------------------
-
-
-async def test_only_what_is_certified_and_no_head_goes(home: Home) -> None:
+async def test_only_values_that_are_certified_and_of_no_head_are_evicted(home: Home) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     assert await home.evict() == Taken()
@@ -117,7 +89,7 @@ async def test_the_head_of_each_namespace_stays(home: Home) -> None:
     assert await home.here("b") == {"x"}
 
 
-async def test_what_a_head_of_another_thread_of_the_family_needs_stays(home: Home) -> None:
+async def test_values_of_heads_of_other_threads_of_the_family_stay(home: Home) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.fork("t", "a", "forked")
@@ -129,7 +101,7 @@ async def test_what_a_head_of_another_thread_of_the_family_needs_stays(home: Hom
     assert await home.data("a") == await home.data("a", "forked") == {"x": b"1"}
 
 
-async def test_what_a_change_above_the_watermark_needs_stays(home: Home) -> None:
+async def test_values_of_changes_above_the_watermark_stay(home: Home) -> None:
     """A copy that is not stored yet needs values that were stored long ago."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
@@ -140,7 +112,7 @@ async def test_what_a_change_above_the_watermark_needs_stays(home: Home) -> None
     assert (await home.evict()).values == 1
 
 
-async def test_what_shares_a_change_that_is_not_certified_stays(home: Home) -> None:
+async def test_values_shared_with_an_uncertified_change_stay(home: Home) -> None:
     """A copy of many checkpoints is one change, which names none of them."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
@@ -150,7 +122,7 @@ async def test_what_shares_a_change_that_is_not_certified_stays(home: Home) -> N
     assert await home.evict() == Taken()
 
 
-async def test_the_young_keep_their_values(home: Home) -> None:
+async def test_values_of_recent_changes_stay(home: Home) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     young_from = home.clock.now_us
@@ -171,7 +143,7 @@ async def test_the_oldest_go_first_and_no_more_than_have_to(home: Home) -> None:
     assert [bool(await home.here(f"{number}")) for number in range(10)] == [False] * 4 + [True] * 6
 
 
-async def test_what_no_segment_holds_stays(home: Home) -> None:
+async def test_values_in_no_segment_stay(home: Home) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
@@ -181,7 +153,7 @@ async def test_what_no_segment_holds_stays(home: Home) -> None:
     assert await home.evict() == Taken()
 
 
-async def test_what_only_a_lost_segment_holds_stays(home: Home) -> None:
+async def test_values_only_in_a_lost_segment_stay(home: Home) -> None:
     await home.save("a", {"x": b"1"}, writes=(write("x", b"w"),))
     await home.certify()
     await home.save("b", {"x": b"2"}, parent="a")
@@ -192,7 +164,7 @@ async def test_what_only_a_lost_segment_holds_stays(home: Home) -> None:
     assert await home.evict() == Taken(1, 1, 2)
 
 
-async def test_what_a_hole_covers_stays(home: Home) -> None:
+async def test_values_of_a_hole_stay(home: Home) -> None:
     await home.save("a", {"x": b"1"}, writes=(write("x", b"w"),))
     await home.save("b", {"x": b"2"}, parent="a", writes=(write("x", b"w"),))
     await home.save("c", {"x": b"3"}, parent="b")
@@ -232,9 +204,6 @@ async def test_many_pages_are_read_and_many_batches_evicted(
     assert (gone.values, gone.writes) == (19, 38)
     for number in range(20):
         assert await home.data(f"{number:02}") == {"x": b"%d" % number}
-
-
-# --- keyframes -------------------------------------------------------------------------------
 
 
 async def test_a_keyframe_goes_after_the_last_patch_on_it(home: Home) -> None:
@@ -298,9 +267,6 @@ async def test_a_save_brings_an_evicted_value_back(home: Home) -> None:
     assert await home.data("a") == await home.data("c") == {"x": b"1"}
 
 
-# --- writes ----------------------------------------------------------------------------------
-
-
 async def test_writes_of_certified_checkpoints_go(home: Home) -> None:
     await home.save("a", {}, writes=(write("x", b"one"), write("x", b"two", idx=-1)))
     await home.save("b", {}, parent="a", writes=(write("x", b"head"),))
@@ -335,20 +301,17 @@ async def test_writes_of_a_copy_go_where_all_of_it_is_held(home: Home) -> None:
     await change(home, update(members).values(thread=99))
     assert await home.evict() == Taken()
     [segment] = home.segments
-    lacking = encode_held(1, [segment, b"unknown" + bytes(25)])
+    lacking = encode_held(Held(1, (segment, b"unknown" + bytes(25))))
     await change(home, update(checkpoints).values(held=lacking))
     assert await home.evict() == Taken()
-    await change(home, update(checkpoints).values(held=encode_held(0, [segment])))
+    await change(home, update(checkpoints).values(held=encode_held(Held(0, (segment,)))))
     assert await home.evict() == Taken()
-    await change(home, update(checkpoints).values(held=encode_held(1, [segment])))
+    await change(home, update(checkpoints).values(held=encode_held(Held(1, (segment,)))))
     late = write("x", b"late", task="other")
     await home.checkpoints.save_writes(TENANT, key("a"), (late,))
     await home.certify()
     await change(home, delete(members).where(members.c.thread != 99))
     assert await home.evict() == Taken(0, 1, 3)
-
-
-# --- what happens meanwhile ------------------------------------------------------------------
 
 
 async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None:
@@ -359,13 +322,15 @@ async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None
     async def refer() -> None:
         await home.save("c", (by_digest("x", b"1"),), parent="b")
 
-    # Opened, threads, a look at one, values, segments: then it evicts.
-    gone = await during(home, *[nothing] * 5, refer)
+    # Begun, a look at a thread, values, segments, what changed: then it evicts.
+    gone = await during(home, evict, *[nothing] * 5, refer)
     assert gone == Taken(1, 0, 1)
     assert await home.here("c") == {"x"}
 
 
-async def test_what_is_labelled_meanwhile_stays_for_the_next_flush(home: Home) -> None:
+async def test_values_of_a_checkpoint_labelled_meanwhile_stay_for_the_next_flush(
+    home: Home,
+) -> None:
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
@@ -373,7 +338,7 @@ async def test_what_is_labelled_meanwhile_stays_for_the_next_flush(home: Home) -
     async def label() -> None:
         await home.checkpoints.set_label(TENANT, key("a"), "milestone")
 
-    assert await during(home, *[nothing] * 5, label) == Taken()
+    assert await during(home, evict, *[nothing] * 5, label) == Taken()
     assert await home.here("a") == {"x"}
 
 
@@ -386,7 +351,7 @@ async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) ->
         await home.save("c", {"x": BASE + b"1"}, parent="b")
 
     home.checkpoints.keyframes.prepare(TENANT, "t", "", "x", BASE, digest(BASE))
-    assert await during(home, *[nothing] * 5, save) == Taken()
+    assert await during(home, evict, *[nothing] * 5, save) == Taken()
     await home.check_groups()
     assert await home.data("c") == {"x": BASE + b"1"}
 
@@ -402,7 +367,7 @@ async def test_a_value_whose_segment_goes_meanwhile_stays_with_its_keyframe(home
     async def collect() -> None:
         await change(home, delete(members).where(members.c.sha256 == last))
 
-    assert await during(home, *[nothing] * 5, collect) == Taken()
+    assert await during(home, evict, *[nothing] * 5, collect) == Taken()
     assert await home.data("a") == {"x": BASE}
     assert await home.data("b") == {"x": BASE + b"1"}
 
@@ -416,173 +381,48 @@ async def test_a_write_that_is_replaced_meanwhile_stays(home: Home) -> None:
         late = write("x", b"two", idx=-1)
         await home.checkpoints.save_writes(TENANT, key("a"), (late,))
 
-    assert (await during(home, *[nothing] * 3, replace)).writes == 0
+    assert (await during(home, evict, *[nothing] * 2, replace)).writes == 0
     assert await written(home, "a") == [value(b"two")]
 
 
-# --- coming back -----------------------------------------------------------------------------
-
-
-async def test_evicted_values_are_put_back_whole(home: Home) -> None:
-    for number in range(3):
-        data = BASE + b"%d" % number if number else BASE
-        await home.save(f"{number}", {"x": data}, parent=f"{number - 1}")
-    await home.save("3", {"x": b"other"}, parent="2")
-    await home.certify()
-    assert (await home.evict()).values == 3
-    assert await home.read_back("1") == 1
-    assert await home.here("1") == {"x"}
-    assert await home.read_back("1") == 0
-    await home.check_groups()
-    [row] = [row for row in await home.rows() if row["digest"] == digest(BASE + b"1")]
-    assert (row["encoding"], row["patches"], row["segment"]) == (Encoding.ZSTD, 0, None)
-    assert (await home.evict()).values == 1
-
-
-async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home) -> None:
-    first, second = write("x", b"one", idx=-1), write("x", text(1, 500), idx=1)
-    await home.save("a", {}, writes=(first, second))
+async def test_a_write_whose_number_another_thread_gets_meanwhile_stays(home: Home) -> None:
+    """SQLite gives the number of the last row again once that row is gone."""
+    await home.save("a", {}, writes=(write("x", b"one"),))
     await home.save("b", {}, parent="a")
+    await home.certify()
+
+    async def replace() -> None:
+        await home.remove("a")
+        await home.save("a", {}, thread="u", writes=(write("x", b"two"),))
+
+    assert (await during(home, evict, *[nothing] * 2, replace)).writes == 0
+    [one] = (await home.load("a", "u")).writes
+    assert one.value == value(b"two")
+
+
+@pytest.mark.parametrize("sent", [channel("x", Reference.INHERIT), by_digest("x", b"1")])
+async def test_a_head_that_was_none_gives_no_evicted_value(
+    home: Home, sent: value_pb2.Channel
+) -> None:
+    await home.save("a", {"x": b"1"})
+    await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
     await home.evict()
-    packed = {one.digest: stored_value(one.digest, one.value) for one in as_loaded(first, second)}
-
-    def find(connection: Connection) -> tuple[ThreadRow, list[refill.Affected]]:
-        user = find_thread(connection, TENANT, "t")
-        assert user is not None
-        found, _ = refill.affected(connection, user, home.segments)
-        return user, [one for one in found if one.place == ("", "a")]
-
-    for replaced in (False, True):
-        user, [one] = await home.database.query(find)
-        assert {written.digest for written in one.evicted_writes} == packed.keys()
-        if replaced:
-            late = write("x", b"two", idx=-1)
-            await home.checkpoints.save_writes(TENANT, key("a"), (late,))
-        again = partial(refill.store_again, user=user, chosen=[(one, packed)])
-        assert await home.database.transact(again) == 1
-        expected = b"two" if replaced else b"one"
-        assert await written(home, "a") == [value(expected), value(text(1, 500))]
-        await home.certify()
-        await home.evict()
+    await home.remove("b")
+    await refused(home.save("c", (sent,), parent="a"), Reason.VALUES_MISSING)
+    await home.save("c", {"x": b"1"}, parent="a")
+    assert await home.here("c") == {"x"}
 
 
-async def test_only_evicted_values_of_the_family_are_put_back(home: Home) -> None:
+async def test_the_head_of_a_copy_gives_no_evicted_value(home: Home) -> None:
     await home.save("a", {"x": b"1"})
-    await home.save("a", {"x": b"1"}, thread="other")
-    await home.save("b", {}, parent="a")
-    await home.save("b", {}, parent="a", thread="other")
+    await home.save("b", {"x": b"2"}, parent="a")
     await home.certify()
-    await home.certify("other")
-    assert (await home.evict()).values == (await home.evict("other")).values == 1
-    assert await home.read_back("a") == 1
-    assert await home.here("a", "other") == set()
-
-
-# --- the bound of the journal ----------------------------------------------------------------
-
-
-def evictor(home: Home, journal_bytes: int, grace_s: float = 0) -> Evictor:
-    settings = EvictionSettings(journal_bytes=journal_bytes, grace_s=grace_s, interval_s=3600)
-    return Evictor(home.database, home.passes, settings)
-
-
-async def grow(home: Home, thread: str, count: int) -> None:
-    for number in range(count):
-        data = text(1000 * len(thread) + number, 100_000)
-        await home.save(f"{number:02}", {"x": data}, parent=f"{number - 1:02}", thread=thread)
-    await home.certify(thread)
-
-
-async def test_a_journal_within_its_bound_keeps_its_values(home: Home) -> None:
-    await grow(home, "t", 3)
-    home.clock.advance(1)
-    used = await home.database.used_bytes()
-    assert await evictor(home, used).evict() == Taken()
-
-
-async def test_eviction_ends_within_the_bound_and_begins_with_idle_families(home: Home) -> None:
-    await grow(home, "idling", 10)
-    await grow(home, "busy", 10)
-    home.clock.advance(1)
-    bound = await home.database.used_bytes() - 300_000
-    gone = await evictor(home, bound).evict()
-    assert await home.database.used_bytes() <= bound
-    assert 3 <= gone.values < 9
-    kept = [await home.here(f"{number:02}", "idling") for number in range(10)]
-    assert [len(one) for one in kept] == [0] * gone.values + [1] * (10 - gone.values)
-    assert all([await home.here(f"{number:02}", "busy") for number in range(10)])
-
-
-async def test_a_family_that_gave_all_is_left_alone_until_its_log_goes_on(home: Home) -> None:
-    await grow(home, "t", 3)
-    home.clock.advance(1)
-    one = evictor(home, 0)
-    assert (await one.evict()).values == 2
-    seen = []
-
-    async def count() -> None:
-        seen.append(1)
-
-    home.database.between = count
-    assert await one.evict() == Taken()
-    assert len(seen) == 1  # it looked at the families, and at none of them
-    home.database.between = None
-    await home.save("03", {"x": b"new"}, parent="02", thread="t")
-    await home.certify("t")
-    home.clock.advance(1)
-    assert (await one.evict()).values == 1
-
-
-async def test_young_changes_are_asked_again_later(home: Home) -> None:
-    await grow(home, "t", 3)
-    one = evictor(home, 0, grace_s=60)
-    assert await one.evict() == Taken()
-    home.clock.advance(61)
-    assert (await one.evict()).values == 2
-
-
-async def ended(running: asyncio.Task[None]) -> None:
-    running.cancel()
-    await asyncio.wait({running})
-
-
-async def test_the_evictor_works_by_itself_and_stops(home: Home) -> None:
-    await grow(home, "t", 3)
-    home.clock.advance(1)
-    one = evictor(home, 0)
-
-    def evicted(connection: Connection) -> int:
-        chosen = select(func.count()).where(contents.c.data.is_(None))
-        return int(connection.execute(chosen).scalar_one())
-
-    running = asyncio.create_task(one.run())
-    while await home.database.query(evicted) < 2:
-        pass
-    await ended(running)
-    assert home.passes._open == ()
-
-
-async def test_failures_do_not_end_it(home: Home, caplog: pytest.LogCaptureFixture) -> None:
-    await grow(home, "t", 3)
-    home.clock.advance(1)
-    failures: list[Exception] = [
-        Refusal(Reason.JOURNAL_UNAVAILABLE, problem="no"),
-        RuntimeError("a defect"),
-    ]
-    went_on = asyncio.Event()
-
-    async def fail() -> None:
-        if failures:
-            raise failures.pop(0)
-        went_on.set()
-
-    home.database.between = fail
-    settings = EvictionSettings(journal_bytes=0, grace_s=0, interval_s=0.001)
-    one = Evictor(home.database, home.passes, settings)
-    running = asyncio.create_task(one.run())
-    await asyncio.wait_for(went_on.wait(), 30)
-    await ended(running)
-    logged = [record.message for record in caplog.records if record.name.endswith("eviction")]
-    assert logged[0].startswith("eviction is delayed: ")
-    assert logged[1] == "eviction failed"
+    await home.evict()
+    await home.fork("t", "a", "u")
+    await refused(
+        home.save("c", (channel("x", Reference.INHERIT),), parent="a", thread="u"),
+        Reason.VALUES_MISSING,
+    )
+    await home.save("c", {"x": b"1"}, parent="a", thread="u")
+    assert await home.here("c", "u") == {"x"}

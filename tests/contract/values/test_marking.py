@@ -8,10 +8,11 @@ from functools import partial
 from threading import Event
 
 import pytest
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
+from tests.contract.values.kit import BASE, during, mark, nothing
 from tests.kit.drafts import TENANT, by_digest, digest, refused, write
-from tests.kit.values import Home, text
+from tests.kit.values import Home
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats.segments import (
     DeltaChannel,
@@ -20,45 +21,23 @@ from tuskpoint_server.domain.formats.segments import (
     encode_delta_base,
 )
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.database.schema import checkpoints, contents, threads
+from tuskpoint_server.journal.database.schema import checkpoints, threads
 from tuskpoint_server.journal.removal import passes
 from tuskpoint_server.journal.removal.passes import (
     Taken,
     due,
+    remove,
     remove_due,
     remove_unneeded,
 )
-
-BASE = text(1, 8_000)
 
 
 async def stored(home: Home, thread: str = "t") -> set[object]:
     return {row["digest"] for row in await home.rows(thread)}
 
 
-async def during(home: Home, *works: Callable[[], Awaitable[object]]) -> Taken:
-    """Run a pass in which something happens before each of its steps, while there is any."""
-    left, family = list(works), await home.family()
-
-    async def between() -> None:
-        if left:
-            await left.pop(0)()
-
-    home.database.between = between
-    try:
-        removed = await remove_unneeded(home.database, home.passes, family)
-    finally:
-        home.database.between = None
-    assert not left
-    return removed
-
-
-async def nothing() -> None:
-    """Let a step of the pass pass."""
-
-
-OPENED: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 3
-"""Until a pass has opened: it reads counts, opens, lists threads."""
+BEGUN: tuple[Callable[[], Awaitable[object]], ...] = (nothing,) * 2
+"""Until a pass has begun: it reads counts, and how far the logs go."""
 
 
 # --- what goes -------------------------------------------------------------------------------
@@ -73,7 +52,7 @@ async def test_values_of_removed_checkpoints_go(home: Home) -> None:
     assert await home.data("b") == {"x": b"2", "y": b"shared"}
 
 
-async def test_what_another_thread_of_the_family_names_stays(home: Home) -> None:
+async def test_values_of_other_threads_of_the_family_stay(home: Home) -> None:
     await home.save("a", {"x": b"1"})
     await home.fork("t", "a", "forked")
     await home.delete("t")
@@ -95,7 +74,7 @@ async def test_a_keyframe_stays_for_its_patches(home: Home) -> None:
     assert (await home.remove_unneeded()).values == 2
 
 
-async def test_what_a_delta_base_names_stays(home: Home) -> None:
+async def test_values_of_a_delta_base_stay(home: Home) -> None:
     await home.save("a", {"x": b"seed", "y": b"write", "z": b"neither"})
     await home.save("b", {}, parent="a")
     base = encode_delta_base(
@@ -164,11 +143,11 @@ async def test_a_pass_is_due_once_a_quarter_was_removed(home: Home) -> None:
     assert await home.database.query(due) == []
     await home.remove("1")
     assert await home.database.query(due) == [await home.family()]
-    assert await remove_due(home.database, home.passes) == Taken(2, 0, 2)
+    assert await remove_due(home.database) == Taken(2, 0, 2)
     assert await home.database.query(due) == []
     await home.remove("2")
     assert await home.database.query(due) == []
-    assert await remove_due(home.database, home.passes) == Taken()
+    assert await remove_due(home.database) == Taken()
 
 
 async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home) -> None:
@@ -190,7 +169,7 @@ async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home)
 
     await home.database.transact(raise_removed)
     assert await home.database.query(due) == [await home.family()]
-    await remove_due(home.database, home.passes)
+    await remove_due(home.database)
     assert await home.database.query(count) == (added - added // 4 - 1, 0)
     assert await home.database.query(due) == []
 
@@ -204,7 +183,7 @@ async def test_a_family_without_a_living_thread_goes_unmarked(
     await home.save("a", {"x": b"kept"}, thread="other")
     await home.delete("t")
     assert await home.database.query(due) == [await home.family()]
-    assert await remove_due(home.database, home.passes) == Taken(5, 0, 5)
+    assert await remove_due(home.database) == Taken(5, 0, 5)
     assert await home.rows() == []
     assert await home.data("a", "other") == {"x": b"kept"}
     assert await home.database.query(due) == []
@@ -218,7 +197,7 @@ async def test_families_that_a_next_incarnation_left_are_found(home: Home) -> No
     await home.save("~~", {"x": b"2"})
     assert await home.family() != left
     assert await home.database.query(due) == [left]
-    assert await remove_unneeded(home.database, home.passes, left) == Taken(1, 0, 1)
+    assert await remove_unneeded(home.database, left) == Taken(1, 0, 1)
     assert await home.data("~~") == {"x": b"2"}
     assert await home.data("a", "other") == {"x": b"1"}
 
@@ -235,7 +214,7 @@ async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None
     async def refer() -> None:
         await home.save("c", (by_digest("x", b"1"),), parent="b")
 
-    removed = await during(home, *OPENED, nothing, nothing, refer)
+    removed = await during(home, mark, *BEGUN, nothing, nothing, refer)
     assert removed == Taken(1, 0, 1)
     assert await home.data("c") == {"x": b"1"}
 
@@ -253,7 +232,7 @@ async def test_the_keyframe_of_a_patch_that_is_referred_to_meanwhile_stays(
     async def refer() -> None:
         await home.save("d", (by_digest("x", BASE + b"1"),), parent="c")
 
-    removed = await during(home, *OPENED, nothing, nothing, refer)
+    removed = await during(home, mark, *BEGUN, nothing, nothing, refer)
     assert removed.values == 1
     assert await home.data("d") == {"x": BASE + b"1"}
 
@@ -266,7 +245,7 @@ async def test_a_patch_that_is_saved_meanwhile_keeps_its_keyframe(home: Home) ->
     async def save() -> None:
         await home.save("c", {"x": BASE + b"1"}, parent="b")
 
-    assert await during(home, *OPENED, nothing, nothing, save) == Taken()
+    assert await during(home, mark, *BEGUN, nothing, nothing, save) == Taken()
     assert await home.data("c") == {"x": BASE + b"1"}
     assert len(await home.rows()) == 3
 
@@ -295,23 +274,24 @@ async def test_a_value_that_was_removed_is_missing_and_not_lost(home: Home) -> N
 
 
 async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
-    """Changes that wait together are committed together: the pass sees the batch's own notes."""
+    """Changes that wait together are committed together: the pass sees those of its batch."""
     await home.save("a", {"x": b"1"})
     await home.save("b", {"x": b"2"}, parent="a")
     await home.remove("a")
     family = await home.family()
-    async with home.passes.opened(home.database, family) as one:
-        found, _ = await home.database.query(partial(passes.scan, family=family))
-        doomed = [value for value in found if value.digest == digest(b"1")]
-        busy = Event()
-        held = home.database.transact(lambda batch: busy.wait(10))
-        save = asyncio.create_task(home.save("c", (by_digest("x", b"1"),), parent="b"))
-        await asyncio.sleep(0)
-        removal = home.database.transact(partial(passes.remove, one=one, doomed=doomed))
-        busy.set()
-        assert await held
-        assert await removal == Taken()
-        await save
+    one = await passes.begin(home.database, family)
+    found, _ = await home.database.query(partial(passes.scan, family=family))
+    doomed = [value for value in found if value.digest == digest(b"1")]
+    busy = Event()
+    held = home.database.transact(lambda batch: busy.wait(10))
+    save = asyncio.create_task(home.save("c", (by_digest("x", b"1"),), parent="b"))
+    await asyncio.sleep(0)
+    removal = asyncio.create_task(one.take(home.database, doomed, partial(remove, family=family)))
+    await asyncio.sleep(0)
+    busy.set()
+    assert await held
+    assert await removal == Taken()
+    await save
     assert await home.data("c") == {"x": b"1"}
 
 
@@ -325,36 +305,7 @@ async def test_a_crash_forgets_the_pass(home: Home) -> None:
         raise OSError("the machine is gone")
 
     with pytest.raises(OSError, match="gone"):
-        await during(home, *OPENED, nothing, fail)
+        await during(home, mark, *BEGUN, nothing, fail)
     home.database.between = None
-    assert not home.passes._open
     assert await home.database.query(due) == [await home.family()]
     assert await home.remove_unneeded() == Taken(1, 0, 1)
-
-
-async def test_a_value_that_came_after_the_pass_was_opened_stays(home: Home) -> None:
-    """An adoption stores values some transactions before the checkpoint that names them."""
-    await home.save("a", {"x": b"1"})
-    family = await home.family()
-    row = {
-        "family": family,
-        "digest": digest(b"new"),
-        "type": "msgpack",
-        "size": 3,
-        "encoding": 0,
-        "data": b"new",
-        "keyframe": None,
-        "patches": 0,
-        "patch_bytes": 0,
-        "thread": 1,
-        "seq": 1,
-        "segment": None,
-    }
-
-    async def put() -> None:
-        await home.database.transact(
-            lambda batch: batch.connection.execute(insert(contents).values(row))
-        )
-
-    assert await during(home, *OPENED, put) == Taken()
-    assert digest(b"new") in await stored(home)

@@ -5,11 +5,7 @@ Passes run in steps, and other changes happen between any two of them.
 
 from __future__ import annotations
 
-import asyncio
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
 from tests.kit.drafts import Reference, by_digest, channel, digest
+from tests.kit.journal import World
 from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.eviction import evict_family
@@ -98,7 +95,7 @@ class Model:
         self.home.database.between = change
         try:
             if name == "mark":
-                await remove_unneeded(self.home.database, self.home.passes, family)
+                await remove_unneeded(self.home.database, family)
             else:
                 await self.evict_family(family)
         finally:
@@ -190,7 +187,7 @@ class Model:
     async def evict_family(self, family: int, number: int = 0) -> None:
         wanted = number * 20 if number % 2 else PLENTY
         home = self.home
-        await evict_family(home.database, home.passes, family, LATER_US, wanted)
+        await evict_family(home.database, family, LATER_US, wanted)
 
     async def collect(self, thread: str, other: int, number: int) -> None:
         """Drop the segments of a thread without checkpoints that no evicted value needs."""
@@ -236,44 +233,26 @@ class Model:
             for data in live.values():
                 needed[await self.home.family(thread)].update(map(digest, data.values()))
         for family, digests in needed.items():
-            await remove_unneeded(self.home.database, self.home.passes, family)
+            await remove_unneeded(self.home.database, family)
             rows = {row["digest"]: row for row in await self.home.rows_of(family)}
             keyframes = {rows[one]["keyframe"] for one in digests} - {None}
             assert rows.keys() == digests | keyframes
 
 
-class Shared:
-    """One journal for all histories; each has threads of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.runner = asyncio.Runner()
-        self._open = AsyncExitStack()
-        self.home = self.runner.run(self._open.enter_async_context(home_in(directory)))
-        self._histories = 0
-
-    def model(self) -> Model:
-        self._histories += 1
-        return Model(self.home, f"{self._histories}-")
-
-    def close(self) -> None:
-        self.runner.run(self._open.aclose())
-        self.runner.close()
-
-
 @pytest.fixture(scope="module")
-def shared() -> Iterator[Shared]:
-    with tempfile.TemporaryDirectory() as directory:
-        opened = Shared(Path(directory))
-        yield opened
-        opened.close()
+def shared(database: str) -> Iterator[tuple[World, Home]]:
+    world = World()
+    yield world, world.enter(home_in(world.directory))
+    world.close()
 
 
 @settings(max_examples=12)
 @given(history=HISTORIES)
-def test_every_value_is_what_it_was(
-    shared: Shared, history: list[Step | tuple[str, tuple[None, ...], tuple[Step, ...]]]
+def test_every_value_is_read_as_it_was_saved(
+    shared: tuple[World, Home], history: list[Step | tuple[str, tuple[None, ...], tuple[Step, ...]]]
 ) -> None:
-    model = shared.model()
+    world, home = shared
+    model = Model(home, world.next_prefix())
 
     async def live_through() -> None:
         for step in history:
@@ -285,5 +264,4 @@ def test_every_value_is_what_it_was(
         await model.check_nothing_is_left()
         await model.check()
 
-    shared.runner.run(live_through())
-    assert model.home.passes._open == ()
+    world.run(live_through())

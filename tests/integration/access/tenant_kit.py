@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from tests.integration.access.tenant_probes import Names, Request
 from tests.integration.access.tls_kit import bearer, write_tokens
+from tests.kit.databases import journal_of
 from tests.kit.messages import channel, ref, reported, save_request, write
 from tuskpoint import AsyncClient
 from tuskpoint._transport import methods
@@ -167,6 +168,7 @@ async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
     config = Config(
         listen="127.0.0.1:0",
         data_dir=directory / "data",
+        journal=journal_of(directory / "data"),
         tokens=directory / "tokens.toml",
         flush_interval=3600,
         **settings,

@@ -26,12 +26,12 @@ from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import thread_service_pb2 as threads
 
 OWN = "own-thread"
-"""A thread of whoever asks."""
+"""A thread of the caller."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """What one tenant calls its things, as far as another could guess or overhear it."""
+    """Names that one tenant uses, as far as another could guess or learn them."""
 
     thread: str
     checkpoint: str

@@ -126,7 +126,7 @@ NOT_ACCEPTED: list[list[tuple[str, Any]]] = [
 ]
 
 
-async def test_whoever_has_no_token_that_counts_is_refused(
+async def test_a_call_without_a_valid_token_is_refused(
     grpc_channel: grpc.aio.Channel, tokens: dict[str, str]
 ) -> None:
     for metadata in NOT_ACCEPTED:
@@ -230,7 +230,7 @@ async def test_everybody_may_read_the_health(grpc_channel: grpc.aio.Channel) -> 
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def test_what_all_tenants_take_is_reported_to_admin_only() -> None:
+async def test_the_sizes_of_all_tenants_are_reported_to_admin_only() -> None:
     status = ArchiveStatus(*[1] * len(fields(ArchiveStatus)))  # type: ignore[arg-type]
     status = replace(status, catalog=None, last_error="", first_holes=())
     admin: Any = SimpleNamespace(standing=AsyncMock(return_value=(status, 1, None)))
@@ -326,7 +326,7 @@ async def test_a_token_that_loses_a_scope_loses_its_streams(
     assert answer.metadata["scope"] == "read"
 
 
-async def test_a_new_token_is_taken_up(
+async def test_a_new_token_is_accepted_without_a_restart(
     grpc_channel: grpc.aio.Channel, token_file: Path, tokens: dict[str, str]
 ) -> None:
     await save(grpc_channel, bearer(tokens["writer"]))
@@ -356,7 +356,7 @@ async def test_a_call_ends_when_its_token_expires(shape: str) -> None:
     assert "has expired" in again.message
 
 
-async def test_a_longer_life_is_taken_up_by_calls_that_run() -> None:
+async def test_running_calls_get_a_later_expiry() -> None:
     clock = [datetime(2030, 1, 1, tzinfo=UTC)]
     brief = Grant("t", "default", frozenset({Scope.READ}), clock[0] + timedelta(days=1))
     longer = Grant("t", "default", frozenset(Scope), clock[0] + timedelta(days=9))

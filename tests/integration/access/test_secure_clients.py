@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import itertools
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,13 @@ from typing import Any
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from tests.integration.access.tls_kit import SecureServer, running_secure_server
-from tests.unit.client.client_faces import Face
+from tests.integration.access.tls_kit import (
+    SecureServer,
+    running_secure_server,
+    write_certificates,
+    write_tokens,
+)
+from tests.unit.client.faces import Face
 from tuskpoint import (
     BackgroundSaver,
     Client,
@@ -25,6 +30,8 @@ from tuskpoint import (
     TuskPointSaver,
     Unauthenticated,
 )
+from tuskpoint_server import access, app
+from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import Grant, Scope
 from tuskpoint_server.tokens import new_token
 
@@ -73,7 +80,9 @@ async def test_steps_are_saved_in_the_background(server: SecureServer) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_what_a_token_does_not_allow_is_refused(server: SecureServer, kind: str) -> None:
+async def test_a_call_that_a_token_does_not_allow_is_refused(
+    server: SecureServer, kind: str
+) -> None:
     reader = Face(kind, server.target, ca_file=server.ca_file, token=server.tokens["reader"])
     for state in ({"plan": 1}, {"plan": LARGE}):  # in one message, and on a stream
         with pytest.raises(PermissionDenied) as caught:
@@ -90,42 +99,53 @@ async def test_what_a_token_does_not_allow_is_refused(server: SecureServer, kind
         await stranger.aclose()
 
 
-def test_a_watch_outlives_the_token_that_it_began_with(
+async def test_a_watch_outlives_the_token_that_it_began_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The new token is made known, put into the client's file, and then the old one revoked."""
-    held = tmp_path / "token"
-    with running_secure_server(tmp_path / "server") as server:
-        known = server.token_file.read_text()
-        replace_file(held, server.tokens["writer"])
-        monkeypatch.setenv("TUSKPOINT_TOKEN_FILE", str(held))
-        with (
-            Client(server.target, ca_file=server.ca_file) as client,
-            Client(server.target, ca_file=server.ca_file, token=server.tokens["writer"]) as old,
-        ):
-            client.save("t", {"n": 1})
-            seen: list[ThreadEvent] = []
-            enough = threading.Event()
+    monkeypatch.setattr(access, "LOOK_SECONDS", 0.01)
+    made, known, held = write_certificates(tmp_path), tmp_path / "tokens.toml", tmp_path / "token"
+    replace_file(held, write_tokens(known)["writer"])
+    monkeypatch.setenv("TUSKPOINT_TOKEN_FILE", str(held))
+    config = Config(
+        listen="127.0.0.1:0",
+        data_dir=tmp_path / "data",
+        tls_cert=made.cert,
+        tls_key=made.key,
+        tokens=known,
+    )
+    async with app.running(config) as running:
+        target = f"localhost:{running.port}"
+        seen = await asyncio.to_thread(seen_over_a_rotation, target, made.ca, known, held)
+    assert [one.checkpoint.state for one in seen if one.checkpoint] == [{"n": 1}, {"n": 2}]
 
-            def watch() -> None:
-                with closing(client.watch("t", kinds=["checkpoint_saved"])) as events:
-                    seen.extend(itertools.islice(events, 2))
-                enough.set()
 
-            watching = threading.Thread(target=watch)
-            watching.start()
-            token, entry = new_token(Grant("next", "default", frozenset(Scope)))
-            replace_file(server.token_file, f"{known}\n{entry}")
-            with Client(server.target, ca_file=server.ca_file, token=token) as ready:
-                until(lambda: is_known(ready))
-            replace_file(held, token)
-            replace_file(server.token_file, entry)
-            until(lambda: not is_known(old))
-            client.save("t", {"n": 2})
-            assert enough.wait(WAIT_S)
-            watching.join()
-    states = [one.checkpoint.state for one in seen if one.checkpoint is not None]
-    assert states == [{"n": 1}, {"n": 2}]
+def seen_over_a_rotation(target: str, ca: Path, known: Path, held: Path) -> list[ThreadEvent]:
+    """Watch while a new token is made known, then held, and then the old one is revoked."""
+    writer, begun = held.read_text(), threading.Event()
+    with (
+        ThreadPoolExecutor() as pool,
+        Client(target, ca_file=ca) as client,
+        Client(target, ca_file=ca, token=writer) as old,
+    ):
+
+        def watch() -> list[ThreadEvent]:
+            with closing(client.watch("t", kinds=["checkpoint_saved"])) as events:
+                first = next(events)
+                begun.set()
+                return [first, next(events)]
+
+        client.save("t", {"n": 1})
+        watching = pool.submit(watch)
+        assert begun.wait(WAIT_S)
+        token, entry = new_token(Grant("next", "default", frozenset(Scope)))
+        replace_file(known, f"{known.read_text()}\n{entry}")
+        with Client(target, ca_file=ca, token=token) as ready:
+            until(lambda: is_known(ready))
+        replace_file(held, token)
+        replace_file(known, entry)
+        until(lambda: not is_known(old))
+        client.save("t", {"n": 2})
+        return watching.result(WAIT_S)
 
 
 def replace_file(path: Path, text: str) -> None:
@@ -145,7 +165,7 @@ def is_known(client: Client) -> bool:
 
 
 def until(condition: Any) -> None:
-    """Wait for what the server does by itself: it looks at its files every second."""
+    """Wait for what the server does by itself: it reads its files again from time to time."""
     pause = threading.Event()
     for _ in range(WAIT_S * 20):
         if condition():

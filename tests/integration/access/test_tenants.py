@@ -12,6 +12,7 @@ import pytest
 
 from tests.integration.access.tenant_kit import METHODS, House, furnish, house
 from tests.integration.access.tenant_probes import NOBODYS, OWN, probes
+from tests.kit.databases import journal_of
 from tests.kit.messages import channel, incompressible, ref, save_request
 from tuskpoint import AsyncClient, InvalidRequest, NotFound, TuskPointError
 from tuskpoint._transport import methods
@@ -19,6 +20,8 @@ from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import thread_service_pb2 as threads
 from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
 from tuskpoint_server import stopped
+
+pytestmark = pytest.mark.usefixtures("database")
 
 # For these, names of the owner return nothing else than unknown names.
 SAME_FOR_ALL = {
@@ -219,7 +222,7 @@ async def test_vectors_of_each_tenant_have_a_dimension_of_their_own(two: House) 
     assert {one.thread_id for one in found} == {"two", OWN}
 
 
-async def test_a_descriptor_is_a_key_for_whoever_is_given_it(two: House) -> None:
+async def test_a_descriptor_gives_another_tenant_access(two: House) -> None:
     """That is how teams hand over: the other tenant needs no access but the descriptor."""
     await two.owner.client.save("plan", {"plan": ["meet"]}, summary="Planned.")
     descriptor = await two.owner.client.handoff("plan", to_agent="writer")
@@ -264,6 +267,7 @@ async def test_tenants_stay_apart_over_restarts_and_recovery(tmp_path: Path) -> 
     for name in ("tokens.toml", "tokens.json"):
         (second / name).write_bytes((first / name).read_bytes())
     flags = ["--data-dir", str(second / "data"), "--blob-dir", str(blobs)]
+    flags += [f"--journal={journal_of(second / 'data')}"]
     flags += ["--catalog", pointers["acme"], "--tenant", "acme"]
     config, order = stopped.parse(flags, "test")
     await stopped.recover(config, order)

@@ -84,7 +84,7 @@ async def info(channel: grpc.aio.Channel, metadata: Metadata = ()) -> Any:
     return await AdminServiceStub(channel).GetServerInfo(request, metadata=metadata)
 
 
-async def test_whoever_trusts_the_authority_connects(
+async def test_a_client_that_trusts_the_authority_connects(
     settings: dict[str, Any], made: Certificates, strange: Certificates
 ) -> None:
     async with app.running(Config(**settings)) as server:
@@ -152,7 +152,7 @@ async def test_with_a_client_ca_and_tokens_both_are_needed(
 
 
 @pytest.mark.parametrize("subject", ["agent.example", "agent"])
-async def test_a_certificate_stands_for_a_token(
+async def test_a_certificate_replaces_a_token(
     settings: dict[str, Any], made: Certificates, tmp_path: Path, subject: str
 ) -> None:
     file = tmp_path / "tokens.toml"

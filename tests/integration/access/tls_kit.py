@@ -6,10 +6,7 @@ The certificates are made for the test. The token file holds `writer` (all scope
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +15,9 @@ from pathlib import Path
 
 import trustme
 
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import LISTENING, await_line, own_environment
+from tuskpoint_server import app
 from tuskpoint_server.domain.credentials import Grant, Scope
 from tuskpoint_server.tokens import new_token
 
@@ -60,9 +60,7 @@ class SecureServer:
     target: str
     certificates: Certificates
     tokens: Mapping[str, str]
-    token_file: Path
     log: Path
-    process: subprocess.Popen[str]
 
     @property
     def ca_file(self) -> Path:
@@ -114,27 +112,16 @@ def running_secure_server(root: Path, *arguments: str) -> Iterator[SecureServer]
     token_file, log = root / "tokens.toml", root / "server.log"
     tokens = write_tokens(token_file)
     tokens["unknown"], _ = new_token(GRANTS[0])
-    command = [sys.executable, "-m", "tuskpoint_server", "--listen", "127.0.0.1:0"]
-    command += ["--data-dir", str(root / "data"), "--tokens", str(token_file)]
-    foreign = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_")
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            [*command, *certificates.server_flags, *arguments],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={name: text for name, text in os.environ.items() if not name.startswith(foreign)},
-        )
-    assert process.stdout is not None
+    settings = ["--data-dir", str(root / "data"), "--tokens", str(token_file)]
+    flags = ["--listen", "127.0.0.1:0", *settings, *certificates.server_flags, *arguments]
+    process = Forked(app.main, flags, own_environment(), log)
     try:
-        line = process.stdout.readline()
-        found = re.fullmatch(r"tuskpoint-server listening on \S+:(\d+)\n", line)
-        assert found, log.read_text("utf-8")
-        target = f"localhost:{found[1]}"
-        yield SecureServer(target, certificates, tokens, token_file, log, process)
-        process.terminate()
+        address = await_line(process.output, LISTENING)
+        assert address is not None, log.read_text("utf-8")
+        target = f"localhost:{address.rpartition(':')[2]}"
+        yield SecureServer(target, certificates, tokens, log)
+        process.send_signal(signal.SIGTERM)
         assert process.wait(END_SECONDS) == 0, log.read_text("utf-8")
     finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        process.send_signal(signal.SIGKILL)
+        process.wait(END_SECONDS)

@@ -1,4 +1,4 @@
-"""Waiting for what leaves the journal."""
+"""Waiting for evictions from the journal."""
 
 from __future__ import annotations
 

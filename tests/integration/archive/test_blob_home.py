@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import check_certified, house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.archive import StoreChangedError
 
 

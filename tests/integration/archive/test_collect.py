@@ -61,7 +61,7 @@ async def check(data_dir: Path, blobs: Path) -> None:
     await store.close()
 
 
-async def test_only_what_nothing_needs_is_removed(
+async def test_only_unneeded_blobs_are_removed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data_dir, blobs = tmp_path / "data", tmp_path / "blobs"
@@ -91,7 +91,7 @@ async def test_young_blobs_stay(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert files(blobs) == before
 
 
-async def test_what_another_server_stored_stays_unless_it_is_asked_for(
+async def test_blobs_of_another_server_stay_unless_all_is_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine, other, blobs = tmp_path / "mine", tmp_path / "other", tmp_path / "blobs"
@@ -109,10 +109,10 @@ async def test_what_another_server_stored_stays_unless_it_is_asked_for(
     await check(mine, blobs)
 
 
-async def test_refusals_say_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_refusals_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data_dir, blobs = tmp_path / "data", tmp_path / "blobs"
     assert await collect(data_dir, blobs) == process.EXIT_JOURNAL
-    assert "choose its --data-dir" in capsys.readouterr().err
+    assert "give the --data-dir of a server" in capsys.readouterr().err
     await fill(data_dir, blobs)
     lock = DataDirLock(data_dir)
     assert await collect(data_dir, blobs) == process.EXIT_DATA_DIR_TAKEN

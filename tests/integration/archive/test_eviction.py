@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +11,8 @@ import grpc
 import pytest
 
 from tests.integration.archive.evictions import flush_and_evict
-from tests.kit.member_file import MemberFile
+from tests.kit.blobs.member_file import MemberFile
+from tests.kit.databases import journal_of, rows_of_server
 from tests.kit.messages import channel, collect, ref, refused, save_request, write
 from tuskpoint import AsyncClient
 from tuskpoint.v1 import (
@@ -40,10 +39,11 @@ WAIT_SECONDS = 30
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """Whatever is certified and no head leaves the journal at once."""
+    """Certified values leave the journal at once, except those of heads."""
     return Config(
         listen="127.0.0.1:0",
         data_dir=tmp_path / "data",
+        journal=journal_of(tmp_path / "data"),
         flush_interval=3600,
         journal_bytes=0,
         eviction_interval=0.02,
@@ -107,11 +107,11 @@ def without_place(found: list[checkpoint_pb2.Checkpoint]) -> list[checkpoint_pb2
 
 def values_here(config: Config) -> int:
     """Return the bytes of values that the journal's file still has."""
-    with closing(sqlite3.connect(config.data_dir / "journal.db")) as database:
-        query = "SELECT sum(length(data)) FROM contents"
-        return int(database.execute(query).fetchone()[0] or 0)
+    [[size]] = rows_of_server(config.data_dir, "SELECT sum(length(data)) FROM contents")
+    return int(size or 0)
 
 
+@pytest.mark.usefixtures("database")
 async def test_an_evicted_thread_is_read_as_before(
     checkpoints: CheckpointServiceAsyncStub,
     thread: list[checkpoint_pb2.Checkpoint],
@@ -178,7 +178,7 @@ async def test_an_old_checkpoint_is_gone_on_from(
     admin: AdminServiceAsyncStub,
     thread: list[checkpoint_pb2.Checkpoint],
 ) -> None:
-    """What the server gave up is asked for again, and then it is there."""
+    """The server asks for an evicted value again, and then has it."""
     old = thread[4].state.channels[0]
     inherit = channel("value", version=old.version, inherit=value_pb2.Inherit())
     fork = save_request(name(100), [inherit], parent=name(4))

@@ -15,17 +15,18 @@ import pytest
 
 from tests.integration.archive.evictions import flush_and_evict
 from tests.integration.archive.recover.recovered import compare, grow, newest, recovered_house
+from tests.integration.conftest import RefusedProgram
 from tests.integration.service.handoff_kit import CERTIFIED, Side, content, save_run, saving
 from tests.integration.service.handoff_servers import side
 from tests.kit.archives import check_certified, house
+from tests.kit.blobs.s3_server import ENVIRONMENT, S3Server, instead, refused
 from tests.kit.drafts import TENANT, draft
 from tests.kit.messages import FIRST, SECOND, THREAD, channel, incompressible, ref
 from tests.kit.messages import refused as error_of
-from tests.kit.s3_server import ENVIRONMENT, S3Server, instead, refused
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import thread_service_pb2 as tpb
-from tuskpoint_server import app
+from tuskpoint_server import app, stopped
 from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
@@ -65,7 +66,7 @@ async def test_a_journal_comes_back_from_a_bucket(
         for name in range(4):
             await grow(home, 3, f"t{name}")
         await Removal(home.journal.database).delete_thread(TENANT, "t3")
-        large = draft("9", "", {"x": incompressible(20 << 20)}, thread_id="large")
+        large = draft("9", "", {"x": incompressible(12 << 20)}, thread_id="large")
         await home.journal.save_checkpoint(TENANT, large)
         await home.flush()
         assert await check_certified(home) == 10
@@ -146,7 +147,7 @@ async def verdicts(running: Side) -> set[int]:
 
 
 async def test_a_server_is_rebuilt_and_collected_by_the_programs(
-    tmp_path: Path, server: S3Server, store: ObjectStore
+    tmp_path: Path, server: S3Server, store: ObjectStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "data").mkdir()
     async with house(tmp_path / "data", store) as home:
@@ -156,37 +157,20 @@ async def test_a_server_is_rebuilt_and_collected_by_the_programs(
             await Removal(home.journal.database).delete_thread(TENANT, f"t{number:02}")
         await home.flush()
         catalog = (await newest(home)).location
+    collect = ("collect", "--data-dir", str(tmp_path / "data"), "--blobs", server.url("team"))
     before = set(server.keys())
     # Young ones stay, whoever has stored them.
-    assert await run("collect", tmp_path / "data", server) == (0, 0)
+    assert await asyncio.to_thread(app.main, collect) == 0
+    assert capsys.readouterr().out == ""
     for one in server.objects["bucket"].values():
         one.modified = time.time() - HOURS
-    code, removed = await run("collect", tmp_path / "data", server)
-    assert code == 0
-    assert removed == len(before) - len(server.keys()) > 0
-    arguments = ("--catalog", catalog.blob_id)
-    assert await run("recover", tmp_path / "new", server, *arguments) == (0, 0)
+    assert await asyncio.to_thread(app.main, collect) == 0
+    removed = capsys.readouterr().out.splitlines()
+    assert len(removed) == len(before) - len(server.keys()) > 0
+    arguments = ["--data-dir", str(tmp_path / "new"), "--blobs", server.url("team")]
+    await stopped.recover(*stopped.parse([*arguments, "--catalog", catalog.blob_id], "1"))
     async with house(tmp_path / "new", store) as home:
         assert await check_certified(home) == 1
-
-
-async def run(command: str, data_dir: Path, server: S3Server, *arguments: str) -> tuple[int, int]:
-    """Run a program beside the server; return its code and the lines that it printed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tuskpoint_server", command, "--data-dir", str(data_dir)),
-        *("--blobs", server.url("team"), *arguments),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode is not None
-    return process.returncode, len(out.splitlines())
-
-
-def ends(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
-    """Return the code that a program ends with, and the one line that it leaves."""
-    code = app.main(list(arguments))
-    [line] = capsys.readouterr().err.splitlines()
-    return code, line
 
 
 BAD = {
@@ -202,11 +186,11 @@ BAD = {
 
 @pytest.mark.parametrize(("url", "code", "problem"), BAD.values(), ids=BAD)
 @pytest.mark.parametrize("command", [(), ("recover", "--catalog", "A" * 43)])
-def test_what_cannot_be_used_is_reported_in_one_line(
+def test_an_unusable_bucket_is_reported_in_one_line(
     tmp_path: Path,
     server: S3Server,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused_program: RefusedProgram,
     command: tuple[str, ...],
     url: str,
     code: int,
@@ -216,19 +200,19 @@ def test_what_cannot_be_used_is_reported_in_one_line(
     monkeypatch.setitem(places.RETRIES, "max_retries", 1)
     place = url.format(endpoint=server.endpoint)
     arguments = ("--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--blobs", place)
-    ended, line = ends(capsys, *command, *arguments)
+    ended, line = refused_program(*command, *arguments)
     assert (ended, problem in line) == (code, True), line
     assert server.keys() == []
 
 
 def test_a_library_that_is_missing_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_program: RefusedProgram
 ) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "obstore"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "tuskpoint_server.blobs.objects.store")
     monkeypatch.setitem(sys.modules, "obstore", None)
-    code, line = ends(capsys, "--data-dir", str(tmp_path), "--blobs", "s3://bucket")
+    code, line = refused_program("--data-dir", str(tmp_path), "--blobs", "s3://bucket")
     assert (code, "pip install 'tuskpoint-server[objects]'" in line) == (2, True), line
 
 

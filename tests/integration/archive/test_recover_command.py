@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,13 @@ import grpc
 import pytest
 
 from tests.integration.access.tls_kit import bearer, write_tokens
-from tests.integration.conftest import StartServer
+from tests.integration.conftest import RefusedProgram
 from tests.kit.archives import House, house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.messages import save_request
-from tests.kit.stores import MemoryStore
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import own_environment
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
@@ -60,39 +62,22 @@ class Outcome:
         return self.errors.splitlines()[-1]
 
 
-Run = Callable[..., Awaitable[Outcome]]
-
-
-@pytest.fixture
-def run_recover() -> Run:
-    async def run(*arguments: str, failpoint: str = "") -> Outcome:
-        environment = {
-            name: text
-            for name, text in os.environ.items()
-            if not name.startswith(("TUSKPOINT_", "WALRUS_", "MEMWAL_"))
-        }
-        if failpoint:
-            environment["TUSKPOINT_FAILPOINT"] = failpoint
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "tuskpoint_server",
-            "recover",
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env=environment,
-        )
-        out, errors = await asyncio.wait_for(process.communicate(), END_SECONDS)
-        assert process.returncode is not None
-        return Outcome(process.returncode, out.decode(), errors.decode())
-
-    return run
+async def run_recover(*arguments: str) -> Outcome:
+    """Run the program in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tuskpoint_server", "recover", *arguments),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=own_environment(),
+    )
+    out, errors = await asyncio.wait_for(process.communicate(), END_SECONDS)
+    assert process.returncode is not None
+    return Outcome(process.returncode, out.decode(), errors.decode())
 
 
 @dataclass(frozen=True)
 class Stored:
-    """What an old server left in a directory: blobs of their own, and where some of them lie."""
+    """Blobs of an old server in a directory, and the locations of some of them."""
 
     blobs: Path
     catalog: BlobLocation
@@ -158,13 +143,13 @@ def left(data_dir: Path) -> list[str]:
     return sorted(path.name for path in data_dir.glob(f"{JOURNAL}*"))
 
 
-async def check_server(start_server: StartServer, stored: Stored, data_dir: Path) -> None:
+async def check_server(stored: Stored, data_dir: Path) -> None:
     """A server on the recovered directory serves what was certified, and goes on."""
-    server = await start_server(
-        *("--listen", "127.0.0.1:0", "--data-dir", str(data_dir)),
-        *("--blob-dir", str(stored.blobs)),
-    )
-    async with grpc.aio.insecure_channel(server.address) as channel:
+    config = Config(listen="127.0.0.1:0", data_dir=data_dir, blob_dir=stored.blobs)
+    async with (
+        app.running(config) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
         checkpoints, threads = CheckpointServiceStub(channel), ThreadServiceStub(channel)
         listed = await threads.ListThreads(threads_pb.ListThreadsRequest())
         assert [one.thread_id for one in listed.threads] == ["thread-0", "thread-1", "thread-2"]
@@ -178,13 +163,9 @@ async def check_server(start_server: StartServer, stored: Stored, data_dir: Path
         new.checkpoint.ref.thread_id, new.checkpoint.ref.checkpoint_id = "thread-2", "30"
         saved = await checkpoints.SaveCheckpoint(new)
         assert saved.durability == 2
-    server.process.terminate()
-    assert (await server.end())[0] == 0
 
 
-async def test_an_empty_directory_becomes_a_server(
-    run_recover: Run, start_server: StartServer, stored: Stored, tmp_path: Path
-) -> None:
+async def test_an_empty_directory_becomes_a_server(stored: Stored, tmp_path: Path) -> None:
     data_dir = tmp_path / "new" / "data"
     outcome = await run_recover(*stored.arguments(data_dir))
     assert (outcome.code, outcome.out) == (0, "")
@@ -192,7 +173,7 @@ async def test_an_empty_directory_becomes_a_server(
     assert "1 deleted thread" in outcome.last_line
     assert left(data_dir) == [JOURNAL]
     assert (data_dir / "catalog").read_text().split() == [stored.catalog.blob_id]
-    await check_server(start_server, stored, data_dir)
+    await check_server(stored, data_dir)
 
 
 async def test_the_hash_may_be_given_too(stored: Stored, tmp_path: Path) -> None:
@@ -268,14 +249,11 @@ async def test_a_recovered_tenant_is_reached_by_its_tokens(stored: Stored, tmp_p
     ],
 )
 def test_bad_arguments_are_shown_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], reported: str
+    tmp_path: Path, refused_program: RefusedProgram, arguments: list[str], reported: str
 ) -> None:
-    assert app.main(["recover", "--data-dir", str(tmp_path / "new"), *arguments]) == 2
-    printed = capsys.readouterr()
-    [line] = printed.err.splitlines()
-    assert line.startswith("tuskpoint-server: ")
+    code, line = refused_program("recover", "--data-dir", str(tmp_path / "new"), *arguments)
+    assert code == process.EXIT_CONFIG
     assert reported in line
-    assert printed.out == ""
     assert not (tmp_path / "new").exists()
 
 
@@ -335,7 +313,7 @@ async def test_damage_leaves_nothing_behind(stored: Stored, tmp_path: Path, vict
     assert left(tmp_path / "new") == []
 
 
-async def test_what_is_no_catalog_is_refused(stored: Stored, tmp_path: Path) -> None:
+async def test_a_blob_that_is_no_catalog_is_refused(stored: Stored, tmp_path: Path) -> None:
     first_version = b'{"format_version":1,"kind":"catalog","seq":1,"generation":1}'
     store = DirectoryStore(stored.blobs)
     receipt = await store.put([Member(blob_digest(first_version), first_version)])
@@ -359,16 +337,12 @@ async def test_a_store_that_does_not_answer_is_no_damage(stored: Stored, tmp_pat
         assert left(tmp_path / "new") == []
 
 
-async def test_the_program_names_damage_in_one_line(
-    run_recover: Run, stored: Stored, tmp_path: Path
+async def test_the_program_names_each_checkpoint_that_it_leaves_out(
+    stored: Stored, tmp_path: Path
 ) -> None:
     stored.path(stored.segment).unlink()
-    outcome = await run_recover(*stored.arguments(tmp_path / "new"))
-    [line] = outcome.errors.splitlines()
-    assert (outcome.code, outcome.out) == (8, "")
-    assert stored.segment.blob_id in line
     outcome = await run_recover(*stored.arguments(tmp_path / "new"), "--skip-damaged")
-    assert outcome.code == 9
+    assert (outcome.code, outcome.out) == (process.EXIT_LEFT_OUT, "")
     assert "recovered 3 threads, 29 checkpoints" in outcome.errors
     assert "left out: checkpoint '01' of thread 'thread-1': " in outcome.errors
     assert stored.segment.blob_id in outcome.last_line
@@ -380,23 +354,22 @@ async def test_the_program_names_damage_in_one_line(
     [
         "journal.before_commit:3",
         "journal.after_commit:2",
-        "journal.before_publish",
-        "journal.after_publish",
     ],
 )
 async def test_a_recovery_that_was_killed_can_be_run_again(
-    run_recover: Run, stored: Stored, tmp_path: Path, place: str
+    stored: Stored, tmp_path: Path, place: str
 ) -> None:
     data_dir = tmp_path / "new"
-    outcome = await run_recover(*stored.arguments(data_dir), failpoint=place)
-    assert outcome.code == -signal.SIGKILL
-    if place == "journal.after_publish":
-        assert JOURNAL in left(data_dir)
-    else:
-        assert JOURNAL not in left(data_dir)
-        done = await recovered(*stored.arguments(data_dir))
-        assert (done.threads, done.checkpoints) == (3, 30)
-        assert left(data_dir) == [JOURNAL]
+    arguments = ["recover", *stored.arguments(data_dir)]
+    environment = {**own_environment(), "TUSKPOINT_FAILPOINT": place}
+    program = Forked(app.main, arguments, environment, tmp_path / "recover.log")
+    assert await asyncio.to_thread(program.wait, END_SECONDS) == -signal.SIGKILL
+    with pytest.raises(process.StartError, match="was not filled to the end"):
+        async with app.running(Config(data_dir=data_dir, blob_dir=stored.blobs)):
+            pass
+    done = await recovered(*stored.arguments(data_dir))
+    assert (done.threads, done.checkpoints) == (3, 30)
+    assert left(data_dir) == [JOURNAL]
     async with old_house(data_dir, stored.blobs) as opened:
         [[count]] = await opened.ask("SELECT count(*) FROM checkpoints")
         assert count == 30

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from tests.kit.member_file import MemberFile, blob_path
+from tests.kit.blobs.member_file import MemberFile, blob_path
 from tests.kit.messages import THREAD, channel, refused, save_request, write
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
@@ -123,7 +123,7 @@ async def test_a_damaged_segment_fails_with_both_hashes(
 
 
 @pytest.mark.usefixtures("thread")
-async def test_a_damaged_way_to_the_manifest_is_said(
+async def test_a_damaged_way_to_the_manifest_is_reported(
     threads: ThreadServiceAsyncStub, admin: AdminServiceAsyncStub, blobs: Path
 ) -> None:
     request = admin_service_pb2.GetArchiveStatusRequest()

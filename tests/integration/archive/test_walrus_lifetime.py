@@ -141,7 +141,7 @@ async def loaded(time: Years, checkpoint_id: str) -> object:
     return shown(found)
 
 
-async def test_server_says_what_expires_when(tmp_path: Path, emulator: WalrusEmulator) -> None:
+async def test_server_reports_when_blobs_expire(tmp_path: Path, emulator: WalrusEmulator) -> None:
     config = Config(
         listen="127.0.0.1:0",
         data_dir=tmp_path,

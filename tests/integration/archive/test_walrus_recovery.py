@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,7 +18,10 @@ from tests.integration.archive.recover.recovered import (
 )
 from tests.kit.archives import House, check_certified, house
 from tests.kit.drafts import TENANT, draft, key, write
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import own_environment
 from tuskpoint_emulators.walrus.server import WalrusEmulator
+from tuskpoint_server import app
 from tuskpoint_server.archive.recover.recovery import find, parse_reference, read_source
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
@@ -110,7 +111,7 @@ async def test_the_blob_id_of_a_stored_manifest_is_enough_for_a_thread(
             assert await check_certified(second) == 2
 
 
-async def test_what_expired_is_named_by_its_blob_id(
+async def test_an_expired_blob_is_named(
     tmp_path: Path, emulator: WalrusEmulator, store: WalrusStore
 ) -> None:
     async with house(tmp_path, store) as home:
@@ -129,14 +130,10 @@ async def test_the_program_needs_nothing_but_an_aggregator(
     async with house(tmp_path, store) as home:
         await fill(home)
         catalog = (await newest(home)).location
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tuskpoint_server", "recover"),
-            *("--data-dir", str(tmp_path / "second"), "--catalog", catalog.blob_id),
-            *("--walrus-aggregator-url", emulator.url),
-            stderr=asyncio.subprocess.PIPE,
-            env={k: v for k, v in os.environ.items() if not k.startswith(("TUSK", "WALRUS"))},
-        )
-        _, errors = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 0, errors
+        arguments = ["--data-dir", str(tmp_path / "second"), "--catalog", catalog.blob_id]
+        aggregator = ["--walrus-aggregator-url", emulator.url]
+        log = tmp_path / "log"
+        program = Forked(app.main, ["recover", *arguments, *aggregator], own_environment(), log)
+        assert await asyncio.to_thread(program.wait, 60) == 0, log.read_text()
         async with house(tmp_path / "second", store, home.clock) as second:
             assert await compare(home, second) == 11

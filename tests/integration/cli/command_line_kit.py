@@ -139,7 +139,7 @@ class Terminal:
 
     @property
     def plain(self) -> str:
-        """What was seen, without colours and movements of the cursor."""
+        """The output, without colours and movements of the cursor."""
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.seen)
 
     def _read(self) -> bool:

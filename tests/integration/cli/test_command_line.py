@@ -212,7 +212,7 @@ def test_the_page_has_the_options_of_all_commands_and_their_environment() -> Non
     assert [name for name in helped if f"`{name}`" not in page] == []
 
 
-def test_options_stand_before_or_after_the_command(world: World) -> None:
+def test_options_come_before_or_after_the_command(world: World) -> None:
     before = run("127.0.0.1:1", "--json", "--target", world.target, "threads", "atlas")
     after = run("127.0.0.1:1", "threads", "atlas", "--target", world.target, "--json")
     assert before.lines == after.lines
@@ -231,7 +231,7 @@ def test_threads_are_filtered_and_described(world: World) -> None:
     assert re.search(r"(?m)^checkpoints  \d, \d of them certified$", described)
 
 
-def test_the_state_alone_is_what_save_takes(world: World) -> None:
+def test_save_takes_the_state_that_show_prints(world: World) -> None:
     state = world.run("show", "atlas", world.ids[0], "--state")
     saved = world.run("save", "again", "--json", given=state.out)
     assert saved.code == 0, saved.errors
@@ -279,7 +279,7 @@ def test_an_answer_is_json_or_text(world: World) -> None:
             assert piped.code == 0
 
 
-def test_what_waits_and_what_failed_is_shown(world: World) -> None:
+def test_open_interrupts_are_shown(world: World) -> None:
     with Client(world.target) as client:
         interrupt(client, "asking", client.save("asking", {}), {"question": "go on?"})
     shown = world.run("show", "asking").out
@@ -436,7 +436,7 @@ def test_browse_looks_restores_and_forks(world: World) -> None:
         assert client.load("from-browsing").state == {"n": 1}
 
 
-def test_browse_reports_to_programs_what_was_done(world: World) -> None:
+def test_browse_reports_its_actions_to_programs(world: World) -> None:
     world.run("save", "browsed-2", given='{"n": 1}')
     keys = "1\nf\nbrowsed-3\nno-such-thread\nb\nno-such-thread\nq\n"
     seen = world.run("browse", "browsed-2", "--stdin", "--json", given=keys)
@@ -462,7 +462,7 @@ def test_sums_up_a_backlog(world: World) -> None:
     assert re.search(r"(?m)^backlog +1 checkpoint, \d+ B, the oldest", world.run("status").out)
 
 
-def test_json_keeps_what_json_can_say(world: World) -> None:
+def test_json_keeps_every_json_value(world: World) -> None:
     state = {"big": 2**60, "text": 'quotes " and é and \u2028', "null": None, "deep": [[1]]}
     world.run("save", "odd", given=json.dumps(state))
     assert world.run("show", "odd", "--state").object == state

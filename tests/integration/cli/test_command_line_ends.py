@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.cli.command_line_kit import PATIENCE_S, Terminal, environment, process, run
-from tests.kit.member_file import MemberFile
+from tests.kit.blobs.member_file import MemberFile
 from tools.command_line_page import served
 from tuskpoint import Client
 from tuskpoint.cli.commands import server as server_commands
@@ -29,7 +29,7 @@ NOBODY = "127.0.0.1:1"  # nothing listens there
 
 @pytest.fixture(scope="module", autouse=True)
 def ctrl_c_counts() -> Iterator[None]:
-    """What a shell starts in the background ignores Ctrl-C, and so would its children."""
+    """A process that a shell starts in the background ignores Ctrl-C, and so would its children."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -100,7 +100,7 @@ def target(directory: Path) -> Iterator[str]:
         (["save", "t", "/nope"], Exit.USAGE, "'/nope' cannot be read: No such file"),
         (["save", "t"], Exit.USAGE, "the state is not JSON"),
         (["adopt"], Exit.USAGE, "descriptor"),
-        (["answer", "many", "null"], Exit.USAGE, "null is no answer: --text takes it"),
+        (["answer", "many", "null"], Exit.USAGE, "null is not an answer: --text sends it"),
         (["handoff", "many", "-o", "/nope/d"], Exit.USAGE, "'/nope/d' cannot be written"),
         (["delete", "many"], Exit.USAGE, "stdin is not a terminal: give --yes"),
         (["browse"], Exit.USAGE, "stdin is not a terminal: use `list`"),
@@ -225,7 +225,7 @@ def test_the_version_and_help_need_no_server() -> None:
     assert run(NOBODY).code == Exit.USAGE
 
 
-def test_without_the_extra_it_says_what_to_install() -> None:
+def test_without_the_extra_it_names_the_package_to_install() -> None:
     program = """
         import sys
 
@@ -274,7 +274,7 @@ def test_ctrl_c_ends_a_watch_quietly(target: str) -> None:
     assert (watching.returncode, errors) == (Exit.INTERRUPTED, b"")
 
 
-def test_a_watch_prints_what_happens_as_it_happens(target: str) -> None:
+def test_a_watch_prints_each_event_as_it_happens(target: str) -> None:
     with Client(target) as client:
         client.save("live", {})
         watching = process(target, "watch", "live", "--kind", "label_set", "-n", "1")
@@ -356,7 +356,7 @@ def test_delete_asks(target: str) -> None:
         assert "deleted thread asked: 1 checkpoint" in terminal.plain
 
 
-def test_restore_shows_what_would_change_and_asks(target: str) -> None:
+def test_restore_shows_the_changes_and_asks(target: str) -> None:
     with Client(target) as client:
         client.save("back", {"n": 1}, label="good")
         client.save("back", {"n": 2})

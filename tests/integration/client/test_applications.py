@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-from tests.crash.processes import ROOT, ServerProcess, await_line, own_environment
+from tests.kit.servers.processes import ROOT, ServerProcess, await_line, own_environment
 from tuskpoint import (
     ApplicationSession,
     AsyncApplicationSession,
@@ -154,7 +154,7 @@ async def test_labels_are_switched_off(sessions: Sessions, client: AsyncClient) 
 # --- stop and start ----------------------------------------------------------------------
 
 
-async def test_what_an_application_stopped_with_it_starts_with(
+async def test_an_application_starts_with_its_last_state(
     sessions: Sessions, client: AsyncClient
 ) -> None:
     async with sessions(threads=["a", "b"], metadata={"version": 3}) as session:
@@ -176,7 +176,7 @@ async def test_what_an_application_stopped_with_it_starts_with(
     assert {one.thread_id: one.checkpoint_id for one in again.members} == heads
 
 
-async def test_threads_that_stand_where_they_were_are_left_alone(
+async def test_unchanged_threads_are_not_rolled_back(
     sessions: Sessions, client: AsyncClient
 ) -> None:
     saved = await client.save("t", {"n": 1})
@@ -281,7 +281,7 @@ async def test_steps_on_their_way_are_waited_for(
     assert (await client.load("t", member.checkpoint_id)).state == {"n": 5}
 
 
-async def test_steps_follow_what_the_session_saved_or_restored(
+async def test_steps_follow_checkpoints_that_the_session_saved_or_restored(
     sessions: Sessions, client: AsyncClient, target: str
 ) -> None:
     async with BackgroundSaver(target) as saver:
@@ -382,12 +382,12 @@ def ended_by(number: int, program: str, target: str) -> int:
         stderr=subprocess.DEVNULL,
         env=own_environment(),
     )
+    assert process.stdout is not None
     try:
-        assert await_line(process, "saved ") is not None
+        assert await_line(process.stdout, "saved ") is not None
         process.send_signal(number)
         return process.wait(STOP_SECONDS)
     finally:
         process.kill()
         process.wait()
-        assert process.stdout is not None
         process.stdout.close()

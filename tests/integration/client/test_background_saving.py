@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.processes import ServerProcess
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint import (
     AgentStep,
     AsyncClient,
@@ -81,7 +81,7 @@ def wait_until_saved(saver: BackgroundSaver, steps: int) -> None:
     goal = saver.get_queue_size() - steps
     deadline = time.monotonic() + FLUSH_S
     while saver.get_queue_size() > goal:
-        assert time.monotonic() < deadline, "saving stands still"
+        assert time.monotonic() < deadline, "saving makes no progress"
         time.sleep(0.001)
 
 
@@ -101,7 +101,7 @@ async def test_an_async_agent_hands_over_its_steps(target: str) -> None:
     assert history[1].parent_checkpoint_id == first
 
 
-async def test_what_the_server_refuses_is_reported_and_the_rest_is_saved(target: str) -> None:
+async def test_refused_steps_are_reported_and_the_rest_is_saved(target: str) -> None:
     reported: list[tuple[AgentStep, Exception]] = []
 
     def work() -> list[CheckpointRecord]:

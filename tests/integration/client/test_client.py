@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +30,8 @@ from tuskpoint.v1.checkpoint_service_pb2 import (
     SaveWritesRequest,
 )
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value, Version
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
 from tuskpoint_server.rpc.server.server import Server
 
 Work = Callable[[Client], Any]
@@ -116,7 +117,7 @@ async def test_an_expected_head_that_moved_is_a_conflict(client: AsyncClient) ->
     assert caught.value.reason == "HEAD_MOVED"
 
 
-async def test_a_certified_save_says_where_it_lies_and_loads_from_there(
+async def test_a_certified_save_names_its_location_and_loads_from_it(
     client: AsyncClient,
 ) -> None:
     saved = await client.save("t", {"a": [1, 2]}, durability="certified")
@@ -278,7 +279,7 @@ async def test_large_writes_and_delta_histories_are_streamed(target: str) -> Non
     assert await asyncio.to_thread(work) == [large]
 
 
-async def test_what_the_server_refuses_names_the_field(client: AsyncClient) -> None:
+async def test_refusals_name_the_field(client: AsyncClient) -> None:
     with pytest.raises(InvalidRequest, match="thread_id") as caught:
         await client.save("", {"a": 1})
     assert caught.value.reason == "INVALID_FIELD"
@@ -286,16 +287,14 @@ async def test_what_the_server_refuses_names_the_field(client: AsyncClient) -> N
         await client.save("t", {"a": 1}, durability="sometimes")  # type: ignore[arg-type]
 
 
-async def test_a_restart_is_sat_out(start_server: Any, tmp_path: Path) -> None:
-    data = ("--data-dir", str(tmp_path / "data"))
-    server = await start_server("--listen", "127.0.0.1:0", *data)
-    async with AsyncClient(server.address) as client:
+async def test_calls_wait_while_the_server_restarts(config: Config) -> None:
+    async with app.running(config) as server:
+        target = f"127.0.0.1:{server.port}"
+        client = AsyncClient(target)
         first = await client.save("t", {"a": 1})
-        server.process.terminate()
-        await server.end()
-        saving = asyncio.create_task(client.save("t", {"a": 2}))
-        loading = asyncio.create_task(blocking(server.address, lambda one: one.load("t", first)))
-        await start_server("--listen", server.address, *data)
+    saving = asyncio.create_task(client.save("t", {"a": 2}))
+    loading = asyncio.create_task(blocking(target, lambda one: one.load("t", first)))
+    async with app.running(config.model_copy(update={"listen": target})), client:
         second = await saving
         assert (await loading).state == {"a": 1}
         assert [one.checkpoint_id async for one in client.list("t")] == [second, first]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.processes import ServerProcess
-from tests.unit.client.client_faces import Face
+from tests.kit.servers.processes import ServerProcess
+from tests.unit.client.faces import Face
 from tuskpoint import AsyncClient, Client, CursorCompacted, InvalidRequest, NotFound, ThreadEvent
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
@@ -133,24 +133,21 @@ def killed(process: ServerProcess) -> None:
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_watch_survives_servers_without_gap_or_duplicate(
-    process: ServerProcess, kind: str
-) -> None:
-    face = Face(kind, process.target)
-    with Client(process.target) as writer:
-        first = await asyncio.to_thread(writer.save, "t", {"turn": "first"})
-        read = asyncio.to_thread(_read, face.sync) if kind == "sync" else _aread(face.aio)
-        watching = asyncio.ensure_future(read)
-        saved = await asyncio.to_thread(_save_while_servers_come_and_go, writer, process)
-        await asyncio.to_thread(writer.delete, "t")
-        events = await asyncio.wait_for(watching, WAIT_SECONDS)
-    changes = [one.seq for one in events if one.kind != "certified"]
-    assert changes == list(range(1, len(changes) + 1))
-    reported = [one.checkpoint for one in events if one.kind == "checkpoint_saved"]
-    assert [one.checkpoint_id for one in reported if one is not None] == [first, *saved]
-    assert events[-1].deleted_checkpoints == len(saved) + 1
-    await face.aclose()
+async def test_watches_survive_servers_without_gap_or_duplicate(process: ServerProcess) -> None:
+    target = process.target
+    with Client(target) as writer, Client(target) as reader:
+        async with AsyncClient(target) as async_reader:
+            first = await asyncio.to_thread(writer.save, "t", {"turn": "first"})
+            watching = asyncio.gather(_aread(async_reader), asyncio.to_thread(_read, reader))
+            saved = await asyncio.to_thread(_save_while_servers_come_and_go, writer, process)
+            await asyncio.to_thread(writer.delete, "t")
+            both = await asyncio.wait_for(watching, WAIT_SECONDS)
+    for events in both:
+        changes = [one.seq for one in events if one.kind != "certified"]
+        assert changes == list(range(1, len(changes) + 1))
+        reported = [one.checkpoint for one in events if one.kind == "checkpoint_saved"]
+        assert [one.checkpoint_id for one in reported if one is not None] == [first, *saved]
+        assert events[-1].deleted_checkpoints == len(saved) + 1
 
 
 def _save_while_servers_come_and_go(writer: Client, process: ServerProcess) -> list[str]:

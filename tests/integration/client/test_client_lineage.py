@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.member_file import stored_members
-from tests.unit.client.client_faces import Face
+from tests.kit.blobs.member_file import stored_members
+from tests.unit.client.faces import Face
 from tuskpoint import (
     Adoption,
     AdoptProgress,
@@ -119,7 +119,7 @@ async def test_a_lineage_leads_both_ways(face: Face) -> None:
         await face.call("lineage", "nobody")
 
 
-async def test_a_diff_says_what_changed_and_where(face: Face) -> None:
+async def test_a_diff_names_each_change_and_its_place(face: Face) -> None:
     first = await face.call("save", "t", {"plan": [1, 2], "old": None})
     await face.call("save", "t", {"plan": [1, 3], "new": "x"})
     diff = await face.call("diff", "t", first)
@@ -215,7 +215,7 @@ async def test_a_handoff_that_was_changed_is_refused(face: Face, config: Config)
         await face.call("load", "n")
 
 
-async def test_a_verification_proves_what_is_stored(face: Face, config: Config) -> None:
+async def test_a_verification_proves_the_stored_bytes(face: Face, config: Config) -> None:
     for number in range(3):
         await face.call("save", "t", {"n": number})
     before = await face.call("verify", "t")

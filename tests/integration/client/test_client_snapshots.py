@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.client.client_faces import Face
+from tests.unit.client.faces import Face
 from tuskpoint import NotFound, Reference
 from tuskpoint_server.rpc.server.server import Server
 
@@ -62,7 +62,7 @@ async def test_a_snapshot_is_restored_by_rolling_back(face: Face) -> None:
         await face.call("restore_snapshot", made.snapshot_id, mode="rollback")
 
 
-async def test_a_deleted_snapshot_is_gone_and_what_was_restored_stays(face: Face) -> None:
+async def test_a_deleted_snapshot_is_gone_and_restored_threads_stay(face: Face) -> None:
     await face.call("save", "a", {"n": 1})
     made = await face.call("create_snapshot", ["a"])
     (restored,) = await face.call("restore_snapshot", made.snapshot_id)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.integration.recall.search_kit import has_vectors
-from tests.kit.embedding_endpoint import serving
-from tests.unit.recall.local_model import CACHE, NEEDS_MODEL
+from tests.kit.servers.embedding_endpoint import serving
+from tests.unit.recall.embedders.local_model import CACHE, NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
@@ -28,7 +28,7 @@ def vector_of(text: str) -> list[float]:
     return VECTORS.get(text, [0.5, -0.5])
 
 
-async def test_an_endpoint_that_comes_back_is_used_for_what_was_saved_meanwhile(
+async def test_an_endpoint_that_comes_back_embeds_earlier_saves(
     config: Config,
 ) -> None:
     async with serving(vector_of) as endpoint:
@@ -54,7 +54,7 @@ async def test_an_endpoint_that_comes_back_is_used_for_what_was_saved_meanwhile(
 
 
 @NEEDS_MODEL
-async def test_the_local_model_finds_what_is_meant(config: Config) -> None:
+async def test_the_local_model_finds_by_meaning(config: Config) -> None:
     (config.data_dir / MODELS).symlink_to(CACHE)
     async with (
         app.running(with_embedder(config, embedder="local")) as server,

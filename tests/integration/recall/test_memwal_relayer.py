@@ -32,7 +32,7 @@ from tuskpoint_server.recall.memwal.relayer import Relayer, open_relayer
 
 SPACE = "tuskpoint/acme"
 SHORT_S = 0.3
-"""A deadline that is waited for; so long that what answers keeps it on a busy machine."""
+"""A deadline that tests wait for; long enough for an answer on a busy machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ async def test_calls_are_counted_by_outcome() -> None:
     assert calls == [("recall", "ok"), ("remember", "ok"), ("remember", "refused")]
 
 
-async def test_job_that_failed_says_why() -> None:
+async def test_failed_job_has_a_reason() -> None:
     async with relaying() as it, it.client() as relayer:
         it.fault(Operation.BULK, FaultKind.FAIL_JOBS, message="no WAL left", positions=(1,))
         jobs = await relayer.jobs(await relayer.remember_batch(SPACE, ["one", "two"]))
@@ -127,7 +127,7 @@ async def test_matches_that_cannot_be_returned_are_counted() -> None:
         assert (recollection.memories, recollection.dropped) == ((), 2)
 
 
-async def test_limit_is_cut_to_what_a_relayer_returns() -> None:
+async def test_limit_is_cut_to_the_most_that_a_relayer_returns() -> None:
     async with relaying() as it, it.client() as relayer:
         forged = tuple(f"forged {number}" for number in range(120))
         it.fault(Operation.RECALL, FaultKind.INVENT, texts=forged, distance=0.5)
@@ -185,7 +185,7 @@ async def test_credentials_that_cannot_be_checked_are_not_wrong() -> None:
 # --- refusals --------------------------------------------------------------------------
 
 
-async def test_rate_limit_says_when_to_come_again() -> None:
+async def test_rate_limit_names_the_time_to_wait() -> None:
     limits = RateLimits(delegate_key=10)
     async with relaying(RelayerSettings(limits=limits)) as it, it.client() as relayer:
         await relayer.remember_batch(SPACE, ["text"])
@@ -251,7 +251,7 @@ async def test_sent_and_not_answered_is_unsure(kind: FaultKind, how: dict[str, A
         (Operation.SUI, {"kind": FaultKind.REFUSE}),
     ],
 )
-async def test_what_fails_before_sending_is_sure(operation: Operation, how: dict[str, Any]) -> None:
+async def test_failures_before_sending_are_sure(operation: Operation, how: dict[str, Any]) -> None:
     async with relaying() as it, it.client() as relayer:
         it.fault(operation, **how)
         problem = await failing(relayer.remember_batch(SPACE, ["one"]))
@@ -357,7 +357,7 @@ def debugging(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
 
 
-async def test_no_log_holds_what_requests_are_signed_with(
+async def test_no_log_holds_keys_or_signatures(
     caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sent: list[str] = []
@@ -384,7 +384,7 @@ async def test_no_log_holds_what_requests_are_signed_with(
         assert secret not in heard
 
 
-async def test_relayer_that_repeats_what_it_was_sent_is_not_quoted() -> None:
+async def test_relayer_that_repeats_a_request_is_not_quoted() -> None:
     async with relaying() as it, it.client() as relayer:
         session, key = "eyJhZGRyZXNzIjoi" * 39, it.settings.private_key
         it.fault(Operation.RECALL, FaultKind.REFUSE, status=400, message=f"{session} {key} bad")

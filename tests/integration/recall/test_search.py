@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from tuskpoint.v1.search_service_pb2_grpc import SearchServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
+pytestmark = pytest.mark.usefixtures("database")
+
+INVALID = grpc.StatusCode.INVALID_ARGUMENT
 STEP = "1f000000-0000-6000-8000-{:012d}"
 
 
@@ -67,7 +70,7 @@ def vector(*values: float) -> pb.QueryVector:
     return pb.QueryVector(values=values)
 
 
-async def test_what_was_saved_is_found_at_once_and_loads(
+async def test_a_saved_checkpoint_is_found_at_once_and_loads(
     checkpoints: CheckpointServiceAsyncStub, search: SearchServiceAsyncStub
 ) -> None:
     await save(checkpoints, 1, "The planner split the report into sections")
@@ -92,7 +95,7 @@ async def test_what_was_saved_is_found_at_once_and_loads(
     assert await find(search, text="walruses") == [started]
 
 
-async def test_a_plan_is_what_is_searched_of_a_state_that_has_one(
+async def test_only_the_plan_of_a_state_is_searched(
     checkpoints: CheckpointServiceAsyncStub, search: SearchServiceAsyncStub
 ) -> None:
     planned = await save(
@@ -102,7 +105,7 @@ async def test_a_plan_is_what_is_searched_of_a_state_that_has_one(
     assert await find(search, text="seal") == []
 
 
-async def test_a_re_save_is_found_by_what_it_says_now(
+async def test_a_re_save_is_found_by_its_new_text(
     checkpoints: CheckpointServiceAsyncStub, search: SearchServiceAsyncStub
 ) -> None:
     saved = await save(checkpoints, 1, "reviewed the budget")
@@ -169,7 +172,7 @@ async def test_scopes_keep_everything_else_out(
         assert len(await find(search, **query, limit=3)) == 3
 
 
-async def test_what_is_deleted_or_not_searchable_is_not_found_at_once(
+async def test_deleted_and_unsearchable_threads_are_not_found_from_then_on(
     checkpoints: CheckpointServiceAsyncStub,
     threads: ThreadServiceAsyncStub,
     search: SearchServiceAsyncStub,
@@ -191,54 +194,49 @@ async def test_what_is_deleted_or_not_searchable_is_not_found_at_once(
     assert await find(search, text="report") == [STEP.format(1)]
 
 
-@pytest.mark.parametrize(
-    ("fields", "violated"),
-    [
-        ({}, "query"),
-        ({"text": ""}, "text"),
-        ({"text": " \n\t"}, "text"),
-        ({"text": "x" * 4097}, "text"),
-        ({"vector": vector()}, "vector.values"),
-        ({"vector": vector(float("nan"))}, "vector.values"),
-        ({"vector": vector(1.0, float("inf"))}, "vector.values"),
-        ({"vector": vector(0.0, 0.0)}, "vector.values"),
-        ({"vector": vector(*[1.0] * 8193)}, "vector.values"),
-        ({"vector": vector(1.0, 2.0, 3.0)}, "vector.values"),
-        ({"vector": vector(1.0, 2.0), "mode": pb.SEARCH_MODE_LEXICAL}, "mode"),
-        ({"text": "x", "limit": 101}, "limit"),
-        ({"text": "x", "mode": 99}, "mode"),
-        ({"text": "x", "metric": 99}, "metric"),
-        ({"text": "x", "thread_id": "x" * 513}, "thread_id"),
-        ({"text": "x", "thread_id": "$snapshot/1"}, "thread_id"),
-        ({"text": "x", "agent_id": "x" * 257}, "agent_id"),
-        ({"text": "x", "filter_json": b'{"step": {"$gt": 1}}'}, "filter_json"),
-        ({"text": "x", "filter_json": b'{"$or": []}'}, "filter_json"),
-        ({"text": "x", "filter_json": b'{"step": [{"a": {"$gt": 1}}]}'}, "filter_json"),
-        ({"text": "x", "filter_json": rb'{"$\ud800": 1}'}, "filter_json"),
-    ],
-)
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({}, "query"),
+    ({"text": ""}, "text"),
+    ({"text": " \n\t"}, "text"),
+    ({"text": "x" * 4097}, "text"),
+    ({"vector": vector()}, "vector.values"),
+    ({"vector": vector(float("nan"))}, "vector.values"),
+    ({"vector": vector(1.0, float("inf"))}, "vector.values"),
+    ({"vector": vector(0.0, 0.0)}, "vector.values"),
+    ({"vector": vector(*[1.0] * 8193)}, "vector.values"),
+    ({"vector": vector(1.0, 2.0, 3.0)}, "vector.values"),
+    ({"vector": vector(1.0, 2.0), "mode": pb.SEARCH_MODE_LEXICAL}, "mode"),
+    ({"text": "x", "limit": 101}, "limit"),
+    ({"text": "x", "mode": 99}, "mode"),
+    ({"text": "x", "metric": 99}, "metric"),
+    ({"text": "x", "thread_id": "x" * 513}, "thread_id"),
+    ({"text": "x", "thread_id": "$snapshot/1"}, "thread_id"),
+    ({"text": "x", "agent_id": "x" * 257}, "agent_id"),
+    ({"text": "x", "filter_json": b'{"step": {"$gt": 1}}'}, "filter_json"),
+    ({"text": "x", "filter_json": b'{"$or": []}'}, "filter_json"),
+    ({"text": "x", "filter_json": b'{"step": [{"a": {"$gt": 1}}]}'}, "filter_json"),
+    ({"text": "x", "filter_json": rb'{"$\ud800": 1}'}, "filter_json"),
+]
+
+
 async def test_bad_searches_name_the_field(
-    checkpoints: CheckpointServiceAsyncStub,
-    search: SearchServiceAsyncStub,
-    fields: dict[str, object],
-    violated: str,
+    checkpoints: CheckpointServiceAsyncStub, search: SearchServiceAsyncStub
 ) -> None:
     await save(checkpoints, 1, "north", vector=[0.0, 1.0])
-    answer = await refused(
-        search.SearchCheckpoints(pb.SearchCheckpointsRequest(**fields))  # type: ignore[arg-type]
-    )
-    assert (answer.code, answer.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert violated in answer.fields
+    for fields, violated in BAD:
+        answer = await refused(search.SearchCheckpoints(pb.SearchCheckpointsRequest(**fields)))
+        assert (answer.code, answer.reason) == (INVALID, "INVALID_FIELD"), fields
+        assert violated in answer.fields, fields
 
 
-@pytest.mark.parametrize("raw", [b"[]", b"{", b"null", b'{"x": NaN}', b"\xff"])
-async def test_a_filter_that_is_no_json_object_is_refused(
-    search: SearchServiceAsyncStub, raw: bytes
-) -> None:
-    answer = await refused(
-        search.SearchCheckpoints(pb.SearchCheckpointsRequest(text="x", filter_json=raw))
-    )
-    assert (answer.code, answer.reason) == (grpc.StatusCode.INVALID_ARGUMENT, "METADATA_NOT_JSON")
+NO_OBJECTS = [b"[]", b"{", b"null", b'{"x": NaN}', b"\xff"]
+
+
+async def test_a_filter_that_is_no_json_object_is_refused(search: SearchServiceAsyncStub) -> None:
+    for raw in NO_OBJECTS:
+        request = pb.SearchCheckpointsRequest(text="x", filter_json=raw)
+        answer = await refused(search.SearchCheckpoints(request))
+        assert (answer.code, answer.reason) == (INVALID, "METADATA_NOT_JSON"), raw
 
 
 @pytest.mark.parametrize("mode", [pb.SEARCH_MODE_VECTOR, pb.SEARCH_MODE_MEMWAL])
@@ -275,7 +273,7 @@ async def test_status_and_info_report_the_state_of_search(
     assert not reported.HasField("memwal")
 
 
-async def test_what_was_saved_without_an_index_is_indexed_once_there_is_one(
+async def test_checkpoints_saved_without_an_index_are_indexed_once_there_is_one(
     config: Config,
 ) -> None:
     async with (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from langgraph.graph import END, START, StateGraph
 
-from tests.unit.client.client_faces import Face
+from tests.unit.client.faces import Face
 from tuskpoint import BackgroundSaver, InvalidRequest, PreconditionFailed, TuskPointSaver
 from tuskpoint_server.rpc.server.server import Server
 
@@ -31,7 +31,7 @@ async def load(face: Face, found: Any) -> Any:
     )
 
 
-async def test_what_was_saved_is_found_by_words_and_loads(face: Face) -> None:
+async def test_a_saved_checkpoint_is_found_by_words_and_loads(face: Face) -> None:
     await face.call("save", "t", {"n": 1}, summary="The planner split the report.")
     started = await face.call(
         "save",
@@ -60,7 +60,7 @@ async def test_a_checkpoint_without_text_shows_its_summary(face: Face) -> None:
     assert found.content == found.summary == "Booked the night train."
 
 
-async def test_vectors_find_what_is_near_whatever_way_it_was_saved(face: Face) -> None:
+async def test_vectors_find_the_nearest_however_it_was_saved(face: Face) -> None:
     await face.call("save", "east", {"n": 1}, vector=[1, 0])
     await face.call("save", "north", {"big": BIG}, vector=np.array([0, 2]))
     await face.call("save", "nowhere", {"n": 1})
@@ -110,7 +110,7 @@ async def test_a_thread_may_stay_out_of_sight_from_its_first_save(face: Face) ->
     assert await face.call("search_history", "budget") == []
 
 
-async def test_what_the_server_refuses(face: Face) -> None:
+async def test_searches_that_the_server_refuses(face: Face) -> None:
     refused: list[tuple[str, Any, dict[str, Any]]] = [
         ("search_history", " ", {}),
         ("search_history", "q", {"limit": 101}),
@@ -171,7 +171,9 @@ async def ask(saver: TuskPointSaver, kind: str, name: str, *arguments: Any, **na
     return await asyncio.to_thread(getattr(saver, name), *arguments, **named)
 
 
-async def test_a_graph_goes_on_from_what_was_found(server: Server, kind: str) -> None:
+async def test_a_graph_continues_from_a_checkpoint_that_was_found(
+    server: Server, kind: str
+) -> None:
     async with TuskPointSaver(f"127.0.0.1:{server.port}", vectorize=vectorize) as saver:
         graph = writing_graph(saver)
         config: Any = {"configurable": {"thread_id": "t"}}

@@ -179,7 +179,7 @@ async def test_many_summaries_go_in_batches_and_each_once(home: House) -> None:
     assert statistics.calls[Operation.BULK] + statistics.calls[Operation.REMEMBER] < 25
 
 
-async def test_forks_are_found_by_the_memory_of_what_they_came_from(home: House) -> None:
+async def test_forks_are_found_by_the_memory_of_their_source(home: House) -> None:
     saved = await home.save(1, "the writer started")
     await home.delivered(1)
     await home.threads.ForkThread(
@@ -193,7 +193,7 @@ async def test_forks_are_found_by_the_memory_of_what_they_came_from(home: House)
     assert len(home.relayer.ledger.texts(NAMESPACE)) == 1
 
 
-async def test_what_is_deleted_is_not_found_whatever_memwal_returns(home: House) -> None:
+async def test_deleted_checkpoints_are_not_found_though_memwal_returns_them(home: House) -> None:
     for thread_id in ("gone", "kept", "private"):
         await home.save(1, f"the writer of {thread_id} started", thread_id=thread_id)
     await home.delivered(3)
@@ -303,7 +303,7 @@ async def test_a_relayer_that_hangs_delays_no_save_and_searches_fall_back(home: 
     ],
     ids=lambda fault: f"{fault.kind}-{fault.stage}-{fault.status}",
 )
-async def test_whatever_goes_wrong_every_summary_arrives(home: House, fault: Fault) -> None:
+async def test_every_summary_arrives_despite_faults(home: House, fault: Fault) -> None:
     home.relayer.faults.add(Operation.BULK, fault, times=1)
     if fault.kind not in (FaultKind.STICK_JOBS, FaultKind.FAIL_JOBS):  # a key leads to its job
         home.relayer.faults.add(Operation.REMEMBER, fault, times=2)
@@ -315,7 +315,7 @@ async def test_whatever_goes_wrong_every_summary_arrives(home: House, fault: Fau
     assert max(stored.values()) <= 2
 
 
-async def test_what_was_not_delivered_is_delivered_after_a_restart(
+async def test_undelivered_summaries_are_delivered_after_a_restart(
     tmp_path: Path, relayer: MemWalEmulator
 ) -> None:
     relayer.faults.stand(Fault(kind=FaultKind.REFUSE, status=503), *Operation)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +12,10 @@ import grpc
 import pytest
 
 from tests.kit.archives import House, house
+from tests.kit.blobs.stores import MemoryStore
+from tests.kit.databases import journal_of, rows_of_server
 from tests.kit.drafts import TENANT, draft
 from tests.kit.messages import FIRST, SECOND, exchanged, frames, ref, refused, save_request
-from tests.kit.stores import MemoryStore
 from tuskpoint import AsyncClient, Client
 from tuskpoint.errors import InvalidRequest, NotFound
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2, errors_pb2
@@ -35,20 +34,21 @@ if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
+pytestmark = pytest.mark.usefixtures("database")
+
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 
 
 def vectors(config: Config) -> dict[str, list[float]]:
     """Return the vectors in the journal by checkpoint."""
-    with closing(sqlite3.connect(config.data_dir / "journal.db")) as connection:
-        rows = connection.execute("SELECT checkpoint_id, vector FROM search_vectors").fetchall()
+    rows = rows_of_server(config.data_dir, "SELECT checkpoint_id, vector FROM search_vectors")
     return {checkpoint_id: unpack_vector(vector) for checkpoint_id, vector in rows}
 
 
 # --- the setting ---------------------------------------------------------------------------
 
 
-async def test_thread_says_whether_search_finds_it(server: Server) -> None:
+async def test_thread_reports_whether_it_is_searchable(server: Server) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("t", {"n": 1})
         assert (await client.thread("t")).searchable
@@ -91,19 +91,17 @@ def test_blocking_client_sets_it_too(config: Config) -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(
-    ("request_", "field"),
-    [
-        (threads_pb.SetSearchableRequest(), "thread_id"),
-        (threads_pb.SetSearchableRequest(thread_id="$snapshot/1"), "thread_id"),
-        (threads_pb.SetSearchableRequest(thread_id="t", durability=9), "durability"),  # type: ignore[arg-type]
-    ],
-)
-async def test_bad_settings_are_refused(
-    threads: ThreadServiceAsyncStub, request_: threads_pb.SetSearchableRequest, field: str
-) -> None:
-    answer = await refused(threads.SetSearchable(request_))
-    assert (answer.code, answer.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+BAD_SETTINGS = [
+    (threads_pb.SetSearchableRequest(), "thread_id"),
+    (threads_pb.SetSearchableRequest(thread_id="$snapshot/1"), "thread_id"),
+    (threads_pb.SetSearchableRequest(thread_id="t", durability=9), "durability"),  # type: ignore[arg-type]
+]
+
+
+async def test_bad_settings_are_refused(threads: ThreadServiceAsyncStub) -> None:
+    for request, field in BAD_SETTINGS:
+        answer = await refused(threads.SetSearchable(request))
+        assert (answer.code, answer.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
 
 
 async def test_save_sets_it_with_the_first_checkpoint(
@@ -186,24 +184,15 @@ async def test_identical_save_is_certified_once_the_catalog_has_its_setting(
 
 async def recovered(config: Config, data_dir: Path, catalog: str) -> dict[str, bool]:
     """Recover an empty server from a catalog; return which of its threads are unsearchable."""
-    anew, order = stopped.parse(
-        [
-            "--data-dir",
-            str(data_dir),
-            "--blob-dir",
-            str(config.blob_directory),
-            "--catalog",
-            catalog,
-        ],
-        "1",
-    )
+    flags = ["--data-dir", str(data_dir), "--blob-dir", str(config.blob_directory)]
+    flags += [f"--journal={journal_of(data_dir)}", "--catalog", catalog]
+    anew, order = stopped.parse(flags, "1")
     await stopped.recover(anew, order)
-    with closing(sqlite3.connect(data_dir / "journal.db")) as connection:
-        rows = connection.execute("SELECT thread_id, unsearchable FROM threads").fetchall()
+    rows = rows_of_server(data_dir, "SELECT thread_id, unsearchable FROM threads")
     return {thread_id: bool(unsearchable) for thread_id, unsearchable in rows}
 
 
-async def test_recovered_server_does_not_find_what_was_switched_off(
+async def test_recovered_server_does_not_find_unsearchable_threads(
     config: Config, server: Server, tmp_path: Path
 ) -> None:
     async with AsyncClient(f"127.0.0.1:{server.port}") as client:
@@ -221,7 +210,11 @@ async def test_recovered_server_does_not_find_what_was_switched_off(
     of_users = {name: off for name, off in found.items() if not name.startswith("$")}
     assert of_users == {"off": True, "on": False, "fork": True, "copy": True}
     anew = config.model_copy(
-        update={"data_dir": tmp_path / "new", "blob_dir": config.blob_directory}
+        update={
+            "data_dir": tmp_path / "new",
+            "journal": journal_of(tmp_path / "new"),
+            "blob_dir": config.blob_directory,
+        }
     )
     async with (
         app.running(anew) as again,
@@ -236,7 +229,7 @@ async def test_recovered_server_does_not_find_what_was_switched_off(
 
 # --- vectors -------------------------------------------------------------------------------
 
-BAD = {
+BAD_VECTORS = {
     "not a number": [1.0, math.nan],
     "infinite": [-math.inf],
     "too large for 32 bits": [1e39],
@@ -245,18 +238,15 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("vector", BAD.values(), ids=BAD)
 async def test_bad_vectors_are_refused(
-    config: Config,
-    checkpoints: CheckpointServiceAsyncStub,
-    threads: ThreadServiceAsyncStub,
-    vector: list[float],
+    config: Config, checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:
-    answer = await refused(checkpoints.SaveCheckpoint(save_request(vector=vector)))
-    assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("vector",))
-    streamed = frames(1, save_request(vector=vector))
-    [answered] = await exchanged(checkpoints, streamed)
-    assert answered.error.reason == errors_pb2.ERROR_REASON_INVALID_FIELD
+    for what, vector in BAD_VECTORS.items():
+        answer = await refused(checkpoints.SaveCheckpoint(save_request(vector=vector)))
+        assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("vector",)), what
+        streamed = frames(1, save_request(vector=vector))
+        [answered] = await exchanged(checkpoints, streamed)
+        assert answered.error.reason == errors_pb2.ERROR_REASON_INVALID_FIELD, what
     missing = await refused(threads.GetThread(threads_pb.GetThreadRequest(thread_id="thread")))
     assert missing.reason == "THREAD_NOT_FOUND"
     assert vectors(config) == {}

@@ -1,4 +1,4 @@
-"""Health: what it says while the server serves and drains, and that no watcher is in the way."""
+"""Health while the server serves and drains; no watcher delays the drain."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
-from tests.kit import http2
+from tests.kit.servers import http2
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 
@@ -28,7 +28,7 @@ def watch(channel: grpc.aio.Channel, service: str = "") -> Any:
     return health_pb2_grpc.HealthStub(channel).Watch(request)
 
 
-async def test_a_watcher_who_does_not_read_holds_up_nobody(tmp_path: Path) -> None:
+async def test_a_watcher_that_does_not_read_delays_nobody(tmp_path: Path) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path)
     async with asyncio.timeout(20), app.running(config) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
@@ -45,14 +45,15 @@ async def test_a_watcher_who_does_not_read_holds_up_nobody(tmp_path: Path) -> No
         writer.close()
 
 
-async def test_a_service_that_is_not_there_is_not_known(tmp_path: Path) -> None:
+async def test_every_service_is_healthy_and_others_are_not_known(tmp_path: Path) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path)
     async with (
         app.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         check = health_pb2_grpc.HealthStub(channel).Check
-        assert (await check(health_pb2.HealthCheckRequest(service=SERVICE))).status == SERVING
+        for name in ("", SERVICE, "tuskpoint.v1.AdminService"):
+            assert (await check(health_pb2.HealthCheckRequest(service=name))).status == SERVING
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await check(health_pb2.HealthCheckRequest(service="nobody"))
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND

@@ -204,7 +204,7 @@ async def test_a_drain_waits_for_the_calls_inside() -> None:
         assert await door.drain(30)
 
 
-async def test_a_drain_ends_what_would_never_end() -> None:
+async def test_a_drain_ends_calls_that_would_never_end() -> None:
     door = door_of(seconds=0.01)
 
     entered = asyncio.Event()

@@ -181,26 +181,23 @@ async def test_bad_writes_are_refused_and_not_stored(
     await assert_nothing_is_stored(checkpoints)
 
 
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        b"[]", b"1", b"null", b"{", b'{"a": NaN}', b'{"a": Infinity}', b"\xff", b'{"a":1}x',
-        b'{"a":' * 100_000,
-    ],
-)  # fmt: skip
+NO_OBJECTS = [
+    b"[]", b"1", b"null", b"{", b'{"a": NaN}', b'{"a": Infinity}', b"\xff", b'{"a":1}x',
+    b'{"a":' * 100_000,
+]  # fmt: skip
+
+
 async def test_metadata_that_is_no_object_is_refused(
-    checkpoints: CheckpointServiceAsyncStub, metadata: bytes
+    checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
-    answer = await refused(checkpoints.SaveCheckpoint(save_request(metadata=metadata)))
-    assert (answer.code, answer.reason) == (INVALID, "METADATA_NOT_JSON")
-    assert answer.fields == ("checkpoint.metadata_json",)
-    listing = pb.ListCheckpointsRequest(filter_json=metadata)
-    answer = await refused(checkpoints.ListCheckpoints(listing))
-    assert (answer.code, answer.reason, answer.fields) == (
-        INVALID,
-        "METADATA_NOT_JSON",
-        ("filter_json",),
-    )
+    for metadata in NO_OBJECTS:
+        answer = await refused(checkpoints.SaveCheckpoint(save_request(metadata=metadata)))
+        assert (answer.code, answer.reason) == (INVALID, "METADATA_NOT_JSON"), metadata[:9]
+        assert answer.fields == ("checkpoint.metadata_json",)
+        listing = pb.ListCheckpointsRequest(filter_json=metadata)
+        answer = await refused(checkpoints.ListCheckpoints(listing))
+        assert (answer.code, answer.reason) == (INVALID, "METADATA_NOT_JSON"), metadata[:9]
+        assert answer.fields == ("filter_json",)
     await assert_nothing_is_stored(checkpoints)
 
 
@@ -229,81 +226,72 @@ async def test_a_wrong_digest_is_reported_with_the_right_one(
 NO_SUCH = "CHECKPOINT_NOT_FOUND"
 
 
-@pytest.mark.parametrize(
-    ("call", "code", "reason", "field"),
-    [
-        (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest()), INVALID, "INVALID_FIELD",
-         "ref.thread_id"),
-        (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest(ref=ref("\0"))), INVALID,
-         "INVALID_FIELD", "ref.checkpoint_id"),
-        (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(), view=UNKNOWN)), INVALID,
-         "INVALID_FIELD", "view"),
-        (lambda c: c.LoadCheckpoint(pb.LoadCheckpointRequest(ref=ref(), source=UNKNOWN)), INVALID,
-         "INVALID_FIELD", "source"),
-        (lambda c: c.ListCheckpoints(pb.ListCheckpointsRequest(thread_id="")), INVALID,
-         "INVALID_FIELD", "thread_id"),
-        (lambda c: c.ListCheckpoints(pb.ListCheckpointsRequest(before="\0")), INVALID,
-         "INVALID_FIELD", "before"),
-        (lambda c: c.ListCheckpoints(pb.ListCheckpointsRequest(label="x" * 257)), INVALID,
-         "INVALID_FIELD", "label"),
-        (lambda c: c.GetDeltaHistory(pb.GetDeltaHistoryRequest(ref=ref(), channels=[""])),
-         INVALID, "INVALID_FIELD", "channels[0]"),
-        (lambda c: c.SetLabel(pb.SetLabelRequest(ref=ref(), label="\0")), INVALID,
-         "INVALID_FIELD", "label"),
-        (lambda c: c.SetLabel(pb.SetLabelRequest(ref=ref(), label="a")),
-         grpc.StatusCode.NOT_FOUND, NO_SUCH, None),
-        (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest(ref=ref())),
-         grpc.StatusCode.NOT_FOUND, NO_SUCH, None),
-        (lambda c: c.LoadCheckpoint(pb.LoadCheckpointRequest(ref=ref(FIRST))),
-         grpc.StatusCode.NOT_FOUND, NO_SUCH, None),
-    ],
-)  # fmt: skip
-async def test_bad_reads_are_refused(
-    checkpoints: CheckpointServiceAsyncStub,
-    call: Callable[[CheckpointServiceAsyncStub], Any],
-    code: grpc.StatusCode,
-    reason: str,
-    field: str | None,
-) -> None:
-    answer = await refused(call(checkpoints))
-    assert (answer.code, answer.reason) == (code, reason)
-    assert answer.fields == ((field,) if field else ())
+READS: list[tuple[Callable[[CheckpointServiceAsyncStub], Any], Any, str, str | None]] = [
+    (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest()), INVALID, "INVALID_FIELD",
+     "ref.thread_id"),
+    (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest(ref=ref("\0"))), INVALID,
+     "INVALID_FIELD", "ref.checkpoint_id"),
+    (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(), view=UNKNOWN)), INVALID,
+     "INVALID_FIELD", "view"),
+    (lambda c: c.LoadCheckpoint(pb.LoadCheckpointRequest(ref=ref(), source=UNKNOWN)), INVALID,
+     "INVALID_FIELD", "source"),
+    (lambda c: c.ListCheckpoints(pb.ListCheckpointsRequest(thread_id="")), INVALID,
+     "INVALID_FIELD", "thread_id"),
+    (lambda c: c.ListCheckpoints(pb.ListCheckpointsRequest(before="\0")), INVALID,
+     "INVALID_FIELD", "before"),
+    (lambda c: c.ListCheckpoints(pb.ListCheckpointsRequest(label="x" * 257)), INVALID,
+     "INVALID_FIELD", "label"),
+    (lambda c: c.GetDeltaHistory(pb.GetDeltaHistoryRequest(ref=ref(), channels=[""])),
+     INVALID, "INVALID_FIELD", "channels[0]"),
+    (lambda c: c.SetLabel(pb.SetLabelRequest(ref=ref(), label="\0")), INVALID,
+     "INVALID_FIELD", "label"),
+    (lambda c: c.SetLabel(pb.SetLabelRequest(ref=ref(), label="a")),
+     grpc.StatusCode.NOT_FOUND, NO_SUCH, None),
+    (lambda c: c.GetCheckpoint(pb.GetCheckpointRequest(ref=ref())),
+     grpc.StatusCode.NOT_FOUND, NO_SUCH, None),
+    (lambda c: c.LoadCheckpoint(pb.LoadCheckpointRequest(ref=ref(FIRST))),
+     grpc.StatusCode.NOT_FOUND, NO_SUCH, None),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("call", "field"),
-    [
-        (lambda t: t.GetThread(tpb.GetThreadRequest()), "thread_id"),
-        (lambda t: t.ListThreads(tpb.ListThreadsRequest(page_size=-1)), "page_size"),
-        (lambda t: t.ListThreads(tpb.ListThreadsRequest(state=UNKNOWN)), "state"),
-        (lambda t: t.ListThreads(tpb.ListThreadsRequest(agent_id="\0")), "agent_id"),
-        (lambda t: t.DeleteThread(tpb.DeleteThreadRequest(thread_id="\0")), "thread_id"),
-        (lambda t: t.DeleteThread(tpb.DeleteThreadRequest(thread_id="a", durability=UNKNOWN)),
-         "durability"),
-        (lambda t: t.CopyThread(tpb.CopyThreadRequest(source_thread_id="a")),
-         "target_thread_id"),
-        (lambda t: t.CopyThread(tpb.CopyThreadRequest(
-            source_thread_id="a", target_thread_id="b", request_id="x" * 129)), "request_id"),
-        (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(thread_ids=["a"])), "strategy"),
-        (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(thread_ids=["a"], strategy=UNKNOWN)),
-         "strategy"),
-        (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(
-            thread_ids=["a", ""], strategy=tpb.PRUNE_STRATEGY_KEEP_LATEST)), "thread_ids[1]"),
-        (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(
-            thread_ids=["a"] * 1001, strategy=tpb.PRUNE_STRATEGY_KEEP_LATEST)), "thread_ids"),
-        (lambda t: t.DeleteRuns(tpb.DeleteRunsRequest(run_ids=[""])), "run_ids[0]"),
-        (lambda t: t.DeleteRuns(tpb.DeleteRunsRequest(run_ids=["a"] * 1001)), "run_ids"),
-        (lambda t: t.GetManifest(tpb.GetManifestRequest(thread_id="a", page_size=-1)),
-         "page_size"),
-    ],
-)  # fmt: skip
-async def test_bad_calls_on_threads_are_refused(
-    threads: ThreadServiceAsyncStub,
-    call: Callable[[ThreadServiceAsyncStub], Any],
-    field: str,
-) -> None:
-    answer = await refused(call(threads))
-    assert (answer.code, answer.reason, answer.fields) == (INVALID, "INVALID_FIELD", (field,))
+async def test_bad_reads_are_refused(checkpoints: CheckpointServiceAsyncStub) -> None:
+    for number, (call, code, reason, field) in enumerate(READS):
+        answer = await refused(call(checkpoints))
+        assert (answer.code, answer.reason) == (code, reason), number
+        assert answer.fields == ((field,) if field else ()), number
+
+
+CALLS: list[tuple[Callable[[ThreadServiceAsyncStub], Any], str]] = [
+    (lambda t: t.GetThread(tpb.GetThreadRequest()), "thread_id"),
+    (lambda t: t.ListThreads(tpb.ListThreadsRequest(page_size=-1)), "page_size"),
+    (lambda t: t.ListThreads(tpb.ListThreadsRequest(state=UNKNOWN)), "state"),
+    (lambda t: t.ListThreads(tpb.ListThreadsRequest(agent_id="\0")), "agent_id"),
+    (lambda t: t.DeleteThread(tpb.DeleteThreadRequest(thread_id="\0")), "thread_id"),
+    (lambda t: t.DeleteThread(tpb.DeleteThreadRequest(thread_id="a", durability=UNKNOWN)),
+     "durability"),
+    (lambda t: t.CopyThread(tpb.CopyThreadRequest(source_thread_id="a")),
+     "target_thread_id"),
+    (lambda t: t.CopyThread(tpb.CopyThreadRequest(
+        source_thread_id="a", target_thread_id="b", request_id="x" * 129)), "request_id"),
+    (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(thread_ids=["a"])), "strategy"),
+    (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(thread_ids=["a"], strategy=UNKNOWN)),
+     "strategy"),
+    (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(
+        thread_ids=["a", ""], strategy=tpb.PRUNE_STRATEGY_KEEP_LATEST)), "thread_ids[1]"),
+    (lambda t: t.PruneThreads(tpb.PruneThreadsRequest(
+        thread_ids=["a"] * 1001, strategy=tpb.PRUNE_STRATEGY_KEEP_LATEST)), "thread_ids"),
+    (lambda t: t.DeleteRuns(tpb.DeleteRunsRequest(run_ids=[""])), "run_ids[0]"),
+    (lambda t: t.DeleteRuns(tpb.DeleteRunsRequest(run_ids=["a"] * 1001)), "run_ids"),
+    (lambda t: t.GetManifest(tpb.GetManifestRequest(thread_id="a", page_size=-1)),
+     "page_size"),
+]  # fmt: skip
+
+
+async def test_bad_calls_on_threads_are_refused(threads: ThreadServiceAsyncStub) -> None:
+    for number, (call, field) in enumerate(CALLS):
+        answer = await refused(call(threads))
+        assert (answer.code, answer.reason) == (INVALID, "INVALID_FIELD"), number
+        assert answer.fields == (field,), number
 
 
 async def test_every_violation_is_reported_at_once(checkpoints: CheckpointServiceAsyncStub) -> None:

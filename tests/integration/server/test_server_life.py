@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import signal
 import socket
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ from grpc_reflection.v1alpha import (  # type: ignore[import-untyped]
     reflection_pb2_grpc,
 )
 
-from tests.integration.conftest import StartServer
+from tests.integration.conftest import RefusedProgram, StartServer
 from tests.kit.messages import FIRST, ref, refused, save_request
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
@@ -29,27 +32,28 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-def one_line(errors: str) -> str:
-    [line] = errors.splitlines()
-    assert line.startswith("tuskpoint-server: ")
-    return line
-
-
-async def test_what_was_acknowledged_is_there_after_a_restart(
+async def test_an_acknowledged_save_survives_a_drain_and_a_restart(
     start_server: StartServer, tmp_path: Path
 ) -> None:
     arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "new" / "data")]
     first = await start_server(*arguments)
     async with grpc.aio.insecure_channel(first.address) as channel:
-        await CheckpointServiceStub(channel).SaveCheckpoint(save_request())
-    first.process.terminate()
+        stream: Any = CheckpointServiceStub(channel).Exchange()
+        await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, save=save_request())]))
+        assert isinstance(await stream.read(), pb.ExchangeResponse)
+        first.process.terminate()
+        assert (await stream.read()).draining
+        with pytest.raises(grpc.aio.AioRpcError) as ended:
+            await stream.read()
+        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
     code, errors = await first.end()
     assert code == 0
+    assert re.search(r"INFO tuskpoint_server\.app: drained$", errors, re.MULTILINE)
     assert "Traceback" not in errors
     second = await start_server(*arguments)
     async with grpc.aio.insecure_channel(second.address) as channel:
         await CheckpointServiceStub(channel).GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST)))
-    second.process.send_signal(2)
+    second.process.send_signal(signal.SIGINT)
     assert (await second.end())[0] == 0
 
 
@@ -67,76 +71,60 @@ async def test_the_address_of_an_ipv6_host_is_printed_as_clients_take_it(
 
 
 async def test_a_second_server_on_a_directory_is_refused(
-    start_server: StartServer, tmp_path: Path
+    server: Server, start_server: StartServer, config: Config
 ) -> None:
-    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
-    first = await start_server(*arguments)
+    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(config.data_dir)]
     code, errors = await (await start_server(*arguments)).end()
-    assert code == 3
-    assert str(tmp_path) in one_line(errors)
-    assert str(first.process.pid) in one_line(errors)
-    first.process.kill()
-    await first.end()
-    assert (await start_server(*arguments)).address, "a dead holder holds nothing"
-
-
-async def test_a_taken_port_is_reported_in_one_line(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        server = await start_server("--listen", address, "--data-dir", str(tmp_path))
-        code, errors = await server.end()
-    assert code == 4
-    assert address in one_line(errors)
+    assert code == process.EXIT_DATA_DIR_TAKEN
+    [line] = errors.splitlines()
+    assert line.startswith(f"tuskpoint-server: data directory {config.data_dir} is in use by ")
+    assert f"process {os.getpid()}:" in line
 
 
 async def test_two_servers_do_not_share_a_port(server: Server, tmp_path: Path) -> None:
-    config = Config(listen=f"127.0.0.1:{server.port}", data_dir=tmp_path / "other")
-    with pytest.raises(process.StartError) as refused_start:
+    address = f"127.0.0.1:{server.port}"
+    config = Config(listen=address, data_dir=tmp_path / "other")
+    with pytest.raises(process.StartError, match=f"cannot listen on {address}") as refused_start:
         async with app.running(config):
             pass
     assert refused_start.value.code == process.EXIT_ADDRESS
 
 
 @pytest.mark.parametrize("argument", ["--data-dir", "--blob-dir", "--catalog-pointer"])
-async def test_a_path_that_cannot_be_written_is_reported_in_one_line(
-    start_server: StartServer, tmp_path: Path, argument: str
+def test_a_path_that_cannot_be_written_is_reported_in_one_line(
+    refused_program: RefusedProgram, tmp_path: Path, argument: str
 ) -> None:
     (tmp_path / "file").touch()
     paths = {"--data-dir": str(tmp_path / "data"), argument: str(tmp_path / "file" / "x")}
     arguments = [part for pair in paths.items() for part in pair]
-    code, errors = await (await start_server("--listen", "127.0.0.1:0", *arguments)).end()
-    assert code == 5
-    assert str(tmp_path / "file") in one_line(errors)
+    code, line = refused_program("--listen", "127.0.0.1:0", *arguments)
+    assert code == process.EXIT_DIRECTORY
+    assert str(tmp_path / "file") in line
 
 
 @pytest.mark.parametrize("command", [[], ["recover", "--catalog", "A" * 43]])
-async def test_a_blob_directory_of_another_layout_is_refused_in_one_line(
-    start_server: StartServer, tmp_path: Path, command: list[str]
+def test_a_blob_directory_of_another_layout_is_refused_in_one_line(
+    refused_program: RefusedProgram, tmp_path: Path, command: list[str]
 ) -> None:
     blobs = tmp_path / "blobs"
     blob = blobs / "47" / "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"
     blob.parent.mkdir(parents=True)
     blob.touch()
     arguments = ["--data-dir", str(tmp_path / "data"), "--blob-dir", str(blobs)]
-    code, errors = await (await start_server(*command, *arguments)).end()
-    assert code == 5
-    assert f"blob directory {blobs} cannot be used: it holds blobs, but no file" in one_line(errors)
+    code, line = refused_program(*command, *arguments)
+    assert code == process.EXIT_DIRECTORY
+    assert f"blob directory {blobs} cannot be used: it holds blobs, but no file" in line
     assert blob.exists()
     assert not (blobs / "layout").exists()
 
 
-async def test_a_file_that_is_no_database_is_reported_in_one_line(
-    start_server: StartServer, tmp_path: Path
+def test_a_file_that_is_no_database_is_reported_in_one_line(
+    refused_program: RefusedProgram, tmp_path: Path
 ) -> None:
     (tmp_path / "journal.db").write_bytes(b"no database" * 1000)
-    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
-    code, errors = await (await start_server(*arguments)).end()
-    assert code == 6
-    assert "journal.db" in one_line(errors)
+    code, line = refused_program("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert code == process.EXIT_JOURNAL
+    assert "journal.db" in line
 
 
 @pytest.mark.parametrize(
@@ -153,37 +141,27 @@ async def test_a_file_that_is_no_database_is_reported_in_one_line(
         ),
     ],
 )
-async def test_a_database_that_is_not_known_is_left_alone(
-    start_server: StartServer, tmp_path: Path, statements: list[str], problem: str
+def test_a_database_that_is_not_known_is_left_alone(
+    refused_program: RefusedProgram, tmp_path: Path, statements: list[str], problem: str
 ) -> None:
-    with sqlite3.connect(tmp_path / "journal.db") as foreign:
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as foreign, foreign:
         for statement in statements:
             foreign.execute(statement)
-    foreign.close()
-    arguments = ["--listen", "127.0.0.1:0", "--data-dir", str(tmp_path)]
-    code, errors = await (await start_server(*arguments)).end()
-    assert code == 6
-    assert "journal.db" in one_line(errors)
-    assert problem in one_line(errors)
+        before = list(foreign.iterdump())
+    code, line = refused_program("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
+    assert code == process.EXIT_JOURNAL
+    assert "journal.db" in line
+    assert problem in line
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as foreign:
+        assert list(foreign.iterdump()) == before
 
 
 @pytest.mark.parametrize("arguments", [["--unknown"], ["--listen", "nowhere"]])
-async def test_a_bad_setting_is_reported_in_one_line(
-    start_server: StartServer, arguments: list[str]
+def test_a_bad_setting_is_reported_in_one_line(
+    refused_program: RefusedProgram, arguments: list[str]
 ) -> None:
-    code, errors = await (await start_server(*arguments)).end()
-    assert code == 2
-    one_line(errors)
-
-
-async def test_health_is_reported_for_each_service(grpc_channel: grpc.aio.Channel) -> None:
-    health = health_pb2_grpc.HealthStub(grpc_channel)
-    for service in ("", "tuskpoint.v1.CheckpointService", "tuskpoint.v1.AdminService"):
-        answer = await health.Check(health_pb2.HealthCheckRequest(service=service))
-        assert answer.status == SERVING
-    with pytest.raises(grpc.aio.AioRpcError) as unknown:
-        await health.Check(health_pb2.HealthCheckRequest(service="other"))
-    assert unknown.value.code() is grpc.StatusCode.NOT_FOUND
+    code, _ = refused_program(*arguments)
+    assert code == process.EXIT_CONFIG
 
 
 async def listed_services(server: Server) -> list[str]:
@@ -237,23 +215,3 @@ async def test_draining_finishes_calls_and_refuses_new_ones(
     assert await draining
     answer = await refused(checkpoints.GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST))))
     assert answer.code is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_a_drained_process_ends_with_success(
-    start_server: StartServer, tmp_path: Path
-) -> None:
-    server = await start_server("--listen", "127.0.0.1:0", "--data-dir", str(tmp_path))
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        checkpoints = CheckpointServiceStub(channel)
-        stream: Any = checkpoints.Exchange()
-        await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, save=save_request())]))
-        answer = await stream.read()
-        assert isinstance(answer, pb.ExchangeResponse)
-        server.process.terminate()
-        assert (await stream.read()).draining
-        with pytest.raises(grpc.aio.AioRpcError) as ended:
-            await stream.read()
-        assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
-    code, errors = await server.end()
-    assert code == 0
-    assert re.search(r"INFO tuskpoint_server\.app: drained$", errors, re.MULTILINE)

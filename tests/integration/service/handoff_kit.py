@@ -1,15 +1,14 @@
-"""Short ways to hand off and adopt, and what a thread has to bring along."""
+"""Short ways to hand off and adopt, and to compare threads."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.kit.databases import rows_of_server
 from tests.kit.messages import (
     FIRST,
     SECOND,
@@ -216,7 +215,7 @@ async def save(
 
 
 def content(checkpoint: checkpoint_pb2.Checkpoint) -> tuple[object, ...]:
-    """What a checkpoint is, wherever it stands."""
+    """Return the content of a checkpoint, without its place."""
     return (
         checkpoint.ref.checkpoint_ns,
         checkpoint.ref.checkpoint_id,
@@ -263,5 +262,6 @@ def bundle_of(side: Side, descriptor: pb.HandoffDescriptor) -> Segment:
 
 def kept(side: Side) -> list[bytes]:
     """The hashes of the bundles whose blobs are kept."""
-    with closing(sqlite3.connect(side.data_dir / "journal.db")) as journal:
-        return [row[0] for row in journal.execute("SELECT sha256 FROM handoffs ORDER BY 1")]
+    return [
+        row[0] for row in rows_of_server(side.data_dir, "SELECT sha256 FROM handoffs ORDER BY 1")
+    ]

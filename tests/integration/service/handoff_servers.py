@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from tests.integration.service.handoff_kit import Side
+from tests.kit.databases import journal_of
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 
@@ -18,7 +19,9 @@ from tuskpoint_server.config import Config
 async def side(data_dir: Path, **settings: Any) -> AsyncIterator[Side]:
     """Run a server that flushes when asked to."""
     settings.setdefault("flush_interval", 3600)
-    config = Config(listen="127.0.0.1:0", data_dir=data_dir, **settings)
+    config = Config(
+        listen="127.0.0.1:0", data_dir=data_dir, journal=journal_of(data_dir), **settings
+    )
     async with (
         app.running(config) as server,
         grpc.aio.insecure_channel(

@@ -12,8 +12,8 @@ import grpc
 
 from tests.kit.archives import House
 from tests.kit.archives import house as open_house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key
-from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
@@ -94,7 +94,7 @@ class HistoryHouse:
         await self.home.flush()
         self.home.clock.advance(1)
         settings = EvictionSettings(journal_bytes=0, grace_s=0)
-        await Evictor(self.home.journal.database, self.removal.passes, settings).evict()
+        await Evictor(self.home.journal.database, settings).evict()
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What is refused of hand-offs over the wire: each with its reason, and nothing is written."""
+"""Refusals of hand-offs and adoptions over the wire: each has a reason, and nothing is written."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.integration.service.handoff_kit import (
     save_run,
 )
 from tests.integration.service.handoff_servers import side
-from tests.kit.member_file import stored_files, stored_members
+from tests.kit.blobs.member_file import stored_files, stored_members
 from tests.kit.messages import FIRST, SECOND, THREAD, ref, refused, write
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
@@ -46,7 +46,7 @@ VERIFIED, ADOPTED = pb.ADOPT_STAGE_VERIFIED, pb.ADOPT_STAGE_ADOPTED
 Code = grpc.StatusCode
 
 
-async def test_what_is_not_there_is_not_handed_off(giver: Side) -> None:
+async def test_a_missing_checkpoint_is_not_handed_off(giver: Side) -> None:
     reported = await refused(giver.hand_off())
     assert (reported.code, reported.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
     await save_run(giver)
@@ -55,72 +55,66 @@ async def test_what_is_not_there_is_not_handed_off(giver: Side) -> None:
         assert (reported.code, reported.reason) == (Code.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"ref": ref(FIRST, "")}, "ref.thread_id"),
-        ({"ref": ref("x" * 129)}, "ref.checkpoint_id"),
-        ({"to_agent": "x" * 257}, "to_agent"),
-        ({"request_id": "x" * 129}, "request_id"),
-    ],
-)
-async def test_a_hand_off_with_a_bad_field(giver: Side, fields: dict[str, Any], field: str) -> None:
-    reported = await refused(giver.hand_off(**fields))
-    assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert reported.fields == (field,)
+BAD_HANDOFFS: list[tuple[dict[str, Any], str]] = [
+    ({"ref": ref(FIRST, "")}, "ref.thread_id"),
+    ({"ref": ref("x" * 129)}, "ref.checkpoint_id"),
+    ({"to_agent": "x" * 257}, "to_agent"),
+    ({"request_id": "x" * 129}, "request_id"),
+]
+
+
+async def test_a_hand_off_with_a_bad_field(giver: Side) -> None:
+    for fields, field in BAD_HANDOFFS:
+        reported = await refused(giver.hand_off(**fields))
+        assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
+        assert reported.fields == (field,)
 
 
 HASH = hashlib.sha256(b"").hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"blob_sha256": ""}, "blob_sha256"),
-        ({"blob_sha256": HASH[:-1]}, "blob_sha256"),
-        ({"blob_sha256": HASH + "0"}, "blob_sha256"),
-        ({"blob_sha256": HASH.upper()}, "blob_sha256"),
-        ({"blob_sha256": "g" + HASH[1:]}, "blob_sha256"),
-        ({"blob_sha256": HASH + "\n"}, "blob_sha256"),
-        ({"blob_id": ""}, "blob_id"),
-        ({"blob_id": "x" * 257}, "blob_id"),
-        ({"thread_id": "", "source": f":{SECOND}"}, "thread_id"),
-        ({"checkpoint_id": "", "source": f"{THREAD}:"}, "checkpoint_id"),
-        ({"source": ""}, "source"),
-        ({"source": f"other:{SECOND}"}, "source"),
-        ({"to_agent": "x" * 257}, "to_agent"),
-        ({"summary": "x" * 1025}, "summary"),
-    ],
-)
-async def test_a_descriptor_with_a_bad_field(
-    giver: Side, fields: dict[str, str], field: str
-) -> None:
-    await save_run(giver)
-    descriptor = changed(await giver.hand_off(), **fields)
-    reported = await giver.refuses(descriptor)
-    assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD")
-    assert reported.fields == (f"descriptor.{field}",)
+BAD_DESCRIPTORS: list[tuple[dict[str, str], str]] = [
+    ({"blob_sha256": ""}, "blob_sha256"),
+    ({"blob_sha256": HASH[:-1]}, "blob_sha256"),
+    ({"blob_sha256": HASH + "0"}, "blob_sha256"),
+    ({"blob_sha256": HASH.upper()}, "blob_sha256"),
+    ({"blob_sha256": "g" + HASH[1:]}, "blob_sha256"),
+    ({"blob_sha256": HASH + "\n"}, "blob_sha256"),
+    ({"blob_id": ""}, "blob_id"),
+    ({"blob_id": "x" * 257}, "blob_id"),
+    ({"thread_id": "", "source": f":{SECOND}"}, "thread_id"),
+    ({"checkpoint_id": "", "source": f"{THREAD}:"}, "checkpoint_id"),
+    ({"source": ""}, "source"),
+    ({"source": f"other:{SECOND}"}, "source"),
+    ({"to_agent": "x" * 257}, "to_agent"),
+    ({"summary": "x" * 1025}, "summary"),
+]
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"new_thread_id": "x" * 513}, "new_thread_id"),
-        ({"new_thread_id": "a\0"}, "new_thread_id"),
-        ({"request_id": "x" * 129}, "request_id"),
-        ({"durability": 9}, "durability"),
-    ],
-)
-async def test_an_adoption_with_a_bad_field(
-    giver: Side, fields: dict[str, Any], field: str
-) -> None:
+async def test_a_descriptor_with_a_bad_field(giver: Side) -> None:
     await save_run(giver)
-    reported = await giver.refuses(await giver.hand_off(), **fields)
-    assert (reported.code, reported.reason, reported.fields) == (
-        Code.INVALID_ARGUMENT,
-        "INVALID_FIELD",
-        (field,),
-    )
+    descriptor = await giver.hand_off()
+    for fields, field in BAD_DESCRIPTORS:
+        reported = await giver.refuses(changed(descriptor, **fields))
+        assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD"), fields
+        assert reported.fields == (f"descriptor.{field}",)
+
+
+BAD_ADOPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"new_thread_id": "x" * 513}, "new_thread_id"),
+    ({"new_thread_id": "a\0"}, "new_thread_id"),
+    ({"request_id": "x" * 129}, "request_id"),
+    ({"durability": 9}, "durability"),
+]
+
+
+async def test_an_adoption_with_a_bad_field(giver: Side) -> None:
+    await save_run(giver)
+    descriptor = await giver.hand_off()
+    for fields, field in BAD_ADOPTIONS:
+        reported = await giver.refuses(descriptor, **fields)
+        assert (reported.code, reported.reason) == (Code.INVALID_ARGUMENT, "INVALID_FIELD"), fields
+        assert reported.fields == (field,)
 
 
 async def test_without_a_descriptor_nothing_is_adopted(giver: Side) -> None:
@@ -295,15 +289,13 @@ MALFORMED: list[Callable[[bytes], bytes]] = [
 ]
 
 
-@pytest.mark.parametrize("spoil", MALFORMED, ids=range(len(MALFORMED)))
-async def test_what_makes_no_sense_under_a_right_hash_is_refused(
-    giver: Side, taker: Side, spoil: Callable[[bytes], bytes]
-) -> None:
+async def test_malformed_bundles_with_right_hashes_are_refused(giver: Side, taker: Side) -> None:
     await save_run(giver)
     descriptor = await giver.hand_off()
-    spoiled = spoil(blob_file(giver, descriptor.blob_id).read_bytes())
-    reported = await taker.refuses(naming(giver, descriptor, spoiled))
-    assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
+    bundle = blob_file(giver, descriptor.blob_id).read_bytes()
+    for number, spoil in enumerate(MALFORMED):
+        reported = await taker.refuses(naming(giver, descriptor, spoil(bundle)))
+        assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED"), number
     # The server goes on.
     await taker.adopt(descriptor)
 

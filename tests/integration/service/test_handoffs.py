@@ -35,6 +35,8 @@ from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
 
+pytestmark = pytest.mark.usefixtures("database")
+
 FETCHING, FETCHED = pb.ADOPT_STAGE_FETCHING, pb.ADOPT_STAGE_FETCHED
 VERIFIED, ADOPTED = pb.ADOPT_STAGE_VERIFIED, pb.ADOPT_STAGE_ADOPTED
 
@@ -83,7 +85,9 @@ async def test_a_thread_goes_on_where_it_was_handed_off(giver: Side, taker: Side
     assert thread.uncertified_count == 0
 
 
-async def test_what_was_adopted_goes_on_and_is_handed_on(giver: Side, taker: Side) -> None:
+async def test_an_adopted_thread_continues_and_is_handed_off_again(
+    giver: Side, taker: Side
+) -> None:
     await save_run(giver)
     await taker.adopt(await giver.hand_off(), "adopted")
     third = "1f000000-0000-6000-8000-000000000009"
@@ -128,7 +132,7 @@ async def test_a_thread_that_nobody_named_gets_a_name(giver: Side, taker: Side) 
     assert [each.ref.thread_id for each in await taker.listed(names[0])] == [names[0]] * 2
 
 
-async def test_what_was_evicted_is_handed_off_as_well(tmp_path: Path, taker: Side) -> None:
+async def test_evicted_values_are_handed_off(tmp_path: Path, taker: Side) -> None:
     async with side(
         tmp_path / "lean",
         blob_dir=tmp_path / "blobs",
@@ -307,7 +311,9 @@ async def test_a_name_that_is_free_again_can_be_adopted_to(giver: Side, taker: S
         await taker.threads.DeleteThread(tpb.DeleteThreadRequest(thread_id="adopted"))
 
 
-async def test_who_goes_away_leaves_a_whole_thread_or_none(giver: Side, taker: Side) -> None:
+async def test_a_client_that_goes_away_leaves_a_whole_thread_or_none(
+    giver: Side, taker: Side
+) -> None:
     await save_run(giver, 2 << 20)
     descriptor = await giver.hand_off()
     for stage in (FETCHING, FETCHED, VERIFIED):

@@ -130,7 +130,9 @@ async def test_a_changed_byte_is_refused_with_both_hashes(
     assert reported.metadata["actual"] == hashlib.sha256(stored).hexdigest()
 
 
-async def test_a_blob_of_another_network_says_so(sides: tuple[Side, Side], tmp_path: Path) -> None:
+async def test_a_blob_of_another_network_is_reported_as_such(
+    sides: tuple[Side, Side], tmp_path: Path
+) -> None:
     _, taker = sides
     async with side(tmp_path / "elsewhere") as elsewhere:
         await save_run(elsewhere)
@@ -154,7 +156,7 @@ async def test_a_quilt_is_no_bundle(sides: tuple[Side, Side], emulator: WalrusEm
     assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
 
 
-async def test_what_walrus_refuses_is_not_handed_off(
+async def test_a_bundle_that_walrus_refuses_is_not_handed_off(
     sides: tuple[Side, Side], emulator: WalrusEmulator
 ) -> None:
     giver, _ = sides

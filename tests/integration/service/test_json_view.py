@@ -131,7 +131,7 @@ async def test_a_large_view_comes_in_chunks(checkpoints: CheckpointServiceAsyncS
     assert [values(each) for each in listed] == [found] * 4
 
 
-async def test_what_does_not_fit_a_message_as_json_is_to_be_streamed(
+async def test_json_that_does_not_fit_a_message_has_to_be_streamed(
     checkpoints: CheckpointServiceAsyncStub,
 ) -> None:
     channels = [channel(name, name.encode() * (1600 * 1024)) for name in "ab"]
@@ -159,7 +159,7 @@ async def test_malformed_values_are_shown_beside_the_others(
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=["any", "blob"])
-async def test_a_delta_channel_is_shown_with_what_it_is_rebuilt_from(
+async def test_a_delta_channel_is_shown_with_its_seed_and_writes(
     checkpoints: CheckpointServiceAsyncStub, grpc_channel: grpc.aio.Channel, source: Any
 ) -> None:
     certified = checkpoint_pb2.DURABILITY_CERTIFIED

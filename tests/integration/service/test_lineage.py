@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 import grpc
+import pytest
 
+from tests.kit.databases import rows_of_server
 from tests.kit.messages import (
     FIRST,
     SECOND,
@@ -29,6 +29,8 @@ from tuskpoint_server.config import Config
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+
+pytestmark = pytest.mark.usefixtures("database")
 
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 JOURNALED = checkpoint_pb2.DURABILITY_JOURNALED
@@ -62,7 +64,7 @@ async def load(
 
 
 def content(checkpoint: checkpoint_pb2.Checkpoint) -> tuple[object, ...]:
-    """What a checkpoint is, wherever it stands."""
+    """Return the content of a checkpoint, without its place."""
     return (
         checkpoint.state.SerializeToString(deterministic=True),
         checkpoint.metadata_json,
@@ -249,7 +251,7 @@ async def test_lineage_is_returned_in_both_directions(
     assert gone.reason == "THREAD_NOT_FOUND"
 
 
-async def test_a_fork_and_a_copy_go_on_with_what_is_new_in_a_value(
+async def test_a_fork_and_a_copy_continue_with_the_new_part_of_a_value(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub, config: Config
 ) -> None:
     grown = incompressible(9_000)
@@ -263,6 +265,5 @@ async def test_a_fork_and_a_copy_go_on_with_what_is_new_in_a_value(
         await checkpoints.SaveCheckpoint(
             save_request(SECOND, [changed], thread_id=name, parent=FIRST)
         )
-    with closing(sqlite3.connect(config.data_dir / "journal.db")) as journal:
-        sizes = [row[0] for row in journal.execute("SELECT length(data) FROM contents")]
-    assert sum(sizes) < 10_000
+    sizes = rows_of_server(config.data_dir, "SELECT length(data) FROM contents")
+    assert sum(size for [size] in sizes) < 10_000

@@ -116,7 +116,7 @@ async def test_a_replayed_checkpoint_is_the_loaded_one(house: HistoryHouse) -> N
     assert shown.state.channels[0].value.type == "json"
 
 
-async def test_what_was_removed_is_not_replayed(house: HistoryHouse) -> None:
+async def test_removed_checkpoints_are_not_replayed(house: HistoryHouse) -> None:
     removed = draft("a", "", {"x": b"seed"}, metadata={"run_id": "r"}, delta=("x",))
     for one in (removed, draft("b", "a", delta=("x",))):
         await house.home.journal.save_checkpoint(TENANT, one)
@@ -156,23 +156,21 @@ async def test_threads_that_are_not_there(house: HistoryHouse) -> None:
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.NOT_FOUND, "THREAD_NOT_FOUND")
 
 
-@pytest.mark.parametrize(
-    ("fields", "field"),
-    [
-        ({"thread_id": ""}, "thread_id"),
-        ({"checkpoint_ns": "\0"}, "checkpoint_ns"),
-        ({"from_checkpoint_id": "x" * 129}, "from_checkpoint_id"),
-        ({"to_checkpoint_id": "x" * 129}, "to_checkpoint_id"),
-        ({"view": 9}, "view"),
-        ({"source": 9}, "source"),
-    ],
-)
-async def test_bad_replays_are_refused(
-    house: HistoryHouse, fields: dict[str, Any], field: str
-) -> None:
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"thread_id": ""}, "thread_id"),
+    ({"checkpoint_ns": "\0"}, "checkpoint_ns"),
+    ({"from_checkpoint_id": "x" * 129}, "from_checkpoint_id"),
+    ({"to_checkpoint_id": "x" * 129}, "to_checkpoint_id"),
+    ({"view": 9}, "view"),
+    ({"source": 9}, "source"),
+]
+
+
+async def test_bad_replays_are_refused(house: HistoryHouse) -> None:
     await house.save("a")
-    refusal = await refused(house.replay(**fields))
-    assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,))
+    for fields, field in BAD:
+        refusal = await refused(house.replay(**fields))
+        assert (refusal.code, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, (field,)), field
 
 
 # --- how much of it is in memory -----------------------------------------------------------
@@ -191,7 +189,7 @@ async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None
             gc.collect()  # what earlier tests left, and cycles, are nobody's growth
             blocks.append(sys.getallocatedblocks())
     assert count == MANY
-    assert max(blocks) - blocks[0] < MANY / 10, "each checkpoint takes several blocks of memory"
+    assert max(blocks) - blocks[0] < MANY / 2, "each checkpoint takes several blocks of memory"
 
 
 def copies_of_the_first(batch: Batch) -> None:

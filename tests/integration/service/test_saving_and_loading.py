@@ -1,4 +1,4 @@
-"""What is saved is loaded again, byte for byte, in the order and view asked for."""
+"""Saved checkpoints are loaded again, byte for byte, in the order and view asked for."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
+
+pytestmark = pytest.mark.usefixtures("database")
 
 JOURNALED = checkpoint_pb2.DURABILITY_JOURNALED
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
@@ -146,7 +148,7 @@ async def test_a_certified_checkpoint_comes_from_either_source(
     assert listed == [loaded]
 
 
-async def test_what_is_not_certified_does_not_come_from_the_blob_store(
+async def test_an_uncertified_checkpoint_does_not_come_from_the_blob_store(
     checkpoints: CheckpointServiceAsyncStub, admin: AdminServiceAsyncStub
 ) -> None:
     await checkpoints.SaveCheckpoint(save_request())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
 
+pytestmark = pytest.mark.usefixtures("database")
+
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 NEW, ROLLBACK = spb.RESTORE_MODE_NEW_THREADS, spb.RESTORE_MODE_ROLLBACK
 
@@ -66,7 +68,7 @@ async def create(
     return (await snapshots.CreateSnapshot(request)).snapshot
 
 
-async def test_a_snapshot_has_what_it_was_created_with(
+async def test_a_snapshot_keeps_the_fields_that_it_was_created_with(
     checkpoints: CheckpointServiceAsyncStub, snapshots: SnapshotServiceAsyncStub
 ) -> None:
     for name in ("b", "a"):
@@ -219,7 +221,7 @@ async def test_snapshots_are_listed_newest_first(
     assert (await refused(snapshots.ListSnapshots(other))).reason == "PAGE_TOKEN_INVALID"
 
 
-async def test_a_deleted_snapshot_is_gone_and_what_was_restored_stays(
+async def test_a_deleted_snapshot_is_gone_and_restored_threads_stay(
     checkpoints: CheckpointServiceAsyncStub, snapshots: SnapshotServiceAsyncStub
 ) -> None:
     await save(checkpoints, "t", b"1")

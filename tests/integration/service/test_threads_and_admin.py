@@ -1,9 +1,8 @@
-"""Calls on whole threads, and what the server reports about itself."""
+"""Calls on whole threads, and the reports of the server about itself."""
 
 from __future__ import annotations
 
 import importlib.metadata
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
+
+pytestmark = pytest.mark.usefixtures("database")
 
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
 
@@ -97,7 +98,7 @@ async def test_a_page_token_is_good_for_its_listing_only(
     assert not second.next_page_token
 
 
-async def test_a_manifest_names_what_is_certified(
+async def test_a_manifest_names_certified_checkpoints(
     checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
 ) -> None:
     await checkpoints.SaveCheckpoint(save_request(FIRST))
@@ -173,7 +174,7 @@ async def test_a_deleted_thread_has_no_manifest_and_the_next_begins_empty(
 
 
 @pytest.mark.parametrize("durability", [checkpoint_pb2.DURABILITY_JOURNALED, CERTIFIED])
-async def test_deletions_name_what_they_reached(
+async def test_deletions_count_the_deleted_checkpoints(
     checkpoints: CheckpointServiceAsyncStub,
     threads: ThreadServiceAsyncStub,
     durability: checkpoint_pb2.Durability,
@@ -232,10 +233,10 @@ async def test_a_copy_is_made_once(
     assert (original.state, original.writes) == (copy.state, copy.writes)
 
 
-async def test_the_server_says_what_it_is(admin: AdminServiceAsyncStub) -> None:
+async def test_the_server_describes_itself(admin: AdminServiceAsyncStub, database: str) -> None:
     info = await admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest())
     assert info.version == importlib.metadata.version("tuskpoint-server")
-    assert (info.journal_backend, info.blob_backend) == ("sqlite", "directory")
+    assert (info.journal_backend, info.blob_backend) == (database, "directory")
     assert info.journal_id
     assert info.start_time.seconds
     assert info.limits.max_value_bytes == LIMITS.max_value
@@ -246,7 +247,7 @@ async def test_the_server_says_what_it_is(admin: AdminServiceAsyncStub) -> None:
     assert "tuskpoint.v1.SearchService/SearchCheckpoints" in info.methods
 
 
-async def test_the_archive_says_how_it_stands(
+async def test_the_archive_reports_its_backlog_and_catalog(
     config: Config, checkpoints: CheckpointServiceAsyncStub, admin: AdminServiceAsyncStub
 ) -> None:
     request = admin_service_pb2.GetArchiveStatusRequest()
@@ -267,14 +268,8 @@ async def test_the_archive_says_how_it_stands(
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Config:
-    return Config(
-        listen="127.0.0.1:0",
-        data_dir=tmp_path / "data",
-        flush_interval=3600,
-        backlog_soft_limit=1000,
-        backlog_hard_limit=2000,
-    )
+def config(config: Config) -> Config:
+    return config.model_copy(update={"backlog_soft_limit": 1000, "backlog_hard_limit": 2000})
 
 
 async def test_a_backlog_is_warned_of_and_then_refused(

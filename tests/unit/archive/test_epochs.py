@@ -1,5 +1,8 @@
+"""When an epoch of the blob store begins, and when a blob expires."""
+
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,44 +40,41 @@ def test_answer_without_an_epoch_counts_from_the_last_that_was_seen() -> None:
     assert clock.stored(blob(end=40), BEGIN + DAY_US // 2) == BEGIN + 29 * DAY_US
 
 
-def test_answer_that_lasts_for_just_what_was_asked_shows_that_the_epoch_is_the_same() -> None:
+def test_an_answer_of_exactly_the_requested_epochs_shows_that_the_epoch_is_the_same() -> None:
     clock = EpochClock(86_400, 5)
     clock.observe(10, BEGIN)
     later_us = BEGIN + DAY_US // 2
     assert clock.stored(blob(end=15), later_us) == later_us + 4 * DAY_US
 
 
-def test_first_answer_without_an_epoch_lasts_for_what_was_asked() -> None:
+def test_a_first_answer_without_an_epoch_lasts_for_the_requested_epochs() -> None:
     clock = EpochClock(86_400, 5)
     assert clock.stored(blob(end=15), BEGIN) == BEGIN + 4 * DAY_US
     assert clock.epoch_at(BEGIN) is None
 
 
-def test_epoch_that_lasts_longer_than_expected_moves_the_end() -> None:
+@pytest.mark.parametrize(
+    ("observed", "expire_days"),
+    [
+        ([(10, 0), (10, 3)], {12: 4}),
+        ([(10, 0), (14, 1)], {16: 2}),
+        ([(14, 1), (3, 0)], {16: 2}),
+    ],
+    ids=["lasts longer than expected", "comes sooner than expected", "earlier observation"],
+)
+def test_the_latest_observation_of_an_epoch_decides_the_end(
+    observed: list[tuple[int, int]], expire_days: dict[int, int]
+) -> None:
     clock = EpochClock(86_400, 5)
-    clock.observe(10, BEGIN)
-    clock.observe(10, BEGIN + 3 * DAY_US)
-    assert clock.expire_us(12) == BEGIN + 4 * DAY_US
-    assert clock.epoch_at(BEGIN + 3 * DAY_US) == 10
+    for epoch, day in observed:
+        clock.observe(epoch, BEGIN + day * DAY_US)
+    for epoch, days in expire_days.items():
+        assert clock.expire_us(epoch) == BEGIN + days * DAY_US
+    epoch, day = max(observed, key=lambda one: one[1])
+    assert clock.epoch_at(BEGIN + day * DAY_US) == epoch
 
 
-def test_epoch_that_comes_sooner_than_expected_moves_the_end() -> None:
-    clock = EpochClock(86_400, 5)
-    clock.observe(10, BEGIN)
-    clock.observe(14, BEGIN + DAY_US)
-    assert clock.expire_us(16) == BEGIN + 2 * DAY_US
-    assert clock.epoch_at(BEGIN + DAY_US) == 14
-
-
-def test_earlier_observation_does_not_outdo_a_later_one() -> None:
-    clock = EpochClock(86_400, 5)
-    clock.observe(14, BEGIN + DAY_US)
-    clock.observe(3, BEGIN)
-    assert clock.expire_us(16) == BEGIN + 2 * DAY_US
-    assert clock.epoch_at(BEGIN + DAY_US) == 14
-
-
-def test_other_epoch_is_said_once() -> None:
+def test_a_new_epoch_is_announced_once() -> None:
     clock = EpochClock(86_400, 5)
     said: list[int] = []
     clock.on_new_epoch = lambda: said.append(1)

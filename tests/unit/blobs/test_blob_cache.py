@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.member_file import MemberFile
+from tests.kit.blobs.member_file import MemberFile
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.blobs.directory import DirectoryStore

@@ -48,7 +48,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES.values(), ids=CASES)
-def test_a_line_says_what_is_wrong(text: str, expected: tuple[str, bool, int]) -> None:
+def test_an_error_is_reported_in_one_line(text: str, expected: tuple[str, bool, int]) -> None:
     found = trouble(Exception(f"{text}\n\nDebug source:\nGeneric {{ sig=secret }}"))
     assert found.problem.startswith(expected[0])
     assert (found.passing, found.status) == expected[1:]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.member_file import pack_of, read_pack
+from tests.kit.blobs.member_file import pack_of, read_pack
 from tuskpoint.audit.formats.packs import read_pack_index
 from tuskpoint.audit.formats.stored import Malformed
 from tuskpoint_server.blobs.api import Member
@@ -54,7 +54,7 @@ def audited(whole: bytes) -> list[tuple[bytes, int, int, str]] | None:
 
 
 @given(contents)
-def test_what_is_packed_is_found(content: dict[bytes, str]) -> None:
+def test_packed_members_are_found(content: dict[bytes, str]) -> None:
     members = members_of(content)
     whole = b"".join(pack_pieces(members))
     index = index_of(whole)
@@ -116,6 +116,6 @@ def test_an_empty_pack_is_refused() -> None:
         pack_pieces([])
 
 
-def test_rows_are_what_the_index_has() -> None:
+def test_rows_are_read_from_the_index() -> None:
     member = Member(hashlib.sha256(b"one").digest(), b"one", "segment")
     assert index_of(b"".join(pack_pieces([member]))) == [(member.sha256, 80, 3, "segment")]

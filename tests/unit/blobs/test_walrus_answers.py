@@ -105,7 +105,7 @@ def test_blob_that_was_there() -> None:
         (None, 5, 66034000),
     ],
 )
-def test_what_was_billed(operation: object, cost: int, billed: int) -> None:
+def test_the_billed_size_and_cost_are_read(operation: object, cost: int, billed: int) -> None:
     answer = created("resourceOperation", operation)
     answer["newlyCreated"]["cost"] = cost
     assert parse_blob_result(body(answer)).billed_bytes == billed

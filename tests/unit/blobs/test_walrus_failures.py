@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.walrus_stores import Time
-from tuskpoint_server.blobs.api import one_line
+from tests.kit.blobs.walrus_stores import Time
+from tuskpoint_server.blobs.api import printable
 from tuskpoint_server.blobs.walrus.failures import (
     READS,
     RULES,
@@ -150,15 +150,15 @@ def test_doubt_is_reported_for_puts_only() -> None:
     ("text", "line"),
     [
         (" two\nlines\t\x00 ", "two lines"),
-        ("Bearer abc.def.ghi", "(credential)"),
-        ("token eyJhbGciOi.eyJqdGkiOi.c2lnbmF0dXJl is bad", "token (credential) is bad"),
+        ("Bearer abc.def.ghi", "(hidden)"),
+        ("token eyJhbGciOi.eyJqdGkiOi.c2lnbmF0dXJl is bad", "token (hidden) is bad"),
         ("http://me:secret@host/x", "http://host/x"),
         ("x" * 500, "x" * 157 + "..."),
         ("", ""),
     ],
 )
-def test_what_strangers_say_is_one_short_line_without_secrets(text: str, line: str) -> None:
-    assert one_line(text) == line
+def test_foreign_error_text_is_one_short_line_without_secrets(text: str, line: str) -> None:
+    assert printable(text) == line
 
 
 class Run:
@@ -270,7 +270,7 @@ def test_everyone_refuses() -> None:
 
 
 @pytest.mark.parametrize(("missing", "busy"), [("a", "b"), ("b", "a")])
-def test_refusal_does_not_end_what_may_pass_elsewhere(missing: str, busy: str) -> None:
+def test_a_refusal_leaves_other_endpoints_to_be_tried(missing: str, busy: str) -> None:
     run = Run(2)
     assert run({missing: MISSING, busy: [BUSY, BUSY]}) == busy
     assert run.names.count(missing) == 1
@@ -303,7 +303,7 @@ def test_each_rule_counts_for_itself() -> None:
     assert run.names == "a" * 8
 
 
-def test_only_what_seemed_old_is_asked_for_in_another_way() -> None:
+def test_only_stale_answers_are_asked_for_in_another_way() -> None:
     run = Run(2)
     assert run({"a": [BUSY, WRONG, BUSY], "b": [WRONG, BUSY]}) == "b"
     assert run.asked == [("a", 0), ("b", 0), ("a", 0), ("b", 1), ("a", 1), ("b", 1)]
@@ -327,7 +327,7 @@ def test_impatience_is_one_round() -> None:
     assert (run.names, run.time.pauses) == ("ab", [])
 
 
-def test_what_is_down_is_not_asked_by_the_next_run() -> None:
+def test_an_endpoint_that_is_down_is_skipped_by_the_next_run() -> None:
     run = Run(2)
     assert run({"a": DOWN}) == "b"
     assert run({"a": DOWN}) == "b"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.walrus_peer import write_quilt
+from tests.kit.blobs.walrus_peer import write_quilt
 from tuskpoint_server.blobs.walrus.quilt import (
     COLUMNS,
     MAX_PATCHES,
@@ -83,7 +83,7 @@ contents = st.binary(max_size=300) | st.integers(0, 60_000).map(lambda size: str
 
 @settings(max_examples=40)
 @given(st.dictionaries(names, st.tuples(tags, contents), min_size=1, max_size=12))
-def test_what_is_written_is_read(files: Files) -> None:
+def test_a_written_quilt_is_read_back(files: Files) -> None:
     expected = sorted(files.items(), key=lambda item: item[0].encode())
     assert read(write_quilt(files)) == expected
 
@@ -142,7 +142,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("raw", BROKEN.values(), ids=BROKEN)
-def test_what_is_no_quilt_is_refused(raw: bytes) -> None:
+def test_malformed_quilts_are_refused(raw: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_quilt(raw)
 
@@ -181,7 +181,9 @@ def test_size_of_one_large_and_many_small() -> None:
     ],
     ids=["none", "too many", "too large"],
 )
-def test_what_fits_no_quilt(patches: list[tuple[str, dict[str, str], int]]) -> None:
+def test_members_that_fit_no_quilt_are_refused(
+    patches: list[tuple[str, dict[str, str], int]],
+) -> None:
     with pytest.raises(ValueError, match=r"."):
         quilt_bytes(patches)
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tuskpoint.cli.app  # noqa: F401 - adds the commands
-from tests.kit.certificates import party
+from tests.kit.servers.certificates import party
 from tests.unit.client.scripted_services import Refuse, ScriptedServices, serving
 from tuskpoint import errors
 from tuskpoint.cli.exits import HINTS, Exit, exit_of
@@ -54,7 +54,7 @@ def test_every_error_has_an_exit_code() -> None:
     assert {name: exit_of(kind("m")) for name, kind in kinds.items()} == CODES
 
 
-def test_what_the_server_will_take_later_is_no_refusal() -> None:
+def test_temporary_errors_are_no_refusals() -> None:
     full = errors.ResourceExhausted("full", reason="BACKLOG_FULL", retry_after_s=1.0)
     assert exit_of(full) is Exit.UNREACHABLE
 

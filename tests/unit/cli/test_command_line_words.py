@@ -96,7 +96,7 @@ def test_nothing_that_a_terminal_would_obey(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
-def test_json_says_the_same_and_a_terminal_obeys_nothing_of_it() -> None:
+def test_json_output_is_equal_and_holds_no_control_characters() -> None:
     shape = {"größe \x9b31m": "a\u202eb \x7f \x1b[2J \u2028 👩\u200d🚀"}
     for indent in (None, 2):
         text = shapes.text(shape, is_unicode=True, indent=indent)
@@ -117,7 +117,7 @@ def test_values_are_on_one_line_if_they_fit() -> None:
     assert value_lines("long text", 3) == ['"long text"']
 
 
-def test_a_limited_listing_says_whether_there_is_more() -> None:
+def test_a_limited_listing_reports_whether_there_is_more() -> None:
     assert head(iter("abc"), 2) == (["a", "b"], True)
     assert head(iter("abc"), 3) == (["a", "b", "c"], False)
     assert head(iter("abc"), None) == (["a", "b", "c"], False)
@@ -153,7 +153,7 @@ def drawn(latest_first: list[CheckpointRecord]) -> list[str]:
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
-def test_branches_stand_where_they_left_the_line() -> None:
+def test_branches_are_drawn_where_they_left_the_line() -> None:
     tree = [
         checkpoint("7", "4"),
         checkpoint("6", "3"),
@@ -177,7 +177,7 @@ def test_branches_stand_where_they_left_the_line() -> None:
     ]
 
 
-def test_another_beginning_and_another_namespace_stand_apart() -> None:
+def test_other_roots_and_namespaces_are_drawn_apart() -> None:
     tree = [checkpoint("b", "sub", "inner"), checkpoint("2", ""), checkpoint("1", "")]
     assert drawn(tree) == [
         "t  3 checkpoints",

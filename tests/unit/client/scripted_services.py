@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.descriptor_pool import Default
+from google.protobuf.duration_pb2 import Duration
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 from grpc_status import rpc_status  # type: ignore[import-untyped]
 
@@ -29,13 +30,25 @@ class Refuse:
     code: grpc.StatusCode
     reason: str
     metadata: dict[str, str] = field(default_factory=dict)
+    retry_after_s: int | None = None
 
 
 class Hold:
-    """Keep the call open until the client leaves it; `left` is set then."""
+    """Keep the call open until the client leaves it.
+
+    Attributes:
+        arrived: Set once the call is there.
+        left: Set once the client has left it.
+    """
 
     def __init__(self) -> None:
+        self.arrived = threading.Event()
         self.left = threading.Event()
+
+    def watch(self, context: grpc.ServicerContext) -> None:
+        if not context.add_callback(self.left.set):
+            self.left.set()
+        self.arrived.set()
 
 
 class ScriptedServices:
@@ -81,8 +94,7 @@ class ScriptedServices:
             steps = self._scripts[name].popleft()
             # Before the first message: a client that leaves after it stops this generator.
             for hold in [step for step in steps if isinstance(step, Hold)]:
-                if not context.add_callback(hold.left.set):
-                    hold.left.set()
+                hold.watch(context)
             for step in steps:
                 if isinstance(step, Refuse):
                     refuse(context, step)
@@ -99,6 +111,9 @@ class ScriptedServices:
             (step,) = self._scripts[name].popleft()
             if isinstance(step, Refuse):
                 refuse(context, step)
+            if isinstance(step, Hold):
+                step.watch(context)
+                step.left.wait(WAIT_SECONDS)
             return step
 
         return serve
@@ -112,6 +127,9 @@ def refuse(context: grpc.ServicerContext, refusal: Refuse) -> None:
             reason=refusal.reason, domain="tuskpoint.dev", metadata=refusal.metadata
         )
     )
+    if refusal.retry_after_s is not None:
+        delay = Duration(seconds=refusal.retry_after_s)
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
     context.abort_with_status(rpc_status.to_status(status))
 
 
@@ -120,13 +138,16 @@ def serving(
     services: ScriptedServices,
     *layers: grpc.ServerInterceptor,
     credentials: grpc.ServerCredentials | None = None,
+    address: str = "127.0.0.1:0",
 ) -> Iterator[str]:
-    """Serve on a free port, behind these layers; return its target.
+    """Serve behind these layers; return the target.
 
     Args:
         services: What is served.
         layers: What calls pass through first.
         credentials: What to speak TLS with. Default: plaintext.
+        address: Where. Default: a free port. A number, because of a name with two addresses gRPC
+            reports the error of one of them.
     """
     server = grpc.server(
         ThreadPoolExecutor(8),
@@ -134,15 +155,13 @@ def serving(
         interceptors=[*layers],
         options=[("grpc.so_reuseport", 0)],
     )
-    # By number: of a name with two addresses gRPC reports the error of one of them.
-    anywhere = "127.0.0.1:0"
     port = (
-        server.add_insecure_port(anywhere)
+        server.add_insecure_port(address)
         if credentials is None
-        else server.add_secure_port(anywhere, credentials)
+        else server.add_secure_port(address, credentials)
     )
     server.start()
     try:
-        yield f"127.0.0.1:{port}"
+        yield f"{address.rpartition(':')[0]}:{port}"
     finally:
         server.stop(None).wait(WAIT_SECONDS)

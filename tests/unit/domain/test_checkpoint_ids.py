@@ -65,7 +65,7 @@ def test_follows_whatever_a_caller_chose_and_does_not_grow(
     assert all(uuid.UUID(one[-36:]).version == 6 for one in minted[1:])
 
 
-def test_what_follows_a_name_sorts_before_the_next_name() -> None:
+def test_an_id_minted_after_a_name_sorts_before_the_next_name() -> None:
     first = mint_checkpoint_id(NOON_US, 7, "cp-001")
     second = mint_checkpoint_id(NOON_US, 9, first)
     back = mint_next_checkpoint_id(NOON_US + 10**9, 9, second, field="ref")
@@ -86,7 +86,7 @@ def test_what_follows_a_name_sorts_before_the_next_name() -> None:
         "x" * 91,
     ],
 )
-def test_follows_what_only_looks_like_one_of_its_own(greatest: str) -> None:
+def test_follows_names_that_only_look_minted(greatest: str) -> None:
     minted = mint_checkpoint_id(NOON_US, 7, greatest)
     assert greatest < minted
     assert minted < mint_checkpoint_id(NOON_US, 7, minted)

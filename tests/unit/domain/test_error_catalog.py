@@ -93,7 +93,7 @@ def test_a_status_carries_the_reason(reason: Reason) -> None:
     assert (failed is not None) == (reason.status is Status.FAILED_PRECONDITION)
 
 
-def test_reasons_that_pass_by_waiting_say_when() -> None:
+def test_temporary_reasons_have_a_time_to_retry() -> None:
     waiting = {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED}
     for reason in Reason:
         if reason.status in waiting and reason is not Reason.LIMIT_EXCEEDED:
@@ -144,7 +144,7 @@ def test_cut_text_keeps_its_beginning(text: str, maximum: int) -> None:
     assert short == text or (short.endswith("...") and text.startswith(short[:-3]))
 
 
-def test_a_call_error_says_the_same_as_a_status() -> None:
+def test_a_call_error_equals_a_status() -> None:
     refusal = values_missing(["a"])
     error = to_call_error(refusal)
     assert error.code == Status.FAILED_PRECONDITION.value

@@ -20,5 +20,5 @@ from tuskpoint_server.domain.credentials import is_loopback
         ("", False),
     ],
 )
-def test_what_only_this_machine_reaches(host: str, expected: bool) -> None:
+def test_hosts_that_only_this_machine_reaches(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

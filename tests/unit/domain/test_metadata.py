@@ -42,13 +42,13 @@ def test_nesting_without_bounds_is_refused() -> None:
     assert refused.value.reason is Reason.METADATA_NOT_JSON
 
 
-def test_what_the_service_reads() -> None:
+def test_fields_that_the_service_reads() -> None:
     metadata = parse_metadata(b'{"run_id": "r1", "parents": {"": "c1", "a": "c2"}}', "m")
     assert (metadata.run_id, metadata.root_id) == ("r1", "c1")
 
 
 @pytest.mark.parametrize("raw", [b"", b'{"run_id": 7, "parents": []}', b'{"parents": {"": null}}'])
-def test_what_is_of_another_type_is_not_read(raw: bytes) -> None:
+def test_fields_of_another_type_are_not_read(raw: bytes) -> None:
     metadata = parse_metadata(raw, "m")
     assert (metadata.run_id, metadata.root_id) == ("", "")
 

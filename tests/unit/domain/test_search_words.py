@@ -89,7 +89,7 @@ def test_stopwords_go_where_something_else_is() -> None:
         ("'one' word", Words(words=("one", "word"))),
     ],
 )
-def test_what_stands_in_double_quotes_is_a_phrase(text: str, expected: Words) -> None:
+def test_text_in_double_quotes_is_a_phrase(text: str, expected: Words) -> None:
     assert analyse(text) == expected
 
 
@@ -118,7 +118,7 @@ def test_an_identifier_is_kept_whole(text: str, phrase: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["plan", "plan-b", "24/7", "3.14", "one two"])
-def test_what_names_nothing_is_no_identifier(text: str) -> None:
+def test_ordinary_words_are_no_identifiers(text: str) -> None:
     words = analyse(text)
     assert not words.identifiers
     assert not words.asks_exactly
@@ -166,7 +166,7 @@ def test_a_long_query_is_cut() -> None:
 @given(WRITTEN)
 @example("Straße λόγος ΛΌΓΟΣ İstanbul ẞ Ǆ")
 @example("PAY-1234 “to be” or not_2_be")
-def test_full_text_finds_what_is_looked_for(database: sqlite3.Connection, text: str) -> None:
+def test_full_text_finds_the_words_of_a_query(database: sqlite3.Connection, text: str) -> None:
     """Whoever asks with a text finds that text: nothing is lost between the two."""
     found = analyse(text).required()
     for sought in (*found.words, *found.phrases):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from tests.unit.domain.json_views import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed
+from tests.unit.domain.json_view.kit import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed
 from tuskpoint_server.domain.model import Value
 from tuskpoint_server.domain.searchable import MAX_SHOWN, body_of
 
@@ -69,7 +69,7 @@ def test_a_plan_is_the_text(kind: Any, plan: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("plan", [None, "", " \n", [], ["", ""], {}, {"steps": []}, b"\0\1"])
-def test_a_plan_that_says_nothing_is_none(plan: Any) -> None:
+def test_an_empty_plan_is_no_plan(plan: Any) -> None:
     channels = [("current_plan", stored(plan)), ("question", as_json("Which?"))]
     assert body_of(channels, NOTHING, ROOM)[:2] == ('{"question":"Which?"}', False)
 
@@ -82,7 +82,7 @@ def test_an_excluded_plan_is_neither_the_text_nor_in_it() -> None:
     )
 
 
-def test_what_is_excluded_is_left_out_of_a_plan() -> None:
+def test_excluded_names_are_left_out_of_a_plan() -> None:
     channels = [("current_plan", as_json({"do": "Read", "password": "Tusk"}))]
     assert body_of(channels, frozenset({"password"}), ROOM)[:2] == ('{"do":"Read"}', True)
 
@@ -99,7 +99,7 @@ def test_a_state_is_one_object_in_the_order_given() -> None:
     assert body(b={"x": [1, True, 2.5]}, a="word") == '{"b":{"x":[1,true,2.5]},"a":"word"}'
 
 
-def test_what_says_nothing_is_left_out() -> None:
+def test_empty_values_are_left_out() -> None:
     assert shown_of(a=None, b="", c=[], d={"e": None, "f": 0, "g": [{}]}, h=[None, False]) == {
         "d": {"f": 0},
         "h": [False],
@@ -193,7 +193,7 @@ def test_half_a_surrogate_pair_does_not_fail() -> None:
 # --- what is too long ------------------------------------------------------------------------
 
 
-def test_an_array_keeps_what_came_last() -> None:
+def test_an_array_keeps_its_last_items() -> None:
     messages = [f"message {number}" for number in range(100)]
     kept = shown_of(room=100, messages=messages)["messages"]
     assert 3 < len(kept) < 10
@@ -228,7 +228,7 @@ def test_escapes_are_not_cut_in_two() -> None:
         assert not text or ('\\"' * 20).endswith(json.loads(text)["a"])
 
 
-def test_a_value_that_is_far_too_large_says_nothing() -> None:
+def test_a_value_that_is_far_too_large_is_left_out() -> None:
     assert shown_of(huge="word " * MAX_SHOWN, small="word") == {"small": "word"}
 
 
@@ -246,7 +246,7 @@ def test_a_value_that_is_far_too_large_says_nothing() -> None:
     ],
     ids=lambda it: str(it)[:30],
 )
-def test_what_does_not_fit_is_reported(channels: dict[str, Any], truncated: bool) -> None:
+def test_text_that_does_not_fit_is_reported(channels: dict[str, Any], truncated: bool) -> None:
     held = [(name, as_json(thing)) for name, thing in channels.items()]
     assert body_of(held, NOTHING, 1000).truncated is truncated
 

@@ -78,6 +78,8 @@ def test_the_channels_are_those_of_langgraph() -> None:
         ),
     ],
 )
-def test_a_thread_waits_for_what_is_open(pending: list[Row], state: ThreadState) -> None:
+def test_a_thread_waits_for_open_interrupts_and_errors(
+    pending: list[Row], state: ThreadState
+) -> None:
     assert judge_state(pending) is state
     assert judge_state(reversed(pending)) is state

@@ -1,3 +1,5 @@
+"""Verdicts of a verification, and the frames that report them."""
+
 from __future__ import annotations
 
 import asyncio
@@ -44,7 +46,7 @@ def test_something_was_proven_and_nothing_is_wrong(
     assert VerificationTotal(Counter(counts), chain_problem).ok is ok
 
 
-def test_frames_say_all_that_is_known() -> None:
+def test_frames_hold_everything_known() -> None:
     failed = Verdict(KEY, VerdictKind.FAIL, AT, b"a" * 32, "it differs")
     message = verification_frame(failed).verdict
     assert (message.ref.thread_id, message.ref.checkpoint_ns) == ("t", "inner")
@@ -64,7 +66,7 @@ def test_kinds_have_the_numbers_of_the_contract() -> None:
     }
 
 
-def test_digests_of_a_row_say_what_differs() -> None:
+def test_digests_of_a_row_name_the_difference() -> None:
     writes = [("task", "", 0, "x", b"1" * 32), ("task", "", 1, "x", b"2" * 32)]
     mine = row_digests(b"state", b"{}", b"base", writes)
     assert difference(row_digests(b"state", b"{}", b"base", writes[::-1]), mine) == ""

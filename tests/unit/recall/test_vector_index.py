@@ -87,7 +87,7 @@ STEPS = st.lists(
     page=3,
     asks_first=False,
 )
-def test_it_finds_what_comparing_one_by_one_finds(
+def test_the_index_finds_the_same_as_comparing_one_by_one(
     steps: list[tuple[object, ...]], initial: int, cache_bytes: int, page: int, asks_first: bool
 ) -> None:
     async def go() -> None:
@@ -187,7 +187,7 @@ async def test_a_vector_without_direction_is_at_right_angles_to_all() -> None:
     assert found == [(nowhere, 1.0), (behind, 2.0)]
 
 
-async def test_what_is_in_memory_is_not_read_again() -> None:
+async def test_vectors_in_memory_are_not_read_again() -> None:
     shelf = Shelf()
     for number in range(500):
         shelf.add([number, 1.0])
@@ -225,7 +225,7 @@ async def test_rows_that_died_are_dropped_once_they_cost_something() -> None:
         assert shelf.scanned == 3000 + 1000
 
 
-async def test_a_filter_that_nothing_passes_does_not_drop_what_lives() -> None:
+async def test_a_filter_that_nothing_passes_drops_no_live_vector() -> None:
     shelf = Shelf()
     for number in range(5000):
         shelf.add([number, 1.0])

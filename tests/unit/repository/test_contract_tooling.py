@@ -95,7 +95,7 @@ def test_nothing_breaks_the_committed_image(workspace: Path) -> None:
         ),
     ],
 )
-def test_what_breaks_a_client_is_caught(
+def test_a_breaking_change_is_caught(
     workspace: Path, name: str, old: str, new: str, finding: str
 ) -> None:
     edit(workspace, name, old, new)
@@ -123,7 +123,7 @@ def test_generated_code_that_is_not_current_is_caught(tmp_path: Path) -> None:
     assert not (folder / "gone_pb2.py").exists()
 
 
-def test_a_language_whose_tools_are_missing_says_what_to_install(
+def test_missing_tools_of_a_language_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "")

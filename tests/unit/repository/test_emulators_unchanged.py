@@ -55,7 +55,7 @@ def test_they_run_once_and_again_when_something_changed(
     assert len(runs) == 3
 
 
-def test_what_failed_runs_again(
+def test_failed_tests_run_again(
     runs: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "emulators/src/module.py").write_text("fail")

@@ -31,7 +31,7 @@ def test_every_reason_has_a_row_with_its_status() -> None:
         assert reason.status.name in reported[reason.name][0], reason
 
 
-def test_every_row_says_what_happened_what_to_do_and_whether_to_try_again() -> None:
+def test_every_row_has_an_event_a_remedy_and_whether_to_retry() -> None:
     for reason, (_, cells) in rows().items():
         happened, to_do, again = cells
         assert len(happened) > 10, reason
@@ -39,7 +39,7 @@ def test_every_row_says_what_happened_what_to_do_and_whether_to_try_again() -> N
         assert again in ("yes", "no"), reason
 
 
-def test_what_the_catalog_lets_retry_may_succeed_again() -> None:
+def test_reasons_that_the_catalog_retries_may_be_tried_again() -> None:
     reported = rows()
     for reason in Reason:
         if reason.retry_after_s is not None:

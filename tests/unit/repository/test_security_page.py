@@ -25,5 +25,5 @@ def test_every_call_has_its_scopes() -> None:
     assert reported == POLICY
 
 
-def test_the_page_says_what_a_tenant_may_be() -> None:
+def test_the_page_gives_the_rule_for_tenant_names() -> None:
     assert TENANT_RULE in PAGE

@@ -17,6 +17,14 @@ def load(*argv: str) -> Config:
     return config.load(argv, version="1.2.3")
 
 
+def refusal(*argv: str) -> str:
+    """Return the error that settings cause: one line."""
+    with pytest.raises(ConfigError) as refused:
+        load(*argv)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
@@ -107,10 +115,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_a_bad_setting_is_reported_in_one_line(argv: list[str], reported: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        load(*argv)
-    assert reported in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert reported in refusal(*argv)
 
 
 @pytest.mark.parametrize(
@@ -119,10 +124,7 @@ def test_a_bad_setting_is_reported_in_one_line(argv: list[str], reported: str) -
 def test_a_bad_file_is_reported_in_one_line(tmp_path: Path, text: str, reported: str) -> None:
     file = tmp_path / "server.toml"
     file.write_text(text)
-    with pytest.raises(ConfigError) as refused:
-        load("--config", str(file))
-    assert reported in str(refused.value)
-    assert "\n" not in str(refused.value)
+    assert reported in refusal("--config", str(file))
 
 
 def test_memwals_own_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +141,12 @@ def test_memwals_own_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_secret_that_cannot_be_one_is_not_repeated(tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text("embedder_key = 4711")
-    with pytest.raises(ConfigError) as refused:
-        load("--config", str(file))
-    assert "TUSKPOINT_EMBEDDER_KEY" in str(refused.value)
-    assert "4711" not in str(refused.value)
+    problem = refusal("--config", str(file))
+    assert "TUSKPOINT_EMBEDDER_KEY" in problem
+    assert "4711" not in problem
 
 
-def test_names_that_are_not_indexed_stand_in_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excluded_names_may_be_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUSKPOINT_SEARCH_EXCLUDE", "password, api_key token")
     assert load().search_exclude == ("password", "api_key", "token")
 
@@ -175,18 +176,13 @@ EVERYWHERE = ["--listen", "0.0.0.0:1"]
         ([*EVERYWHERE, *TLS, "--insecure-plaintext"], "--insecure-anonymous"),
     ],
 )
-def test_what_would_be_open_by_accident_is_refused(arguments: list[str], reported: str) -> None:
-    with pytest.raises(ConfigError) as refused:
-        load(*arguments)
-    assert reported in str(refused.value)
-    assert "\n" not in str(refused.value)
+def test_a_server_open_by_accident_is_refused(arguments: list[str], reported: str) -> None:
+    assert reported in refusal(*arguments)
 
 
 def test_a_token_in_place_of_the_file_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
     token = "tusk_" + "x" * 43
-    with pytest.raises(ConfigError) as refused:
-        load("--tokens", token)
-    assert token not in str(refused.value)
+    assert token not in refusal("--tokens", token)
     monkeypatch.setenv("TUSKPOINT_TOKEN", token)  # a client's
     assert load().tokens is None
 
@@ -203,7 +199,7 @@ def test_a_token_in_place_of_the_file_is_not_repeated(monkeypatch: pytest.Monkey
         [*EVERYWHERE, "--tokens", "t.toml", "--insecure-plaintext"],
     ],
 )
-def test_what_is_secured_or_meant_to_be_open_is_served(arguments: list[str]) -> None:
+def test_a_server_secured_or_open_on_purpose_is_allowed(arguments: list[str]) -> None:
     assert load(*arguments).listen
 
 
@@ -219,7 +215,7 @@ def test_what_is_secured_or_meant_to_be_open_is_served(arguments: list[str]) -> 
         ({"OTEL_TRACES_EXPORTER": "otlp", "TUSKPOINT_OTEL": "none"}, "none"),
     ],
 )
-def test_opentelemetry_variables_work_as_they_stand(
+def test_opentelemetry_variables_work_unchanged(
     monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], telemetry: str
 ) -> None:
     for name, value in variables.items():

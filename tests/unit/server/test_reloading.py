@@ -42,13 +42,13 @@ def texts(tmp_path: Path) -> Texts:
     return Texts(tmp_path)
 
 
-async def test_what_does_not_change_is_read_once(texts: Texts) -> None:
+async def test_an_unchanged_file_is_read_once(texts: Texts) -> None:
     assert texts.followed.first == "0 0"
     await texts.look(3)
     assert texts.taken == []
 
 
-async def test_a_change_is_taken_up_once_it_stands_still(texts: Texts) -> None:
+async def test_a_change_is_loaded_once_the_file_stops_changing(texts: Texts) -> None:
     texts.write(0, "1")
     await texts.look()
     assert texts.taken == []
@@ -59,7 +59,7 @@ async def test_a_change_is_taken_up_once_it_stands_still(texts: Texts) -> None:
     assert texts.taken == ["1 1"]
 
 
-async def test_what_cannot_be_read_is_reported_once_for_each_change(texts: Texts) -> None:
+async def test_an_unreadable_file_is_reported_once_for_each_change(texts: Texts) -> None:
     texts.files[0].unlink()
     await texts.look()
     with pytest.raises(ConfigError, match="a cannot be read: No such file"):
@@ -70,7 +70,7 @@ async def test_what_cannot_be_read_is_reported_once_for_each_change(texts: Texts
     assert texts.taken == ["back 0"]
 
 
-async def test_what_could_not_be_read_for_a_moment_is_taken_up_without_another_change(
+async def test_a_file_unreadable_for_a_moment_is_loaded_without_another_change(
     texts: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_descriptors(path: Path) -> bytes:
@@ -88,7 +88,7 @@ async def test_what_could_not_be_read_for_a_moment_is_taken_up_without_another_c
     assert texts.taken == ["1 0"]
 
 
-async def test_what_changes_while_it_is_read_is_read_again(
+async def test_a_file_that_changes_while_it_is_read_is_read_again(
     texts: Texts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_whole = Path.read_bytes
@@ -115,7 +115,7 @@ async def test_a_change_that_keeps_length_and_time_is_noticed(texts: Texts) -> N
     assert texts.taken == ["1 0"]
 
 
-async def test_what_cannot_be_used_is_logged_and_the_looking_goes_on(
+async def test_an_unusable_file_is_logged_and_watching_continues(
     texts: Texts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(access, "LOOK_SECONDS", 0)

@@ -44,6 +44,6 @@ def test_a_server_that_serves_has_loaded_nothing_that_only_a_setting_needs(tmp_p
     assert loaded("-c", SERVE, str(tmp_path)) == set()
 
 
-def test_what_is_loaded_is_seen() -> None:
+def test_the_list_of_loaded_modules_names_an_imported_one() -> None:
     program = "import json, sys, numpy; print(json.dumps(list(sys.modules)))"
     assert "numpy" in loaded("-c", program)

@@ -54,7 +54,7 @@ def test_entries_are_appended_and_only_the_owner_reads_them(
     assert os.listdir(tmp_path) == ["tokens.toml"]
 
 
-def test_comments_and_what_is_last_without_a_newline_stay(tmp_path: Path) -> None:
+def test_comments_and_a_last_line_without_a_newline_stay(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text("# of the whole team")
     tokens.append(file, new_token(Grant("a", "t", frozenset(Scope)))[1])
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_token_file_is_left_alone(
         ([*NAMED, "--expires", "2999-01-01"], "--expires: days from now"),
         ([*NAMED, "--expires", "0d"], "--expires: days from now"),
         ([*NAMED, "--expires", "9999-12-31T23:59:59-01:00"], "--expires: days from now"),
-        ([*NAMED, "--expires", "2020-01-01T00:00:00Z"], "--expires: 2020-01-01T00:00:00Z is past"),
+        ([*NAMED, "--expires", "2020-01-01T00:00:00Z"], "--expires: 2020-01-01T00:00:00Z is in"),
         ([*NAMED, "--append"], "--append"),
         ([*NAMED, "stray"], "stray"),
     ],

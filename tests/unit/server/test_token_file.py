@@ -94,7 +94,7 @@ def test_an_invalid_tenant_is_refused_with_the_rule(tenant: str) -> None:
 
 
 @pytest.mark.parametrize("tenant", ["default", "a", "7", "team-2_b", "a" * 64])
-def test_what_a_tenant_may_be(tenant: str) -> None:
+def test_valid_tenant_names(tenant: str) -> None:
     [grant] = parsed(entry(tenant=f'"{tenant}"')).tokens.values()
     assert grant.tenant == tenant
 
@@ -118,24 +118,24 @@ def test_two_entries_with_one_hash_are_refused() -> None:
         ("x = " + "9" * 5000, "is not TOML"),
     ],
 )
-def test_what_is_no_token_file(content: str, reported: str) -> None:
+def test_files_that_are_no_token_file_are_refused(content: str, reported: str) -> None:
     assert reported in problem(content)
     assert TOKEN not in problem(content)
 
 
-def test_what_is_not_utf_8_is_reported() -> None:
+def test_a_file_that_is_not_utf_8_is_reported() -> None:
     with pytest.raises(ConfigError, match="is not TOML: 'utf-8' codec"):
         parse_tokens(b"\xff", "--tokens t.toml")
 
 
-def test_a_certificate_stands_for_what_its_entry_says() -> None:
+def test_a_certificate_gets_the_grant_of_its_entry() -> None:
     grants = parsed(entry("certificate", sha256="", subject='"indexer.example"'))
     grant = Grant("ci", "default", frozenset({Scope.READ}))
     assert grants.find(("indexer.example", "indexer")) == grant
     assert grants.find(("other.example",)) is None
 
 
-def test_a_certificate_with_names_of_two_entries_stands_for_neither() -> None:
+def test_a_certificate_with_names_of_two_entries_matches_neither() -> None:
     grants = parsed(
         entry("certificate", sha256="", subject='"a.example"'),
         entry("certificate", sha256="", subject='"b.example"', tenant='"other"'),

@@ -103,7 +103,7 @@ async def listed(blobs: Blobs, loaded: Sequence[Checkpoint]) -> list[Checkpoint]
     return [one async for one in completer(blobs).checkpoints(loaded)]
 
 
-async def test_what_is_whole_needs_no_blob() -> None:
+async def test_a_complete_checkpoint_needs_no_blob() -> None:
     checkpoints = [whole(number) for number in range(3)]
     blobs = Blobs([])
     assert await listed(blobs, checkpoints) == checkpoints
@@ -129,7 +129,7 @@ async def test_large_checkpoints_are_not_read_ahead() -> None:
     assert blobs.most == 1
 
 
-async def test_whoever_stops_listing_stops_the_reads() -> None:
+async def test_stopping_a_listing_stops_its_reads() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
     loaded = [checkpoints[0], *(hollow(one) for one in checkpoints[1:])]
@@ -144,7 +144,7 @@ async def test_whoever_stops_listing_stops_the_reads() -> None:
     assert blobs.reading == 0
 
 
-async def test_a_listing_ends_at_what_cannot_be_read() -> None:
+async def test_a_listing_ends_at_an_unreadable_checkpoint() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
     blobs.broken = place(2)
@@ -186,7 +186,7 @@ async def test_histories_are_put_back_in_one_read() -> None:
     await refused(completer(blobs).histories([lacking]), Reason.BLOB_MALFORMED)
 
 
-async def test_a_call_is_not_made_for_ever_for_what_is_not_there() -> None:
+async def test_a_call_ends_when_its_values_stay_missing() -> None:
     async def call(supplied: Supplied) -> None:
         tried.append(dict(supplied))
         raise ValuesEvicted([digest(b"1")], [place(1)])

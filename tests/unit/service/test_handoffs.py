@@ -51,6 +51,7 @@ class House:
 
     def __post_init__(self) -> None:
         self.gate.set()
+        self.apart = self
 
     async def adopted(self, *_: object) -> Saved | None:
         return self.answered
@@ -93,7 +94,7 @@ class House:
 
 def handoffs(house: House) -> Handoffs:
     room: Any = house
-    return Handoffs(room, room, room, room, room, Completer(room, room))
+    return Handoffs(room, room, room, room, Completer(room, room))
 
 
 async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:
@@ -109,7 +110,7 @@ async def refused(house: House, reason: Reason) -> Refusal:
     return caught.value
 
 
-async def test_what_is_certified_is_all_that_was_adopted() -> None:
+async def test_only_a_certified_adoption_waits_for_its_certification() -> None:
     house = House(closure())
     await adopt(house)
     assert house.asked == ["fetch", "adopt", "certify new: 7"]
@@ -157,7 +158,7 @@ async def test_another_checkpoint_is_not_adopted(fields: dict[str, str]) -> None
     assert house.asked == ["fetch"]
 
 
-async def test_who_goes_away_while_bytes_arrive_ends_the_fetch() -> None:
+async def test_a_caller_that_leaves_ends_the_fetch() -> None:
     house = House(closure())
     house.gate.clear()
     steps = handoffs(house).adopt("default", DESCRIPTOR, "new", "", CERTIFIED)

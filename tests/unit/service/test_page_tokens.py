@@ -67,7 +67,7 @@ def test_a_changed_token_does_not_open(data: st.DataObject) -> None:
         (forged(b"[9223372036854775808]"), [int]),
     ],
 )
-def test_what_anybody_could_seal_does_not_open(payload: str, kinds: list[type]) -> None:
+def test_a_token_sealed_without_the_key_does_not_open(payload: str, kinds: list[type]) -> None:
     assert_invalid(["threads"], positions._seal_of(["threads"], payload) + payload, *kinds)
 
 

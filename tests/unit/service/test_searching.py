@@ -110,7 +110,7 @@ async def refusal(recall: ScriptedRecall | None, **asked: object) -> Refusal:
     return raised.value
 
 
-async def test_a_server_that_does_not_index_says_so() -> None:
+async def test_a_server_without_an_index_refuses_searches() -> None:
     refused = await refusal(None, text="the writer")
     assert refused.reason is Reason.SEARCH_UNAVAILABLE
     assert "--no-search" in refused.message
@@ -133,7 +133,7 @@ async def test_an_embedder_searches_text_by_meaning() -> None:
 
 @pytest.mark.parametrize("text", ['what about "the draft"', "who closed PAY-1234"])
 @pytest.mark.parametrize("others", [(VECTOR,), (MEMWAL,), (VECTOR, MEMWAL)])
-async def test_what_names_something_exactly_is_searched_by_words_first(
+async def test_exact_names_are_searched_by_words_first(
     text: str, others: Sequence[SearchMode]
 ) -> None:
     recall = ScriptedRecall(modes=(LEXICAL, *others), exact=[found("exact")])
@@ -189,7 +189,7 @@ async def test_words_in_quotes_are_not_left_to_memwal() -> None:
     ],
     ids=["no answer", "nothing"],
 )
-async def test_the_own_index_answers_where_memwal_has_nothing_to_say(
+async def test_the_own_index_answers_where_memwal_has_no_answer(
     recalled: SearchAnswer | RelayerError, reason: str
 ) -> None:
     recall = ScriptedRecall(
@@ -236,7 +236,7 @@ async def test_a_mode_that_is_asked_for_does_not_fall_back() -> None:
         (EmbedderError("busy", 30.0), Status.UNAVAILABLE, 30.0),
     ],
 )
-async def test_a_required_mode_that_does_not_answer_says_when_to_retry(
+async def test_a_required_mode_that_does_not_answer_gives_the_time_to_retry(
     error: RelayerError | EmbedderError, status: Status, retry_after_s: float | None
 ) -> None:
     recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL))

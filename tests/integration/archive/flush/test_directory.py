@@ -1,4 +1,4 @@
-"""Flushes into a blob directory: what lies there, and what finds it again."""
+"""Flushes into a blob directory: the files that they store, and the ways to find them again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from tests.kit.archives import check_certified, house, keys_of
+from tests.kit.archives import EAGER, check_certified, house, keys_of
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, Reference, channel, data_of, draft, key, refused, write
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.archive import StoreChangedError
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
@@ -76,7 +76,7 @@ async def test_waits_share_flushes_and_pass_failures_by(tmp_path: Path) -> None:
     store = MemoryStore()
     failures = [Reason.BLOB_UNAVAILABLE] * 3
     store.verdict = lambda members: failures.pop() if failures else None
-    async with house(tmp_path, store) as home:
+    async with house(tmp_path, store, **EAGER) as home:
         saved = [
             await home.journal.save_checkpoint(TENANT, draft(f"{number}", "", {"x": b"1"}))
             for number in range(20)
@@ -88,7 +88,7 @@ async def test_waits_share_flushes_and_pass_failures_by(tmp_path: Path) -> None:
         assert failures == []
 
 
-async def test_a_wait_for_what_does_not_exist_is_refused(tmp_path: Path) -> None:
+async def test_a_wait_for_a_missing_checkpoint_is_refused(tmp_path: Path) -> None:
     async with house(tmp_path, MemoryStore()) as home:
         await refused(home.archive.certify(TENANT, key("no"), 1), Reason.CHECKPOINT_MISSING)
         await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"1"}))
@@ -96,7 +96,7 @@ async def test_a_wait_for_what_does_not_exist_is_refused(tmp_path: Path) -> None
         await refused(home.archive.certify(TENANT, key("b"), 1), Reason.CHECKPOINT_MISSING)
 
 
-async def test_a_wait_for_what_is_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
+async def test_a_wait_for_a_thread_that_is_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
     store = MemoryStore()
     async with house(tmp_path, store) as home:
         removal = Removal(home.journal.database)
@@ -139,7 +139,6 @@ async def test_the_backlog_warns_then_refuses(tmp_path: Path) -> None:
 async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path: Path) -> None:
     store = DirectoryStore(tmp_path / "blobs")
     async with house(tmp_path, store) as home:
-        passes = Removal(home.journal.database).passes
         text = random.Random(2).randbytes(6000)
         parent = ""
         for number in range(6):
@@ -156,7 +155,7 @@ async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path
         home.clock.advance(10)
         [[family]] = await home.ask("SELECT family FROM threads")
         gone = await evict_family(
-            home.journal.database, passes, int(str(family)), home.clock.now_us, 1 << 30
+            home.journal.database, int(str(family)), home.clock.now_us, 1 << 30
         )
         assert gone.values > 0
         for one in await keys_of(home, "t"):

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import check_certified, house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 
@@ -37,10 +38,10 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         opened = await home.archive.apart.open(fetched, bundle.location.blob_id)
         assert opened.key == closure.key
         rows = Handoffs(home.journal.database)
+        asked = request(TENANT, "", "CreateHandoff")
         await rows.keep_handoff(
-            TENANT, key("a"), bundle.location, bundle.parts, "", b"", b"answer",
-            content_seq=1,
-        )  # fmt: skip
+            asked, key("a"), bundle.location, bundle.parts, b"answer", content_seq=1
+        )
         await home.flush()
         manifest = await home.manifest()
         [pin] = manifest.pins

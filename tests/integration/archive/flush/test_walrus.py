@@ -1,4 +1,4 @@
-"""Flushes into Walrus: quilts, what they cost, and puts beside one another."""
+"""Flushes into Walrus: quilts, their cost, and concurrent puts."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, house
-from tests.kit.stores import MemoryStore
+from tests.kit.blobs.stores import MemoryStore
 
 
 @pytest.fixture

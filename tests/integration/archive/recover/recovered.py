@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.kit.archives import House, house, keys_of, shown
+from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
 from tuskpoint_server.archive.recover.recovery import Recovered, Recovery, Source, read_source
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import EVICTED, View
-from tuskpoint_server.journal import recovery as publishing
 from tuskpoint_server.journal.database.database import Database
 
 THREADS = (
@@ -21,7 +21,7 @@ THREADS = (
     " CASE WHEN deleted THEN '' ELSE agent_id END, CASE WHEN deleted THEN 0 ELSE state END,"
     " CASE WHEN deleted THEN '' ELSE head_id END,"
     " CASE WHEN deleted THEN 0 ELSE retention_s END,"
-    " CASE WHEN deleted THEN 0 ELSE unsearchable END FROM threads ORDER BY thread_id"
+    " CASE WHEN deleted THEN FALSE ELSE unsearchable END FROM threads ORDER BY thread_id"
 )
 # Writes that wait for their checkpoint are stored with it: to recovery they are nothing either.
 NOTHING = (
@@ -55,16 +55,14 @@ async def recover(
 ) -> Recovered:
     """Fill the journal of a directory as the command does."""
     directory.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test's
-    path = directory / "journal.db"
-    database = await Database.open(
-        publishing.beside(path), generation=source.generation, clock_us=clock
-    )
+    path = place(directory / "journal.db")
+    database = await Database.open(path, generation=source.generation, clock_us=clock)
     try:
         recovery = Recovery(TENANT, database, store, skip_damaged=skip_damaged)
         recovered = await recovery.recover(source)
+        await database.finish()
     finally:
         await database.close()
-    publishing.publish(path)
     return recovered
 
 

@@ -15,6 +15,7 @@ from tests.integration.archive.recover.recovered import (
     recovered_house,
 )
 from tests.kit.archives import House, check_certified, house, keys_of
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import (
     TENANT,
     Reference,
@@ -26,7 +27,6 @@ from tests.kit.drafts import (
     write,
     written,
 )
-from tests.kit.stores import MemoryStore
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.archive.recover.recovery import read_source
 from tuskpoint_server.blobs.api import Member
@@ -39,7 +39,7 @@ from tuskpoint_server.domain.model import BlobLocation, View
 from tuskpoint_server.domain.snapshots import Snapshot
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import blob_digest
-from tuskpoint_server.journal import recovery as publishing
+from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
@@ -87,7 +87,7 @@ async def test_only_heads_keep_their_values_in_the_journal(home: House, tmp_path
         assert written(head) == [("", "task", 0, "w", b"written 3")]
 
 
-async def test_what_was_removed_stays_removed(home: House, tmp_path: Path) -> None:
+async def test_removed_checkpoints_stay_removed(home: House, tmp_path: Path) -> None:
     removal = Removal(home.journal.database)
     await grow(home, 3)
     await grow(home, 2, "gone")
@@ -178,7 +178,7 @@ async def test_a_server_that_goes_on_beside_a_recovered_one_harms_neither(
                 assert await compare(one, third) == 5
 
 
-async def test_what_a_pruned_thread_is_rebuilt_from_comes_back(home: House, tmp_path: Path) -> None:
+async def test_seeds_and_writes_of_a_pruned_thread_come_back(home: House, tmp_path: Path) -> None:
     frame = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
     for number in range(5):
         await home.journal.save_checkpoint(
@@ -327,8 +327,9 @@ async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_pat
     await grow(home, 2)
     data = b"a bundle"
     receipt = await store.put([Member(blob_digest(data), data, Kind.SEGMENT.value)])
+    handed_off = request(TENANT, "", "CreateHandoff")
     await Handoffs(home.journal.database).keep_handoff(
-        TENANT, key("0001"), receipt.locations[0], (), "", b"", b"", content_seq=2
+        handed_off, key("0001"), receipt.locations[0], (), b"", content_seq=2
     )
     await home.flush()
     async with recovered_house(tmp_path / "second", home) as second:
@@ -338,14 +339,12 @@ async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_pat
         assert kind == "segment"
 
 
-async def test_a_journal_is_published_alone_and_never_over_another(
+async def test_nothing_is_recovered_over_another_journal(
     home: House, store: MemoryStore, tmp_path: Path
 ) -> None:
     await grow(home, 1)
     await recover(tmp_path / "second", store, await newest(home), home.clock)
-    path = tmp_path / "second" / "journal.db"
-    assert publishing.remains(path) == [path]
-    assert publishing.remains(publishing.beside(path)) == []
-    with pytest.raises(FileExistsError):
+    with pytest.raises(RuntimeError, match="it is not empty"):
         await recover(tmp_path / "second", store, await newest(home), home.clock)
-    assert publishing.remains(path) == [path]
+    async with house(tmp_path / "second", store, home.clock) as second:
+        assert await check_certified(second) == 1

@@ -15,15 +15,15 @@ from tests.integration.archive.recover.recovered import (
     recovered_house,
 )
 from tests.kit.archives import House, house, keys_of
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import key, refused
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.recover.recovery import Source
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
 from tuskpoint_server.domain.formats.manifests import fold
 from tuskpoint_server.domain.formats.records import CheckpointRecord
 from tuskpoint_server.domain.values import blob_digest
-from tuskpoint_server.journal import recovery as publishing
+from tuskpoint_server.journal.database.database import Database
 
 
 async def segment_of(home: House, checkpoint_id: str, thread_id: str = "t") -> bytes:
@@ -39,10 +39,14 @@ async def test_the_first_damage_ends_a_recovery(
     with pytest.raises(Refusal) as caught:
         await recover(tmp_path / "second", store, await newest(home), home.clock)
     assert caught.value.reason is Reason.BLOB_NOT_FOUND
-    assert publishing.remains(tmp_path / "second" / "journal.db") == []
+    with pytest.raises(RuntimeError, match="was not filled to the end"):
+        await Database.open(tmp_path / "second" / "journal.db")
+    store.lost.clear()
+    done = await recover(tmp_path / "second", store, await newest(home), home.clock)
+    assert done.checkpoints == 3
 
 
-async def test_what_is_lost_is_left_out_and_named(
+async def test_lost_checkpoints_are_left_out_and_named(
     home: House, store: MemoryStore, tmp_path: Path
 ) -> None:
     await grow(home, 3, "other")
@@ -103,7 +107,7 @@ async def test_a_tampered_byte_is_refused_with_both_hashes(
     assert refusal.metadata["actual"] == blob_digest(data).hex()
 
 
-async def test_a_manifest_with_true_hashes_that_lies_is_refused(
+async def test_a_false_manifest_with_true_hashes_is_refused(
     home: House, store: MemoryStore, tmp_path: Path
 ) -> None:
     """As someone could write it who has the keys, but not the content."""

@@ -1,4 +1,4 @@
-"""Whatever was done to a journal, the newest catalog brings back what was certified."""
+"""After any history of a journal, the newest catalog brings back all certified checkpoints."""
 
 from __future__ import annotations
 
@@ -153,19 +153,20 @@ thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
     ],
 )
 @given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_was_certified_is_recovered(seed: int, steps: list[str]) -> None:
+def test_certified_checkpoints_are_recovered(seed: int, steps: list[str]) -> None:
     recover(seed, steps, "whole")
 
 
 @pytest.mark.parametrize("way", ["small puts", "apart"])
 @settings(thorough, max_examples=6)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_was_certified_is_recovered_however_it_is_stored(
+def test_certified_checkpoints_are_recovered_however_they_are_stored(
     way: str, seed: int, steps: list[str]
 ) -> None:
     recover(seed, steps, way)
 
 
+@pytest.mark.usefixtures("database")
 def test_a_long_history_is_recovered() -> None:
     steps = ["save", "writes", "inherit", "prune", "save", "fork", "evict"] * 6
     recover(0, [*steps, "flush", *steps], "whole")

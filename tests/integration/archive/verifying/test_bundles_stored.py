@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, house
+from tests.kit.blobs.member_file import MemberFile
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tests.kit.member_file import MemberFile
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.apart import StoredApart
 from tuskpoint_server.blobs.api import Member, StoreLimits
 from tuskpoint_server.domain.errors import Reason
@@ -22,6 +22,7 @@ from tuskpoint_server.domain.formats.bundles import Closure, encode_bundle
 from tuskpoint_server.domain.formats.stored_json import encode_parts
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
@@ -49,12 +50,10 @@ async def unchanged(kept: Handoffs) -> BlobLocation | None:
 
 async def keep(home: House, closure: Closure, bundle: StoredApart) -> None:
     await handoffs(home).keep_handoff(
-        TENANT,
+        request(TENANT, "", "CreateHandoff"),
         closure.key,
         bundle.location,
         bundle.parts,
-        "",
-        b"",
         b"answer",
         content_seq=closure.seq,
     )
@@ -151,7 +150,7 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
     await refused(store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_NOT_FOUND)
 
 
-async def test_a_list_of_parts_that_lies_is_refused(parted: House, small: MemoryStore) -> None:
+async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStore) -> None:
     store = parted.archive.apart
     data = b"0123456789"
     receipt = await small.put([Member(blob_digest(data), data)], apart=True)
@@ -184,7 +183,7 @@ async def test_a_segment_that_hands_nothing_off_is_no_bundle(
     await refused(parted.archive.apart.open(segment.data, "blob"), Reason.BLOB_MALFORMED)
 
 
-async def test_what_cannot_be_read_back_was_not_handed_off(
+async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1")
@@ -228,7 +227,7 @@ async def test_handing_off_again_costs_nothing_until_the_thread_changes(
     assert await kept.unchanged(TENANT, key("1")) is None
 
 
-async def test_what_changed_while_a_bundle_was_stored_is_not_handed_off_unseen(
+async def test_a_change_while_a_bundle_is_stored_is_noticed(
     parted: House, small: MemoryStore
 ) -> None:
     await save(parted, "1")

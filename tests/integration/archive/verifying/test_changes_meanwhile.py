@@ -1,4 +1,4 @@
-"""Threads that change while they are verified, and what is read at once."""
+"""Threads that change while they are verified, and bounds on concurrent reads."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, house
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, write
-from tests.kit.stores import MemoryStore
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.archive import verify as verification
 from tuskpoint_server.blobs.api import StoreLimits
@@ -212,7 +212,7 @@ async def test_nothing_fails_while_a_writer_and_flushes_run(
         assert set((await intact(home)).values()) <= {PASS, RETRACTED}
 
 
-async def test_what_is_read_at_once_is_bounded(
+async def test_concurrent_reads_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verification, "BATCH_CHECKPOINTS", 4)

@@ -1,4 +1,4 @@
-"""Whatever was done to a thread, what is certified passes and nothing fails."""
+"""After any history of a thread, certified checkpoints pass and nothing fails."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ class Verifying(History):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("seed", range(4))
-async def test_nothing_fails_whatever_was_done(seed: int, way: str) -> None:
+async def test_no_history_makes_a_verification_fail(seed: int, way: str) -> None:
     steps = random.Random(seed).choices(STEPS, k=120)
     await live(Verifying(seed, store_of(way)), [*steps, "restart", "settle"], apart=way == "apart")

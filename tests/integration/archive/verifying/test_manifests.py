@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, check_certified, house, shown
+from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tests.kit.stores import MemoryStore
 from tuskpoint_server.archive.read import Segments, page_of
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
 from tuskpoint_server.domain.errors import Reason
@@ -50,13 +50,13 @@ async def read_back(store: BlobStore, location: BlobLocation) -> Manifest:
     return decode_manifest(data, location.blob_id)
 
 
-async def test_nothing_is_known_of_what_is_not_stored(home: House) -> None:
+async def test_nothing_is_known_of_a_digest_that_is_not_stored(home: House) -> None:
     assert await folded(home) is None
     await grow(home, 1)
     assert await folded(home, "other") is None
 
 
-async def test_the_manifest_of_a_thread_is_what_its_runs_say(home: House) -> None:
+async def test_the_manifest_of_a_thread_equals_its_runs(home: House) -> None:
     for number in range(20):
         await grow(home, 1, "t", number)
         await grow(home, 1, "u", number)
@@ -122,7 +122,7 @@ async def test_a_large_manifest_is_stored_in_parts(tmp_path: Path, small: Memory
         assert await read_back(small, location) == found
 
 
-async def test_what_is_stored_and_cannot_be_read_back_is_reported(
+async def test_a_blob_that_cannot_be_read_back_is_reported(
     tmp_path: Path, small: MemoryStore
 ) -> None:
     async with house(tmp_path, small) as home:

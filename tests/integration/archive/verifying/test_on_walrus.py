@@ -1,4 +1,4 @@
-"""Verifying what lies on Walrus: intact, expired, wrong, and not to be reached."""
+"""Verifying blobs on Walrus that are intact, expired, damaged or out of reach."""
 
 from __future__ import annotations
 

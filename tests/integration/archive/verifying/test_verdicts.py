@@ -1,4 +1,4 @@
-"""What a verification says: of what is intact, of what waits, and of every damage."""
+"""Verdicts on intact checkpoints, on uncertified ones, and on every kind of damage."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archives import House, house
+from tests.kit.blobs.member_file import MemberFile, blob_path
 from tests.kit.drafts import TENANT, Reference, channel, draft, key, refused, write
-from tests.kit.member_file import MemberFile, blob_path
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
@@ -99,7 +99,7 @@ async def test_an_intact_thread_passes(home: House) -> None:
     assert found.of(name(3)).location == (await segments_of(home, name(3)))[0]
 
 
-async def test_what_is_not_certified_is_not_verified(home: House) -> None:
+async def test_an_uncertified_checkpoint_is_not_verified(home: House) -> None:
     await grow(home, 2)
     found = await verify(home)
     assert found.kinds == {name(0): UNVERIFIED, name(1): UNVERIFIED}
@@ -121,7 +121,9 @@ async def test_order_is_by_namespace_and_id(home: House) -> None:
     assert found.counts == {PASS: 4}
 
 
-async def test_what_was_removed_is_retracted_before_and_after_the_runs_say_so(home: House) -> None:
+async def test_removed_checkpoints_are_retracted_before_and_after_the_runs_record_it(
+    home: House,
+) -> None:
     await certified(home)
     await Removal(home.journal.database).prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST)
     expected = {**dict.fromkeys(NAMES, RETRACTED), NAMES[-1]: PASS}
@@ -176,8 +178,7 @@ async def test_evicted_values_are_verified_too(home: House, blobs: Path) -> None
     await home.ask("SELECT 1")
     [[family]] = await home.ask("SELECT family FROM threads")
     now_us = home.clock.now_us + 1
-    removal = Removal(home.journal.database)
-    await evict_family(home.journal.database, removal.passes, int(str(family)), now_us, 1 << 40)
+    await evict_family(home.journal.database, int(str(family)), now_us, 1 << 40)
     [[evicted]] = await home.ask("SELECT count(*) FROM contents WHERE data IS NULL")
     assert int(str(evicted)) > 0
     assert await intact(home) == dict.fromkeys(NAMES, PASS)
@@ -191,7 +192,7 @@ async def test_evicted_values_are_verified_too(home: House, blobs: Path) -> None
 
 @pytest.mark.parametrize("ordinal", [0, 1])
 @pytest.mark.parametrize("damage", ["changed", "cut", "replaced"])
-async def test_a_damaged_segment_fails_what_it_holds(
+async def test_a_damaged_segment_fails_its_checkpoints(
     home: House, blobs: Path, damage: str, ordinal: int
 ) -> None:
     await certified(home)
@@ -219,7 +220,7 @@ async def test_a_damaged_segment_fails_what_it_holds(
     assert await intact(home) == dict.fromkeys(NAMES, PASS)
 
 
-async def test_a_damaged_segment_fails_whatever_names_it(home: House, blobs: Path) -> None:
+async def test_a_damaged_segment_fails_every_thread_that_names_it(home: House, blobs: Path) -> None:
     """All checkpoints inherit a value that only the first one's segment holds."""
     await certified(home)
     first = (await segments_of(home, name(0)))[0]
@@ -230,7 +231,7 @@ async def test_a_damaged_segment_fails_whatever_names_it(home: House, blobs: Pat
     assert found.mismatches == 1
 
 
-async def test_a_lost_file_fails_whatever_lay_in_it(home: House, blobs: Path) -> None:
+async def test_a_lost_file_fails_everything_in_it(home: House, blobs: Path) -> None:
     await certified(home)
     [location, *_] = await segments_of(home, name(7))
     file = blob_path(blobs, location.blob_id)
@@ -268,7 +269,7 @@ async def test_a_store_that_cannot_be_read_gives_no_verdict(home: House, blobs: 
 # --- holes ---------------------------------------------------------------------------------
 
 
-async def test_a_known_hole_is_not_verified_and_says_why(home: House, blobs: Path) -> None:
+async def test_a_known_hole_is_not_verified_and_has_a_reason(home: House, blobs: Path) -> None:
     await certified(home)
     [location, *_] = await segments_of(home, name(7))
     blob_path(blobs, location.blob_id).unlink()
@@ -286,9 +287,8 @@ async def test_a_known_hole_is_not_verified_and_says_why(home: House, blobs: Pat
 async def test_a_hole_that_takes_the_only_copy_fails(home: House, blobs: Path) -> None:
     await certified(home)
     [[thread, family]] = await home.ask("SELECT number, family FROM threads")
-    removal = Removal(home.journal.database)
     now_us = home.clock.now_us + 1
-    await evict_family(home.journal.database, removal.passes, int(str(family)), now_us, 1 << 40)
+    await evict_family(home.journal.database, int(str(family)), now_us, 1 << 40)
     [location, *_] = await segments_of(home, name(7))
     blob_path(blobs, location.blob_id).unlink()
     await home.journal.database.transact(
@@ -370,7 +370,7 @@ async def test_a_lost_run_is_reported(home: House, blobs: Path) -> None:
         ("UPDATE checkpoints SET seq = ? WHERE checkpoint_id = ?", [1], "has change 4 of it and"),
     ],
 )
-async def test_a_journal_that_says_otherwise(
+async def test_a_journal_that_differs_from_the_blobs(
     home: House, statement: str, values: list[object], detail: str
 ) -> None:
     await grow(home, FEW)

@@ -1,4 +1,4 @@
-"""What a server left behind, made once for all audits of a run."""
+"""Blobs that a stopped server left, made once for all audits of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuskpoint.cli import main
 
 @pytest.fixture(scope="session")
 def left(tmp_path_factory: pytest.TempPathFactory) -> House:
-    """What a server left behind; nobody changes it."""
+    """The blobs of a stopped server; no test changes them."""
     return kit.left_behind(tmp_path_factory.mktemp("audited"), {})
 
 

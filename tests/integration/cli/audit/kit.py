@@ -1,4 +1,4 @@
-"""What a server left behind before it was stopped, and short ways to audit and damage it."""
+"""Blobs that a stopped server left, and short ways to audit and damage them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 import grpc
 from backports import zstd
 
-from tests.crash.processes import ServerProcess
-from tests.kit.member_file import MemberFile, blob_path
+from tests.kit.blobs.member_file import MemberFile, blob_path
+from tests.kit.servers.processes import ServerProcess
 from tuskpoint import Client
 from tuskpoint._messages.handoff import Descriptor, read_descriptor
 from tuskpoint.audit import catalog, descriptor, manifest, roots
@@ -40,7 +40,7 @@ NOT_CERTIFIED_BY_ITSELF = {"TUSKPOINT_FLUSH_INTERVAL": "3600"}
 
 @dataclass(frozen=True)
 class House:
-    """What is known of a server that is not there any more.
+    """The blobs of a stopped server, and the names of things in them.
 
     Attributes:
         blobs: Its blob directory, or where a copy of it is.
@@ -62,7 +62,7 @@ class House:
         return replace(self, blobs=folder / "blobs")
 
     def stored(self, at: Location | Mapping[str, Any]) -> MemberFile:
-        """What lies at a location, or where a reference leads."""
+        """Return the member at a location, or at that of a reference."""
         return MemberFile.at(self.blobs, at if isinstance(at, Location) else located(at))
 
     def opened(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class House:
         ]
 
     def segment(self, at: Location) -> segment_pb2.ThreadSegment:
-        """What a segment holds."""
+        """Return the content of a segment."""
         data = self.stored(at).read_bytes()
         return segment_pb2.ThreadSegment.FromString(zstd.decompress(data[8 + data[4] :]))
 
@@ -173,7 +173,7 @@ class House:
 
 
 def header(version: int = 2, sealing: int = 1) -> bytes:
-    """What stands before the zstd frame of a segment."""
+    """Return the header before the zstd frame of a segment."""
     said = b"\x08" + bytes([version]) + b"\x10" + bytes([sealing])
     return b"\x50\x2a\x4d\x18" + len(said).to_bytes(4, "little") + said
 
@@ -288,7 +288,7 @@ def _stored_manifest(target: str) -> Location:
 
 @dataclass(frozen=True)
 class Audited:
-    """What an audit found."""
+    """The findings of an audit, and its progress."""
 
     findings: Findings
     reported: list[Progress]

@@ -23,7 +23,7 @@ from tests.integration.cli.audit.kit import (
     audited,
     of_kind,
 )
-from tests.kit.member_file import pack_of, read_pack
+from tests.kit.blobs.member_file import pack_of, read_pack
 from tuskpoint.audit.catalog import UnknownThread
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.report import BadReport, Report, compare, read_report
@@ -107,7 +107,7 @@ async def test_the_catalogs_before_are_read_when_asked_for(house: House) -> None
     assert (await audited(house, threads=(LONG,), history=100)).findings.facts["history"] == 0
 
 
-async def test_a_blob_id_of_a_directory_pins_what_it_names(left: House) -> None:
+async def test_a_blob_id_of_a_directory_pins_its_blob(left: House) -> None:
     found = await audited(left, Location(left.catalog.blob_id))
     assert found.result == "PASS"
     assert found.findings.trust == (
@@ -151,7 +151,7 @@ def left_ids(house: House) -> list[str]:
 # --- damaged ---------------------------------------------------------------------------
 
 
-async def test_one_flipped_bit_of_a_segment_fails_what_lies_in_it(house: House) -> None:
+async def test_one_flipped_bit_of_a_segment_fails_its_checkpoints(house: House) -> None:
     first = house.segments(SHORT)[0]
     house.stored(first).flip(30)
     found = await audited(house)
@@ -307,7 +307,7 @@ async def test_a_lost_segment_that_was_recorded_is_a_gap_and_wrong_bytes_still_f
     assert found.result == "INCOMPLETE"
 
 
-async def test_what_was_deleted_is_not_reported_as_lost(house: House) -> None:
+async def test_deleted_checkpoints_are_not_reported_as_lost(house: House) -> None:
     records = house.records(SHORT)
     first, *_ = of_kind(house, SHORT, "checkpoint")
     place = {key: first[key] for key in ("checkpoint_ns", "checkpoint_id")}

@@ -38,11 +38,11 @@ Json = dict[str, Any]
         ({"checkpoint_id": "0"}, "its segment does not hold it"),
         ({"parent_checkpoint_id": "x"}, "its parent is '' where the record says 'x'"),
         ({"thread_id": "stolen"}, "its segment is of thread 'short'"),
-        ({"segment": NO_HASH}, f"no record says where segment {NO_HASH} lies"),
+        ({"segment": NO_HASH}, f"no record has the location of segment {NO_HASH}"),
         ({"held_ns": "elsewhere"}, "its segment does not hold it"),
     ],
 )
-async def test_a_record_that_lies_fails(house: House, change: Json, reason: str) -> None:
+async def test_a_false_record_fails(house: House, change: Json, reason: str) -> None:
     first, *_ = of_kind(house, SHORT, "checkpoint")
     records = [{**first, **change}, *of_kind(house, SHORT, "member")]
     if "thread_id" in change:
@@ -73,7 +73,7 @@ async def test_a_catalog_that_makes_no_sense_fails(
     assert found.only_problem().reason == reason
 
 
-async def test_runs_that_are_not_what_names_them_fail(house: House) -> None:
+async def test_runs_that_differ_from_their_names_fail(house: House) -> None:
     records = sorted(house.records(SHORT), key=kit.position)
     leaf, (first, *others, last) = house.leaf(records), records
     cases = [
@@ -252,7 +252,7 @@ async def test_a_segment_that_contradicts_itself_fails(
     assert reason in found.only_problem().reason
 
 
-async def test_metadata_may_be_whatever_json_object_an_agent_saved(house: House) -> None:
+async def test_metadata_may_be_any_json_object(house: House) -> None:
     message = first_segment(house)
     message.checkpoints[0].metadata_json = rb'{"a":1,"a":2,"half":"\ud800"}'
     assert (
@@ -370,9 +370,7 @@ async def test_a_manifest_of_another_thread_or_out_of_order_fails(house: House) 
         ({"blob_sha256": NO_HASH}, "it has another SHA-256"),
     ],
 )
-async def test_a_descriptor_that_lies_fails(
-    left: House, fields: dict[str, str], reason: str
-) -> None:
+async def test_a_false_descriptor_fails(left: House, fields: dict[str, str], reason: str) -> None:
     checkpoint_id = left.ids[SHORT][1]
     said = {key: value.replace("{id}", checkpoint_id) for key, value in fields.items()}
     found = await kit.audited_descriptor(kit.directory(left), kit.changed(left.handoff, **said))

@@ -1,9 +1,10 @@
-"""Whatever was done to a journal, an audit passes what is certified, and nothing else."""
+"""After any history of a journal, an audit passes certified checkpoints and nothing else."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -13,15 +14,18 @@ from hypothesis import strategies as st
 from tests.integration.archive.recover.recovered import recovered_house
 from tests.integration.cli.audit import kit
 from tests.kit.archives import House, house, keys_of
-from tests.kit.drafts import TENANT, key
-from tests.kit.epoch_store import EpochStore
+from tests.kit.blobs.epoch_store import EpochStore
+from tests.kit.blobs.stores import MemoryStore
+from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.epochs import Years, years
 from tests.kit.histories import STEPS, History, live, store_of
 from tests.kit.journal import Clock
-from tests.kit.stores import MemoryStore
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.sources import Fetched, Missing, Traffic
 from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.domain.formats.manifests import ManifestEntry, fold
+from tuskpoint_server.domain.formats.records import Record
+from tuskpoint_server.journal.archiving import standing
 from tuskpoint_server.journal.lineage.lineage import Lineage
 
 
@@ -112,21 +116,21 @@ thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 @settings(thorough, max_examples=10)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_is_certified_passes(seed: int, steps: list[str]) -> None:
+def test_certified_checkpoints_pass(seed: int, steps: list[str]) -> None:
     audit(seed, steps, "whole")
 
 
 @pytest.mark.parametrize("way", ["small puts", "apart"])
 @settings(thorough, max_examples=6)
 @given(seed=st.integers(0, 1 << 30), steps=histories)
-def test_what_is_certified_passes_however_it_is_stored(
+def test_certified_checkpoints_pass_however_they_are_stored(
     way: str, seed: int, steps: list[str]
 ) -> None:
     audit(seed, steps, way)
 
 
 @pytest.mark.parametrize("lost", ["bytes", "blob"])
-def test_a_member_that_is_damaged_fails_what_needs_it_and_nothing_else(
+def test_a_damaged_member_fails_only_the_checkpoints_that_need_it(
     tmp_path: Path, lost: str
 ) -> None:
     asyncio.run(damage_each(tmp_path, lost))
@@ -169,7 +173,7 @@ async def damage_each(directory: Path, lost: str) -> None:
         assert needed > 3
 
 
-async def test_what_a_recovered_journal_goes_on_with_passes(tmp_path: Path) -> None:
+async def test_later_saves_of_a_recovered_journal_pass(tmp_path: Path) -> None:
     store, clock = MemoryStore(), Clock()
     history = Auditing(3, store)
     async with house(tmp_path, store, clock) as first:
@@ -187,6 +191,43 @@ async def test_what_a_recovered_journal_goes_on_with_passes(tmp_path: Path) -> N
             assert found.findings.facts["history"] == 2
 
 
+async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
+    """In each of its generations of records: of a flush, of the journal alone, of a recovery."""
+    store = MemoryStore()
+
+    async def fork(home: House, origin: str, *targets: str) -> None:
+        for target in targets:
+            await Lineage(home.journal.database).fork(TENANT, key("1", origin), target, "")
+            origin = target
+        await home.flush()
+        found = await audited(home, store)
+        assert found.result == "PASS", found.problems
+
+    async with house(tmp_path, store) as first:
+        await first.journal.save_checkpoint(TENANT, draft("1", "", {"x": b"x" * 2000}))
+        await first.flush()
+        await first.journal.save_writes(TENANT, key("1"), [write("late", b"late")])
+        await first.flush()
+        await fork(first, "t", "fork", "fork of a fork")
+        await fork(first, "fork", "fork of what is certified")
+        known = await standing_records(first)
+        assert {len(entry.writes) for entry in known.values()} == {1}
+        async with recovered_house(tmp_path / "second", first) as second:
+            await fork(second, "fork of a fork", "another")
+            assert {len(entry.writes) for entry in (await standing_records(second)).values()} == {1}
+
+
+async def standing_records(home: House) -> dict[str, ManifestEntry]:
+    """Return the checkpoint of each thread as records from the journal alone have it."""
+    records, _ = await home.journal.database.query(
+        lambda connection: standing.records(connection, TENANT, 9, "", 100)
+    )
+    by_thread: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        by_thread[record.thread_id].append(record)
+    return {name: fold(name, some).entries["", "1"] for name, some in by_thread.items()}
+
+
 async def test_runs_that_were_merged_pass(tmp_path: Path) -> None:
     store = MemoryStore()
     history = Auditing(1, store)
@@ -201,7 +242,7 @@ async def test_runs_that_were_merged_pass(tmp_path: Path) -> None:
         await check(home, store)
 
 
-async def test_what_was_moved_passes_and_what_was_lost_is_a_gap_once_that_is_recorded(
+async def test_moved_checkpoints_pass_and_recorded_losses_are_gaps(
     tmp_path: Path,
 ) -> None:
     async with years(tmp_path, epochs=3) as time:

@@ -12,7 +12,7 @@ import pytest
 from tests.integration.cli.audit import kit
 from tests.integration.cli.audit.conftest import Run
 from tests.integration.cli.audit.kit import House
-from tests.kit.s3_server import ENVIRONMENT, S3Server
+from tests.kit.blobs.s3_server import ENVIRONMENT, S3Server
 
 STEPS = 6
 
@@ -25,7 +25,7 @@ def server() -> Iterator[S3Server]:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory, server: S3Server) -> House:
-    """What a server left behind in a bucket."""
+    """The blobs of a stopped server in a bucket."""
     settings = {**ENVIRONMENT, "TUSKPOINT_BLOBS": server.url("team")}
     return kit.left_behind(tmp_path_factory.mktemp("audited"), settings, STEPS)
 
@@ -57,7 +57,7 @@ def test_a_catalog_a_manifest_and_a_hand_off_pass(
     assert run("descriptor", *source, str(descriptor)).code == 0
 
 
-def test_it_finds_what_an_audit_of_the_same_files_finds(
+def test_audits_of_a_bucket_and_of_its_files_find_the_same(
     left: House, server: S3Server, run: Run, tmp_path: Path
 ) -> None:
     for key, one in server.objects["bucket"].items():
@@ -95,7 +95,7 @@ def test_a_changed_byte_fails_and_a_lost_object_is_missing(
     assert run("catalog", *source, *pinned(left)).code == 0
 
 
-def test_what_cannot_be_used_is_reported_in_one_line(
+def test_an_unusable_bucket_is_reported_in_one_line(
     left: House, server: S3Server, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = server.url("team")

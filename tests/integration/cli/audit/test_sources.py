@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.integration.cli.audit import kit
-from tests.kit.walrus_peer import Peer, Reply, World, changed, instead, problem
+from tests.kit.blobs.walrus_peer import Peer, Reply, World, changed, instead, problem
 from tuskpoint._messages.handoff import Descriptor
 from tuskpoint.audit import answers
 from tuskpoint.audit.aggregator import MAX_BODY_BYTES, AggregatorSource
@@ -108,7 +108,7 @@ async def test_another_aggregator_answers_for_one_that_does_not(
     ],
     ids=["404", "page", "404 plain", "502", "500", "429", "451", "cut"],
 )
-async def test_what_no_aggregator_answers_is_no_failure_and_no_pass(
+async def test_a_blob_that_no_aggregator_returns_neither_fails_nor_passes(
     peers: tuple[Peer, Peer], reply: Reply | None, verdict: Verdict, said: str
 ) -> None:
     for peer in peers:

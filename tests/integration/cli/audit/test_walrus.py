@@ -7,14 +7,15 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.crash.processes import WalrusProcess
 from tests.integration.cli.audit import kit
 from tests.integration.cli.audit.conftest import Run
 from tests.integration.cli.audit.kit import COPY, LONG, SHORT, House
+from tests.kit.servers.processes import WalrusProcess
 from tuskpoint.audit.aggregator import AggregatorSource
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.verdicts import Verdict, counted
@@ -34,13 +35,20 @@ def walrus() -> Iterator[WalrusProcess]:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory, walrus: WalrusProcess) -> House:
-    """What a server left behind on Walrus."""
+    """The blobs of a stopped server on Walrus."""
     return kit.left_behind(tmp_path_factory.mktemp("audited"), walrus.settings, STEPS)
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry at once."""
+    defaults: Any = AggregatorSource.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "sleep", kit.no_pause())
 
 
 @pytest.fixture
 async def source(walrus: WalrusProcess) -> AggregatorSource:
-    return AggregatorSource([walrus.url], sleep=kit.no_pause())
+    return AggregatorSource([walrus.url])
 
 
 @contextmanager
@@ -208,7 +216,7 @@ def test_a_descriptor_comes_by_a_pipe_and_no_server_is_needed(
     assert json.loads(done.stdout)["findings"]["result"] == "PASS"
 
 
-def test_what_is_wrong_is_said(
+def test_a_false_descriptor_is_explained(
     left: House, walrus: WalrusProcess, run: Run, tmp_path: Path
 ) -> None:
     lie = tmp_path / "descriptor.json"

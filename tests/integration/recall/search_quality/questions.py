@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.unit.recall.local_model import CACHE
+from tests.unit.recall.embedders.local_model import CACHE
 from tuskpoint_server.domain.search import unpack_vector
 from tuskpoint_server.recall.embedders.local import LocalEmbedder
 
@@ -40,7 +40,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What somebody asks, and the name of the one checkpoint that answers it."""
+    """A question, and the name of the one checkpoint that answers it."""
 
     question: str
     finds: str

@@ -17,8 +17,8 @@ import pytest
 
 from tests.integration.recall.search_kit import has_vectors
 from tests.integration.recall.search_quality import questions
-from tests.kit.embedding_endpoint import serving
-from tests.unit.recall.local_model import CACHE, NEEDS_MODEL
+from tests.kit.servers.embedding_endpoint import serving
+from tests.unit.recall.embedders.local_model import CACHE, NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
@@ -125,7 +125,7 @@ async def test_words_find_names_and_numbers_first(client: AsyncClient) -> None:
         assert ids[asked.finds] not in {result.checkpoint_id for result in found}
 
 
-async def test_vectors_find_what_is_meant(client: AsyncClient) -> None:
+async def test_vectors_find_by_meaning(client: AsyncClient) -> None:
     ids = await save_all(client, with_vectors=True)
 
     async def rank_of(asked: Question) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import pytest
 from tests.kit.messages import FIRST, ReportedError, collect, ref, reported, save_request, write
 from tuskpoint.v1 import checkpoint_pb2, errors_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint_server.journal.database import sqlite
+from tuskpoint_server.journal.database.backend import Backend
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
@@ -149,16 +149,16 @@ class Hold:
         self._open.set()
         self._loop = asyncio.get_running_loop()
         self.reached = asyncio.Event()
-        commit = sqlite.commit
+        commit = Backend.commit
 
-        def held(connection: Any) -> None:
+        def held(backend: Backend, connection: Any, *write: Callable[[], None]) -> None:
             writes = threading.current_thread().name == "journal-writer"
             if writes and not self._open.is_set():
                 self._loop.call_soon_threadsafe(self.reached.set)
                 self._open.wait()
-            commit(connection)
+            commit(backend, connection, *write)
 
-        monkeypatch.setattr(sqlite, "commit", held)
+        monkeypatch.setattr(Backend, "commit", held)
 
     def close(self) -> None:
         self._open.clear()

@@ -62,7 +62,7 @@ async def test_frames_of_every_kind_are_answered_in_batches(
     assert missing.error.code == grpc.StatusCode.NOT_FOUND.value[0]
 
 
-async def test_loads_of_one_message_get_what_single_loads_get(
+async def test_loads_of_one_message_equal_single_loads(
     grpc_channel: grpc.aio.Channel, checkpoints: CheckpointServiceAsyncStub
 ) -> None:
     small = save(

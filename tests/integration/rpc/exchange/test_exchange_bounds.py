@@ -29,8 +29,8 @@ from tests.integration.rpc.exchange.exchange_kit import (
     writes,
 )
 from tests.integration.rpc.shapes import TRACE_PARENT
-from tests.kit import http2
 from tests.kit.messages import FIRST, SECOND, channel, incompressible
+from tests.kit.servers import http2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.rpc.around.telemetry import Telemetry
@@ -64,9 +64,9 @@ class Watched(exchange.Exchange):
             self.full.set()
         return is_full
 
-    def _send(self, *arguments: Any) -> None:
-        super()._send(*arguments)
-        self.most_unsent = max(self.most_unsent, self._unsent_bytes)
+    def _answer(self, *arguments: Any, **options: Any) -> None:
+        super()._answer(*arguments, **options)
+        self.most_unsent = max(self.most_unsent, self._outgoing.size_bytes)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ async def test_loads_that_nobody_reads_are_not_begun_without_end(
     writer = await deaf(server, pb.ExchangeRequest(frames=[get(n) for n in range(1, 257)]))
     stream = await streams.get()
     await stream.full.wait()
-    while stream._loading or stream._unsent_bytes < exchange.MAX_UNSENT_BYTES:
+    while stream._loading or stream._outgoing.size_bytes < exchange.MAX_UNSENT_BYTES:
         await run(grpc_channel, [get(1)])
     assert stream.most_unsent < exchange.MAX_UNSENT_BYTES + 3 * MIB
     writer.close()

@@ -1,4 +1,4 @@
-"""How an `Exchange` stream ends, and what becomes of the calls on it."""
+"""How an `Exchange` stream ends, and how its calls end."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.integration.rpc.exchange.exchange_kit import (
     save,
     stored,
 )
-from tests.kit import http2
 from tests.kit.messages import FIRST, SECOND, channel, collect, ref
+from tests.kit.servers import http2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_pb2 import VIEW_JSON
 from tuskpoint_server import app
@@ -50,7 +50,7 @@ async def value_of(checkpoints: CheckpointServiceAsyncStub) -> bytes:
     return listed.state.channels[0].value.data
 
 
-async def test_a_drain_answers_what_was_read_and_begins_nothing_more(
+async def test_a_drain_answers_frames_already_read_and_begins_no_more(
     server: Server,
     grpc_channel: grpc.aio.Channel,
     hold: Hold,

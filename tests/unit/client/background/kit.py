@@ -25,7 +25,7 @@ def unavailable() -> errors.Unavailable:
 
 
 class Service:
-    """Stands in for the calls of every saver: keeps checkpoints, and fails on demand.
+    """Replaces the calls of every saver: keeps checkpoints, and fails on demand.
 
     Attributes:
         before: Called before a save is applied; what it raises is the answer.

@@ -235,7 +235,7 @@ def test_the_workers_end_with_the_service(service: Service) -> None:
         assert not one.is_alive()
 
 
-def test_a_stop_says_what_it_could_not_save_and_a_start_goes_on(
+def test_a_stop_reports_unsaved_steps_and_a_start_continues(
     service: Service, reported: list[tuple[AgentStep, Exception]]
 ) -> None:
     def down(request: SaveCheckpointRequest) -> None:
@@ -428,7 +428,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_process_that_ends_without_a_stop_logs_what_it_lost() -> None:
+def test_a_process_that_ends_without_a_stop_logs_lost_steps() -> None:
     done = run("""
         from tuskpoint import BackgroundSaver
 
@@ -441,7 +441,7 @@ def test_a_process_that_ends_without_a_stop_logs_what_it_lost() -> None:
     assert "lost, because stop() did not finish: 3 steps: step 0 of thread 't'" in done.stderr
 
 
-def test_a_service_that_is_forgotten_with_steps_logs_what_it_lost(
+def test_a_service_that_is_forgotten_logs_lost_steps(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     saver = BackgroundSaver("h:1")
@@ -450,7 +450,7 @@ def test_a_service_that_is_forgotten_with_steps_logs_what_it_lost(
     assert "lost, because stop() did not finish: 1 step:" in caplog.text
 
 
-def test_a_process_that_lost_nothing_says_nothing() -> None:
+def test_a_process_that_lost_nothing_logs_nothing() -> None:
     done = run("""
         from tuskpoint import BackgroundSaver
 

@@ -92,7 +92,7 @@ def test_another_topic_is_not_looked_at() -> None:
         ),
     ],
 )
-def test_the_timestamp_is_kept_as_it_was_said(given: object, saved: object) -> None:
+def test_the_timestamp_is_kept_as_it_was_spelled(given: object, saved: object) -> None:
     step = agent_step({**FIELDS, "timestamp": given})
     assert step is not None
     assert json.loads(step.metadata_json) == {"source": "loop", "step": 3, "timestamp": saved}
@@ -121,7 +121,7 @@ def test_the_timestamp_is_kept_as_it_was_said(given: object, saved: object) -> N
         ({**FIELDS, "vector": "12"}, "vector: it must be a sequence of numbers"),
     ],
 )
-def test_what_cannot_be_saved_is_refused_at_once(given: object, problem: str) -> None:
+def test_a_step_that_cannot_be_saved_is_refused_at_once(given: object, problem: str) -> None:
     saver = BackgroundSaver("h:1")
     with pytest.raises(errors.InvalidRequest, match=problem):
         saver.handle_agent_step(given)
@@ -160,7 +160,7 @@ def test_an_event_of_another_topic_is_not_accepted(
     assert service.requests == []
 
 
-def test_the_first_step_follows_what_the_thread_has(
+def test_the_first_step_follows_the_head_of_the_thread(
     saver: BackgroundSaver, service: Service
 ) -> None:
     kept = "1f0e0000-0000-6000-8000-000000000000"
@@ -187,7 +187,7 @@ def test_a_step_follows_the_one_before_whatever_others_save(
     assert service.history("t")[-1].parent_checkpoint_id == other
 
 
-def test_what_is_forgotten_while_a_step_is_on_its_way_stays_so(
+def test_a_thread_forgotten_while_a_step_is_on_its_way_stays_forgotten(
     saver: BackgroundSaver, service: Service
 ) -> None:
     """Whoever rolls a thread back and says so is followed, whatever was under way."""
@@ -299,7 +299,7 @@ def test_the_bytes_of_steps_are_bounded(service: Service) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 300)), max_size=30))
-def test_the_queue_counts_what_it_holds(offered: list[tuple[str, int]]) -> None:
+def test_the_queue_counts_its_steps_and_bytes(offered: list[tuple[str, int]]) -> None:
     queue = StepQueue(max_steps=10, max_bytes=12_000)
     accepted: list[AgentStep] = []
     for number, (name, size) in enumerate(offered):

@@ -79,7 +79,7 @@ def test_only_classes_that_can_be_taken_apart_can_be_allowed() -> None:
         PortableSerializer(types=[Colour, Colour])
 
 
-def test_what_another_language_made_of_an_object_is_validated() -> None:
+def test_objects_written_by_another_language_are_validated() -> None:
     serde = PortableSerializer(types=TYPES)
     shape = python("tests.unit.client.portable.kit.Plan", value={"steps": 5})
     with pytest.raises(
@@ -148,7 +148,7 @@ def test_forms_that_are_not_known_are_kept_as_they_are(shape: dict[str, Any]) ->
         ({"__lc_escaped__": {"a": 1}}, {"__lc_escaped__": {"a": 1}}),
     ],
 )  # fmt: skip
-def test_what_javascript_writes_is_read(shape: Any, value: Any) -> None:
+def test_values_written_by_javascript_are_read(shape: Any, value: Any) -> None:
     found = read(shape)
     assert found == value
     assert type(found) is type(value)
@@ -171,12 +171,12 @@ def test_what_javascript_writes_is_read(shape: Any, value: Any) -> None:
     ],
     ids=json.dumps,
 )  # fmt: skip
-def test_a_malformed_form_is_an_error_that_says_what_it_should_be(shape: Any) -> None:
+def test_the_error_of_a_malformed_form_describes_the_right_one(shape: Any) -> None:
     with pytest.raises(ValueError, match=r"is invalid|is no ToolMessage"):
         read(shape)
 
 
-def test_what_a_message_may_leave_out_in_javascript() -> None:
+def test_messages_of_javascript_may_leave_fields_out() -> None:
     shape = {
         "lc": 1,
         "type": "constructor",
@@ -227,7 +227,7 @@ def test_json_that_is_nested_too_deeply_is_an_error() -> None:
         ("join:a+b:c", "a", "a"),
     ],
 )
-def test_what_javascript_leaves_untyped_on_channels_of_langgraph(
+def test_untyped_values_of_javascript_on_channels_of_langgraph(
     channel: str, value: Any, meant: Any
 ) -> None:
     assert native(channel, value) == meant
@@ -239,7 +239,7 @@ def test_what_javascript_leaves_untyped_on_channels_of_langgraph(
 @pytest.mark.parametrize(
     "value", [None, b"x", bytearray(b"x"), {"a": (1, {2})}, HumanMessage("hi")]
 )
-def test_what_the_default_serializer_wrote_is_read_as_before(value: Any) -> None:
+def test_values_of_the_default_serializer_are_read_as_before(value: Any) -> None:
     default = JsonPlusSerializer()
     assert SERDE.loads_typed(default.dumps_typed(value)) == default.loads_typed(
         default.dumps_typed(value)

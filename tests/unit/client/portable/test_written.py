@@ -35,7 +35,7 @@ from tests.unit.client.portable.kit import (
     python,
 )
 from tests.unit.client.portable.values import SNAPSHOTS, VALUES, plain
-from tests.unit.domain.json_views import view
+from tests.unit.domain.json_view.kit import view
 from tuskpoint.langgraph._encode import encode_value
 from tuskpoint.langgraph.portable import Map, NotPortable, PortableError, RegExp
 from tuskpoint_server.domain.model import Value
@@ -47,7 +47,7 @@ from tuskpoint_server.domain.model import Value
 @example({"lc": 2, "type": "undefined"})
 @example({"__proto__": 1, "a": {1: 2}})
 @example([b"", bytearray(b"\x00"), {b"key": frozenset([(1, (2,))])}])
-def test_every_value_comes_back_as_what_it_was(value: Any) -> None:
+def test_every_value_comes_back_equal(value: Any) -> None:
     assert plain(again(value), exact=True) == plain(value, exact=True)
 
 
@@ -176,7 +176,7 @@ def test_the_form_of_a_value(value: Any, shape: Any) -> None:
     assert form(value) == shape
 
 
-def test_the_form_of_a_message_is_what_langchain_js_loads() -> None:
+def test_messages_have_the_form_that_langchain_js_loads() -> None:
     message = AIMessage(
         content="digging",
         id="m-1",
@@ -265,7 +265,9 @@ def deep(levels: int) -> Any:
          "$.additional_kwargs.a" + "[0]" * 44, "nested more than 46 levels deep in a message"),
     ],
 )  # fmt: skip
-def test_what_has_no_form_is_refused_with_its_place(value: Any, place: str, problem: str) -> None:
+def test_a_value_without_a_form_is_refused_with_its_place(
+    value: Any, place: str, problem: str
+) -> None:
     with pytest.raises(NotPortable) as refused:
         SERDE.dumps_typed(value)
     assert isinstance(refused.value, TypeError)

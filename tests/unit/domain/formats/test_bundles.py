@@ -142,7 +142,7 @@ def simple(*kept: SegmentValue) -> Closure:
 
 @untimed
 @given(closures())
-def test_what_is_handed_off_comes_back_as_it_was(given_closure: Closure) -> None:
+def test_a_bundle_comes_back_as_it_was(given_closure: Closure) -> None:
     data = encode_bundle(given_closure)
     assert decode_bundle(data, "b") == given_closure
     assert not decode_segment(data, "b").members
@@ -292,7 +292,7 @@ def based(*found: DeltaChannel) -> Segment:
     return one(delta_base=encode_delta_base(found))
 
 
-def test_what_a_save_may_hold_passes() -> None:
+def test_values_within_the_limits_of_a_save_pass() -> None:
     full = one(
         checkpoint_ns="n" * 2048,
         checkpoint_id="i" * 128,
@@ -351,5 +351,5 @@ TOO_MUCH: list[tuple[str, Segment]] = [
 @pytest.mark.parametrize(
     ("problem", "made"), TOO_MUCH, ids=[f"{n}-{row[0]}" for n, row in enumerate(TOO_MUCH)]
 )
-def test_what_no_save_may_hold_is_refused(problem: str, made: Segment) -> None:
+def test_values_above_the_limits_of_a_save_are_refused(problem: str, made: Segment) -> None:
     assert problem in segment_problem(made)

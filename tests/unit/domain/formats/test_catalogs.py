@@ -1,3 +1,5 @@
+"""A catalog is stored and read; malformed ones are refused."""
+
 from __future__ import annotations
 
 import json

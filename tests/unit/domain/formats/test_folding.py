@@ -1,3 +1,5 @@
+"""Records of a thread fold to its manifest, in whatever order they are read."""
+
 from __future__ import annotations
 
 import itertools
@@ -63,7 +65,7 @@ def joined(runs: list[list[Record]]) -> list[Record]:
 
 @untimed
 @given(logs)
-def test_a_manifest_says_what_was_flushed_last(log: Log) -> None:
+def test_a_manifest_holds_the_last_flush(log: Log) -> None:
     log.expected.matches(fold("t", joined(log.runs)))
 
 
@@ -101,7 +103,7 @@ def test_records_merged_in_any_way_fold_to_the_same(log: Log, data: st.DataObjec
 
 @untimed
 @given(logs)
-def test_a_stored_manifest_says_the_same(log: Log) -> None:
+def test_a_stored_manifest_is_equal(log: Log) -> None:
     manifest = fold("t", joined(log.runs))
     data = encode_manifest(manifest, "tenant")
     assert decode_manifest(data, "b") == manifest

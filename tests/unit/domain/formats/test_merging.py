@@ -1,3 +1,5 @@
+"""Runs are merged in bounded steps, and manifests stay the same."""
+
 from __future__ import annotations
 
 import random
@@ -166,7 +168,7 @@ async def live_members(tenant: Tenant) -> set[bytes]:
 
 
 @pytest.mark.usefixtures("small")
-async def test_what_was_removed_does_not_stay_in_runs_for_ever() -> None:
+async def test_removed_checkpoints_leave_the_runs() -> None:
     tenant = Tenant()
     for number in range(1, 1_200, 2):
         removal = RemovalRecord("t", 1, 1, number + 1, "", f"c{number - 20:04}")

@@ -1,3 +1,5 @@
+"""Records and manifests are stored in canonical JSON, and malformed ones are refused."""
+
 from __future__ import annotations
 
 import json
@@ -18,13 +20,13 @@ from tuskpoint_server.domain.formats.records import (
 from tuskpoint_server.domain.formats.segments import encode_segment
 from tuskpoint_server.domain.formats.stored_json import (
     MAX_PARTS,
-    cut_in_parts,
     decode_parts,
     encode_parts,
     is_part_list,
     join_parts,
 )
 from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.domain.values import split
 
 untimed = settings(deadline=None, max_examples=40)
 
@@ -119,7 +121,7 @@ def test_changed_and_cut_records_are_refused_or_read(record: Record, data: st.Da
         ),
     ],
 )
-def test_what_is_no_record_is_refused(line: bytes) -> None:
+def test_malformed_records_are_refused(line: bytes) -> None:
     with pytest.raises(Refusal) as refused:
         decode_record(line, "b")
     assert refused.value.reason is Reason.BLOB_MALFORMED
@@ -173,8 +175,8 @@ def located(data: bytes, blob_id: str = "") -> BlobLocation:
 
 @untimed
 @given(st.binary(min_size=1, max_size=99), st.integers(1, 40))
-def test_parts_make_up_what_was_cut(data: bytes, part_bytes: int) -> None:
-    parts = list(cut_in_parts(data, part_bytes))
+def test_parts_make_up_the_manifest_that_was_cut(data: bytes, part_bytes: int) -> None:
+    parts = split(data, part_bytes)
     assert max(map(len, parts)) <= part_bytes
     stored = encode_parts(data, [located(part) for part in parts])
     listed = decode_parts(stored, located(stored, "b"), 99)

@@ -1,3 +1,5 @@
+"""Runs of records are stored in pages and read in order; damaged ones are refused."""
+
 from __future__ import annotations
 
 import itertools
@@ -146,7 +148,7 @@ async def test_any_records_come_back_in_order(chosen: list[Record]) -> None:
 
 @untimed
 @given(records)
-def test_a_line_says_of_a_record_what_the_record_says(record: Record) -> None:
+def test_a_line_has_the_fields_of_its_record(record: Record) -> None:
     line = line_of(record)
     spelled = [part.hex() if isinstance(part, bytes) else part for part in record.identity]
     assert list(line.identity) == [part for part in spelled if part != ""] or len(spelled) > 2
@@ -243,7 +245,7 @@ def test_a_changed_branch_is_refused_or_read(data: st.DataObject) -> None:
         decode_run(zstd.compress(bytes(index)), ref)
 
 
-def test_a_run_that_is_not_what_was_named_is_refused() -> None:
+def test_a_run_other_than_the_named_one_is_refused() -> None:
     ref, members = stored_run(*MANY[:9])
     data = members.stored[ref.location.sha256][1]
     with pytest.raises(Refusal, match="not those in the reference"):
@@ -271,7 +273,7 @@ ONE, TWO = (line_of(record).stored for record in MANY[:2])
         ([ONE, "", TWO], "no record"),
     ],
 )
-def test_a_page_that_is_not_what_its_index_says_is_refused(lines: list[str], problem: str) -> None:
+def test_a_page_that_differs_from_its_index_is_refused(lines: list[str], problem: str) -> None:
     data, page = page_of(lines)
     with pytest.raises(Refusal, match=problem):
         page_lines(data, page, "b")
@@ -293,7 +295,7 @@ async def test_branches_that_name_one_another_in_a_circle_are_refused() -> None:
             decode_run(data, replace(ref, height=child.height))
 
 
-def test_pages_are_about_as_large_as_they_say() -> None:
+def test_pages_have_about_the_size_of_their_bound() -> None:
     ref, members = stored_run(*(saved(f"t{number:05}", number) for number in range(5_000)))
     data = members.stored[ref.location.sha256][1]
     pages = decode_run(data, ref).pages

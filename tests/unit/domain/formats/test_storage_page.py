@@ -152,7 +152,7 @@ def stored(tenant: Tenant, data: bytes, *needs: bytes, last_seq: int) -> MemberR
     return MemberRecord("t", 2, 1, last_seq, location, needs=needs, first_seq=1, last_seq=last_seq)
 
 
-async def test_a_checkpoint_is_found_from_the_catalog_by_what_the_page_says() -> None:
+async def test_a_checkpoint_is_found_from_the_catalog_by_the_rules_of_the_page() -> None:
     tenant = Tenant()
     for number in range(3 * FAN_OUT):  # so that some runs are merged
         gone = CheckpointRecord("t", 1, 1, number, "", "c1", "", 1, sha("lost"), sha("lost"))

@@ -52,7 +52,7 @@ def test_values_that_do_not_shrink_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("size", [4_096, 400_000, 8 << 20])
-def test_what_is_new_is_found_wherever_it_stands(size: int) -> None:
+def test_new_bytes_are_found_at_any_place(size: int) -> None:
     """What the keyframe has lies as far back as the keyframe is long."""
     keyframe = random.Random(size).randbytes(size)
     half = size // 2
@@ -85,7 +85,7 @@ def test_sizes_are_checked_before_anything_is_unpacked() -> None:
         unpack(Encoding.ZSTD, bomb, 100, None, MAX)
 
 
-def test_a_frame_that_lies_about_its_size_is_damaged() -> None:
+def test_a_frame_with_a_wrong_size_is_damaged() -> None:
     packed = compress(TEXT[:3000])
     longer = bytearray(packed.data)
     at = longer.index((3000 - 256).to_bytes(2, "little"))
@@ -112,7 +112,7 @@ def test_cut_and_lengthened_bytes_are_damaged(encoding: Encoding) -> None:
             unpack(encoding, damaged, len(value), based, MAX)
 
 
-def test_what_makes_no_sense_is_damaged() -> None:
+def test_inconsistent_bytes_are_damaged() -> None:
     with pytest.raises(DamagedValueError, match="no encoding 3"):
         unpack(3, b"abc", 3, None, MAX)
     patched = patch(TEXT[:2000], TEXT[:1500])

@@ -64,7 +64,7 @@ def test_every_method_but_the_one_whose_frames_do_needs_a_scope() -> None:
         ("AdminService/Flush", {ADMIN}),
     ],
 )
-def test_what_some_need(method: str, scopes: set[Scope]) -> None:
+def test_scopes_of_some_methods(method: str, scopes: set[Scope]) -> None:
     assert POLICY[f"/tuskpoint.v1.{method}"] == scopes
 
 

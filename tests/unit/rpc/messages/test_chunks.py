@@ -61,7 +61,7 @@ def put_together(
 @given(
     sizes, st.integers(0, 3) | st.just(INLINE_VALUE), st.integers(0, 200) | st.just(INLINE_BUDGET)
 )
-def test_what_is_cut_can_be_put_together(
+def test_a_value_cut_into_chunks_is_put_together_again(
     sizes: list[int], inline_value: int, inline_budget: int
 ) -> None:
     values = values_of(sizes)

@@ -149,7 +149,7 @@ BREAKS: list[Callable[[SaveCheckpointRequest], object]] = [
 
 
 @pytest.mark.parametrize("breaks", BREAKS)
-def test_what_breaks_a_limit_is_never_common(breaks: Callable[[Any], object]) -> None:
+def test_a_save_above_a_limit_is_never_common(breaks: Callable[[Any], object]) -> None:
     request = common()
     breaks(request)
     assert problems(request) > 0

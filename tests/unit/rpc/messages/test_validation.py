@@ -40,7 +40,7 @@ def test_every_text_and_every_enum_of_a_request_is_checked(request_: Any) -> Non
             assert validation._check_of(field) is not None, field.full_name
 
 
-def test_what_a_kind_demands_besides_is_of_a_request_that_there_is() -> None:
+def test_extra_checks_name_existing_requests() -> None:
     names = {one.name for one in REQUESTS}
     servicers = (CheckpointServicer, HandoffServicer, HistoryServicer, SearchServicer)
     for servicer in (*servicers, SnapshotServicer, ThreadServicer):
@@ -50,7 +50,7 @@ def test_what_a_kind_demands_besides_is_of_a_request_that_there_is() -> None:
     assert fields >= validation._UNNAMED
 
 
-def test_what_is_not_asked_for_is_the_default() -> None:
+def test_unset_fields_have_their_defaults() -> None:
     load = checkpoint_service_pb2.GetCheckpointRequest(ref=REF)
     validation.check(load)
     assert (View(load.view), Source(load.source)) == (View.FULL, Source.ANY)

@@ -1,0 +1,41 @@
+"""What tests of a thread's log read of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import update
+
+from tests.kit.drafts import TENANT
+from tests.kit.journal import Journal
+from tuskpoint_server.domain.threads import Event
+from tuskpoint_server.journal.database import schema
+from tuskpoint_server.journal.database.overlay import Batch
+
+
+async def events(journal: Journal, thread_id: str = "t", after: int = 0) -> list[Event]:
+    return list((await journal.events.after(TENANT, thread_id, after, 1000)).events)
+
+
+class Extent(NamedTuple):
+    """What is kept of a thread's log, as its row says."""
+
+    incarnation: int
+    deleted: bool
+    begun_seq: int
+    compacted_seq: int
+    certified_seq: int
+    seq: int
+
+
+async def settle_index(journal: Journal) -> None:
+    """Pretend that search knows every change."""
+    threads = schema.threads
+
+    def settle(batch: Batch) -> None:
+        batch.connection.execute(
+            update(threads).values(indexed_seq=threads.c.seq, unindexed_since_us=None)
+        )
+        batch.logs.clear()
+
+    await journal.database.transact(settle)

@@ -1,0 +1,68 @@
+"""What tests of the writer share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from tests.kit.drafts import (
+    TENANT,
+    draft,
+)
+from tests.kit.journal import Journal, made
+from tuskpoint_server.domain.model import Saved
+from tuskpoint_server.domain.threads import EventKind
+from tuskpoint_server.journal.database.overlay import Batch
+
+Call = Coroutine[Any, Any, Any]
+
+
+class Gate:
+    """A change that holds its batch until the test lets it go."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self._released = threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, _batch: Batch) -> None:
+        self._loop.call_soon_threadsafe(self.entered.set)
+        assert self._released.wait(30)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+async def together(journal: Journal, *calls: Call) -> list[Any]:
+    """Make calls so that one batch takes their changes; return results and errors."""
+    gate = Gate()
+    held = journal.database.change(gate)
+    await gate.entered.wait()
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    await asyncio.sleep(0)
+    gate.release()
+    await held
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def save(journal: Journal, *args: Any, **more: Any) -> Coroutine[Any, Any, Saved]:
+    return made(journal.save_checkpoint, TENANT, draft(*args, **more))
+
+
+async def change(journal: Journal, work: Callable[[Batch], Any], size_bytes: int = 0) -> Any:
+    return await journal.database.change(work, size_bytes)
+
+
+def half_done(batch: Batch) -> None:
+    """Change the batch and then fail."""
+    log = batch.find(TENANT, "t")
+    assert log is not None
+    batch.change(log, EventKind.RETENTION_SET)
+    log.row.retention_s = 60
+    raise ValueError("changed my mind")
+
+
+def bad_statement(batch: Batch) -> None:
+    batch.connection.exec_driver_sql("SELECT nonsense")

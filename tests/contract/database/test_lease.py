@@ -1,0 +1,259 @@
+"""The lease of the keeper: one server has it, and a server that lost it changes nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.kit.drafts import draft
+from tests.kit.journal import Clock, Journal, opened, save
+from tests.kit.leases import Ticks, expire
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.journal.lease import Duty, Keeper, Lease, LeaseLostError
+
+
+def holds(lease: Lease) -> bool:
+    return lease.held
+
+
+@dataclass
+class Servers:
+    """Two servers of a journal, and their leases of ten seconds by clocks that tests move."""
+
+    one: Journal
+    two: Journal
+    ticks: tuple[Ticks, Ticks] = field(default_factory=lambda: (Ticks(), Ticks()))
+
+    def __post_init__(self) -> None:
+        self.first = Lease(self.one.database, 10, self.ticks[0])
+        self.second = Lease(self.two.database, 10, self.ticks[1])
+
+
+@pytest.fixture
+async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[Servers]:
+    async with opened(tmp_path, clock) as one, opened(tmp_path, clock) as two:
+        made = Servers(one, two)
+        yield made
+        for lease in (made.first, made.second):
+            lease.lose()
+
+
+@pytest.mark.sqlite
+async def test_a_journal_of_one_server_is_always_kept(journal: Journal) -> None:
+    lease = Lease(journal.database, 0.001)
+    assert await lease.acquire()
+    assert (holds(lease), lease.fence) == (True, 0)
+    await lease.release()
+    assert await lease.transact(lambda batch: 5) == 5
+
+
+@pytest.mark.postgresql
+async def test_one_server_has_the_lease_until_it_releases_it(servers: Servers) -> None:
+    assert await servers.first.acquire()
+    assert not await servers.second.acquire()
+    assert (holds(servers.first), holds(servers.second)) == (True, False)
+    await servers.first.release()
+    assert not holds(servers.first)
+    assert await servers.second.acquire()
+    assert servers.second.fence > servers.first.fence > 0
+
+
+@pytest.mark.postgresql
+async def test_a_release_lets_the_other_server_ask_at_once(
+    servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuskpoint_server.journal.lease.POLL_S", 3600.0)
+    servers.two.database.waiters.poll_s = 3600.0
+    await servers.first.acquire()
+    vacant = asyncio.create_task(Lease(servers.two.database, 3600).vacant())
+    await asyncio.sleep(0)
+    await servers.first.release()
+    await asyncio.wait_for(vacant, 30)
+
+
+@pytest.mark.postgresql
+async def test_a_holder_without_renewals_stops_before_the_other_server_begins(
+    servers: Servers,
+) -> None:
+    """Its time counts from before it asked, by its own clock; the other's by the database's."""
+    ask = servers.one.database.write_past_batches
+
+    async def slowly(work: Callable[..., object]) -> object:
+        answer = await ask(work)
+        servers.ticks[0].now += 4
+        return answer
+
+    servers.one.database.write_past_batches = slowly  # type: ignore[method-assign, assignment]
+    await servers.first.acquire()
+    servers.ticks[0].now += 5
+    assert holds(servers.first)
+    servers.ticks[0].now += 1
+    assert not holds(servers.first)
+    assert not await servers.second.acquire(), "by the database's clock it has time left"
+    with pytest.raises(LeaseLostError):
+        servers.first.require()
+
+
+@pytest.mark.postgresql
+async def test_the_lease_is_renewed(servers: Servers) -> None:
+    lease = Lease(servers.one.database, 0.06, Ticks())
+    await lease.acquire()
+    renewed = asyncio.Event()
+    ask = servers.one.database.write_past_batches
+
+    async def noted(work: Callable[..., object]) -> object:
+        answer = await ask(work)
+        renewed.set()
+        return answer
+
+    servers.one.database.write_past_batches = noted  # type: ignore[method-assign, assignment]
+    before = await _until(servers.two)
+    for _ in range(2):
+        renewed.clear()
+        await renewed.wait()
+    assert await _until(servers.two) > before
+    assert holds(lease)
+    lease.lose()
+
+
+@pytest.mark.postgresql
+async def test_what_a_server_does_that_lost_the_lease_is_void(servers: Servers) -> None:
+    await servers.first.acquire()
+    await servers.first.transact(lambda batch: None)
+    await expire(servers.two.database)
+    assert await servers.second.acquire()
+    assert holds(servers.first), "it was stopped meanwhile, and its clock too"
+    with pytest.raises(LeaseLostError):
+        await servers.first.transact(lambda batch: pytest.fail("it must not run"))
+    await servers.first.lost.wait()
+    assert not holds(servers.first)
+    await servers.second.transact(lambda batch: None)
+    await save(servers.one, draft("a"))  # nothing else of it is concerned
+
+
+@pytest.mark.postgresql
+async def test_no_server_takes_over_in_the_middle_of_a_change_of_the_keeper(
+    servers: Servers,
+) -> None:
+    await servers.first.acquire()
+    await expire(servers.two.database)
+    begun, going_on = asyncio.Event(), threading.Event()
+    loop, order = asyncio.get_running_loop(), list[str]()
+
+    def work(batch: object) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        going_on.wait(30)
+        order.append("changed")
+
+    changing = asyncio.ensure_future(servers.first.transact(work))
+    await begun.wait()
+    taking = asyncio.create_task(servers.second.acquire())
+    taking.add_done_callback(lambda _: order.append("taken"))
+    await asyncio.wait({taking}, timeout=0.05)
+    assert not taking.done()
+    going_on.set()
+    await changing
+    assert await taking
+    assert order == ["changed", "taken"]
+
+
+@pytest.mark.postgresql
+async def test_a_renewal_after_a_takeover_ends_the_holder(servers: Servers) -> None:
+    lease = Lease(servers.one.database, 0.06, Ticks())
+    await lease.acquire()
+    await expire(servers.two.database)
+    while not await servers.second.acquire():
+        await expire(servers.two.database)
+    await lease.lost.wait()
+    assert not holds(lease)
+
+
+class Told:
+    """Notes which duties begin and end."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.changed = asyncio.Event()
+
+    def duty(self, name: str) -> Duty:
+        @asynccontextmanager
+        async def doing() -> AsyncIterator[None]:
+            self.note(f"{name} begins")
+            try:
+                yield
+            finally:
+                self.note(f"{name} ends")
+
+        def made() -> AbstractAsyncContextManager[object]:
+            return doing()
+
+        return made
+
+    def note(self, event: str) -> None:
+        self.events.append(event)
+        self.changed.set()
+
+    async def wait_for(self, count: int) -> None:
+        while len(self.events) < count:
+            self.changed.clear()
+            await self.changed.wait()
+
+
+_BEGUN = ["a begins", "b begins"]
+_ENDED = ["b ends", "a ends"]
+
+
+async def test_duties_begin_with_the_lease_and_end_with_it(journal: Journal) -> None:
+    told = Told()
+    keeper = Keeper(Lease(journal.database), [told.duty("a"), told.duty("b")])
+    await keeper.start()
+    assert told.events == _BEGUN
+    await keeper.stop()
+    assert told.events == _BEGUN + _ENDED
+
+
+@pytest.mark.postgresql
+async def test_duties_move_to_another_server_and_back(servers: Servers) -> None:
+    one, two = Told(), Told()
+    first = Keeper(servers.first, [one.duty("a"), one.duty("b")])
+    second = Keeper(servers.second, [two.duty("a"), two.duty("b")])
+    await first.start()
+    await second.start()
+    assert (one.events, two.events) == (_BEGUN, [])
+    await expire(servers.two.database)
+    await two.wait_for(2)
+    servers.first.lose()  # it learns that it could not renew its lease
+    await one.wait_for(4)
+    await second.stop()
+    await one.wait_for(6)
+    await first.stop()
+    assert one.events == 2 * (_BEGUN + _ENDED)
+    assert two.events == _BEGUN + _ENDED
+
+
+@pytest.mark.postgresql
+async def test_a_duty_that_cannot_begin_leaves_the_lease_to_others(servers: Servers) -> None:
+    @asynccontextmanager
+    async def failing() -> AsyncIterator[None]:
+        if told.events:
+            raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="it is broken")
+        yield
+
+    told = Told()
+    with pytest.raises(Refusal):
+        await Keeper(servers.first, [told.duty("a"), failing]).start()
+    assert told.events == ["a begins", "a ends"]
+    assert await servers.second.acquire()
+
+
+async def _until(journal: Journal) -> int:
+    [[until_us]] = await journal.database.query(
+        lambda connection: connection.exec_driver_sql("SELECT until_us FROM leases").fetchall()
+    )
+    return int(until_us)

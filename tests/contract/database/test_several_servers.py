@@ -1,0 +1,199 @@
+"""Several servers change one journal: every change is decided on what the others committed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from tests.kit.archives import house
+from tests.kit.blobs.stores import MemoryStore
+from tests.kit.drafts import (
+    TENANT,
+    Reference,
+    channel,
+    data_of,
+    draft,
+    key,
+    refused,
+    write,
+    written,
+)
+from tests.kit.journal import Clock, Journal, opened
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.model import Saved, View
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import journal_info
+
+pytestmark = pytest.mark.postgresql
+
+AGENTS, STEPS = 6, 12
+
+
+@pytest.fixture
+async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[list[Journal]]:
+    async with AsyncExitStack() as stack:
+        yield [await stack.enter_async_context(opened(tmp_path, clock)) for _ in range(3)]
+
+
+async def seqs(journal: Journal, thread_id: str = "t") -> list[int]:
+    """Return the numbers of a thread's changes."""
+    news = await journal.events.after(TENANT, thread_id, 0, 10_000)
+    return [one.seq for one in news.events]
+
+
+async def test_a_save_sees_what_another_server_saved(servers: list[Journal]) -> None:
+    one, other, _ = servers
+    text = b"x" * 500
+    await one.save_checkpoint(TENANT, draft("1", "", {"a": text, "b": b"1"}))
+    await other.save_checkpoint(TENANT, draft("2", "1", {"a": text + b"2", "b": b"2"}))
+    await one.save_writes(TENANT, key("2"), [write("c", b"w")])
+    channels = [channel("a", text + b"3", 2), channel("b", Reference.INHERIT)]
+    saved = await one.save_checkpoint(TENANT, draft("3", "2", channels))
+    assert saved.seq == 4
+    for journal in servers:
+        found = await journal.load(TENANT, key("3"), View.FULL)
+        assert data_of(found) == {"a": text + b"3", "b": b"2"}
+    assert await seqs(one) == [1, 2, 3, 4]
+
+
+async def test_what_two_servers_insert_at_once_is_decided_again(servers: list[Journal]) -> None:
+    """As when both start on an empty database, and claim it for their blob store."""
+    both = threading.Barrier(2, timeout=20)
+
+    def claim(batch: Batch) -> int:
+        mine = journal_info.c.name == "mine"
+        known = batch.connection.execute(sa.select(journal_info.c.value).where(mine)).all()
+        if not known:
+            both.wait()
+            batch.connection.execute(sa.insert(journal_info).values(name="mine", value="1"))
+        return len(known)
+
+    answers = await asyncio.gather(*(one.database.transact(claim) for one in servers[:2]))
+    assert sorted(answers) == [0, 1]
+
+
+async def test_a_head_moves_once_from_each_place(servers: list[Journal]) -> None:
+    """Of the savers that expect the same head one succeeds, whatever their servers knew before."""
+    head = ""
+    for number in range(STEPS):
+        answers = await asyncio.gather(
+            *(
+                journal.save_checkpoint(
+                    TENANT, draft(f"{number:03d}{at}", head, {"x": b"%d" % at}, expected_head=head)
+                )
+                for at, journal in enumerate(servers)
+            ),
+            return_exceptions=True,
+        )
+        saved = [one for one in answers if isinstance(one, Saved)]
+        others = [one for one in answers if isinstance(one, Refusal)]
+        assert len(saved) == 1
+        assert [one.reason for one in others] == [Reason.HEAD_MOVED] * 2
+        head = saved[0].key.checkpoint_id
+    assert await seqs(servers[0]) == list(range(1, STEPS + 1))
+
+
+async def test_writes_that_overtake_on_another_server_belong_to_the_checkpoint(
+    servers: list[Journal],
+) -> None:
+    one, other, third = servers
+    await one.save_checkpoint(TENANT, draft("1"))
+    await other.save_writes(TENANT, key("2"), [write("c", b"early")], early=True)
+    await one.save_checkpoint(TENANT, draft("2", "1"))
+    found = await third.load(TENANT, key("2"), View.FULL)
+    assert [row[4] for row in written(found)] == [b"early"]
+
+
+async def test_a_value_that_another_server_removed_is_missing(servers: list[Journal]) -> None:
+    one, other, _ = servers
+    await one.save_checkpoint(TENANT, draft("1", "", {"a": b"1" * 400}))
+    await other.removal.delete_thread(TENANT, "t")
+    await refused(
+        one.save_checkpoint(TENANT, draft("2", "1", {"a": b"2" * 400})), Reason.THREAD_DELETED
+    )
+    await one.save_checkpoint(TENANT, draft("3", "", {"a": b"3" * 400}))
+    assert data_of(await other.load(TENANT, key("3"), View.FULL)) == {"a": b"3" * 400}
+
+
+async def test_many_agents_over_three_servers_lose_and_repeat_nothing(
+    servers: list[Journal],
+) -> None:
+    """Agents share threads and change servers at random; some threads begin on all at once."""
+    choice = random.Random(7)
+    acknowledged: dict[tuple[str, str], bytes] = {}
+
+    async def agent(number: int) -> None:
+        for step in range(STEPS):
+            thread_id, name = f"t{(number + step) % 3}", f"{step:03d}-{number}"
+            data = b"%d of %d" % (step, number) * 50
+            journal = choice.choice(servers)
+            await journal.save_checkpoint(
+                TENANT, draft(name, "", {"text": data}, thread_id=thread_id)
+            )
+            await choice.choice(servers).save_writes(
+                TENANT, key(name, thread_id), [write("c", data)]
+            )
+            acknowledged[thread_id, name] = data
+
+    await asyncio.gather(*map(agent, range(AGENTS)))
+    for (thread_id, name), data in acknowledged.items():
+        found = await choice.choice(servers).load(TENANT, key(name, thread_id), View.FULL)
+        assert data_of(found) == {"text": data}
+        assert [row[4] for row in written(found)] == [data]
+    for thread_id in ("t0", "t1", "t2"):
+        mine = sum(1 for thread, _ in acknowledged if thread == thread_id)
+        assert await seqs(servers[0], thread_id) == list(range(1, 2 * mine + 1))
+
+
+async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
+    servers: list[Journal],
+) -> None:
+    one, other, _ = servers
+    for thread_id in ("held", "free"):
+        await one.save_checkpoint(TENANT, draft("1", thread_id=thread_id))
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(batch: Batch) -> None:
+        batch.find(TENANT, "held")
+        entered.set()
+        assert leave.wait(30)
+
+    holding = other.database.transact(hold)
+    await asyncio.to_thread(entered.wait, 30)
+    try:
+        waiting = [
+            one.save_checkpoint(TENANT, draft(name, "1", thread_id="held")) for name in ("2", "3")
+        ]
+        await one.save_checkpoint(TENANT, draft("2", "1", thread_id="free"))
+        assert not any(saved.done() for saved in waiting)
+    finally:
+        leave.set()
+    await holding
+    assert [(await saved).seq for saved in waiting] == [2, 3]
+
+
+async def test_a_value_that_another_server_evicted_is_no_keyframe_any_more(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """The log of the thread does not change by it: what a server knows of it ends all the same."""
+    text = random.Random(1).randbytes(6000)
+    async with (
+        house(tmp_path, MemoryStore(), clock) as home,
+        opened(tmp_path, clock) as other,
+    ):
+        await other.save_checkpoint(TENANT, draft("1", "", {"a": text}))
+        await other.save_checkpoint(TENANT, draft("2", "1", {"a": text + b"2"}))
+        await other.save_checkpoint(TENANT, draft("3", "2", {"a": b"3"}))
+        await home.flush()
+        clock.advance(10)
+        assert await home.evict() > 0
+        await other.save_checkpoint(TENANT, draft("4", "3", {"a": text + b"4"}))
+        found = await other.load(TENANT, key("4"), View.FULL)
+        assert data_of(found) == {"a": text + b"4"}

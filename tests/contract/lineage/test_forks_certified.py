@@ -1,0 +1,192 @@
+"""A fork of certified checkpoints is held by the same segments, and needs nothing evicted."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import insert
+
+from tests.contract.lineage.kit import certify, chain, evict, history, seen, sha
+from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
+from tests.kit.journal import Journal, row_of, rows_of, save
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.state import evicted_digests
+from tuskpoint_server.journal.checkpoints.located import decode_held
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import checkpoints, holes, uses
+from tuskpoint_server.journal.lineage.copies import ValuesEvicted
+from tuskpoint_server.journal.lineage.lineage import Lineage
+
+
+async def held(journal: Journal, thread_id: str) -> dict[str, tuple[int, list[bytes]]]:
+    """Return for each checkpoint of a thread that is held by segments its number and these."""
+    number = (await row_of(journal, thread_id)).number
+    rows = await rows_of(journal, checkpoints, "thread", "checkpoint_id", "held")
+    found = {row[1]: decode_held(row[2]) for row in rows if row[0] == number and row[2]}
+    return {one: (found[one].seq, list(found[one].segments)) for one in found}
+
+
+async def used(journal: Journal, thread_id: str) -> set[bytes]:
+    number = (await row_of(journal, thread_id)).number
+    rows = await rows_of(journal, uses, "thread", "segment")
+    return {segment for thread, segment in rows if thread == number}
+
+
+async def test_a_copy_of_certified_checkpoints_is_held_by_the_same_segments(
+    journal: Journal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01", "", {"x": b"1"}), draft("02", "01", {"x": b"2"}))
+    first = await certify(journal, needs=["a member"])
+    await journal.save_writes(TENANT, key("02"), [write("x", b"late")])
+    second = await certify(journal)
+    await lineage.fork(TENANT, key("02"), "fork", "")
+    assert await held(journal, "fork") == {"02": (1, [first, second])}
+    assert await used(journal, "fork") == {first, second, sha("a member")}
+    row = await row_of(journal, "fork")
+    assert (row.dirty_bytes, row.dirty_since_us is not None) == (0, True)
+    await lineage.copy_thread(TENANT, "t", "copy", "")
+    assert await held(journal, "copy") == {"01": (1, [first]), "02": (2, [first, second])}
+
+
+async def test_uncertified_checkpoints_are_stored_with_their_copy(
+    journal: Journal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01", "", {"x": b"1"}))
+    await lineage.fork(TENANT, key("01"), "of nothing certified", "")
+    await certify(journal)
+    await journal.save_writes(TENANT, key("01"), [write("x", b"late")])
+    await lineage.fork(TENANT, key("01"), "with a late write", "")
+    for target in ("of nothing certified", "with a late write"):
+        assert await held(journal, target) == {}
+        assert await used(journal, target) == set()
+        assert (await row_of(journal, target)).dirty_bytes > 0
+
+
+async def test_a_copy_is_not_held_by_a_lost_segment(journal: Journal, lineage: Lineage) -> None:
+    await save(journal, draft("01"), draft("02", "01"))
+    lost = await certify(journal)
+    await save(journal, draft("03", "02"), draft("04", "03"))
+    kept = await certify(journal)
+    await hole(journal, "04", None)
+    await hole(journal, "", lost)
+    await lineage.copy_thread(TENANT, "t", "copy", "")
+    assert await held(journal, "copy") == {"03": (3, [kept])}
+
+
+async def hole(journal: Journal, checkpoint_id: str, segment: bytes | None) -> None:
+    number = (await row_of(journal)).number
+
+    def work(batch: Batch) -> None:
+        batch.connection.execute(
+            insert(holes).values(
+                tenant=TENANT,
+                thread=number,
+                checkpoint_ns="",
+                checkpoint_id=checkpoint_id,
+                seq=1,
+                segment=segment,
+                reason="",
+                size=0,
+                retry_us=0,
+            )
+        )
+
+    await journal.database.transact(work)
+
+
+async def test_a_copy_of_a_copy_is_held_before_it_is_certified(
+    journal: Journal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01", writes=(write("x", b"w"),)))
+    segment = await certify(journal)
+    await lineage.fork(TENANT, key("01"), "u", "")
+    await lineage.fork(TENANT, key("01", "u"), "v", "")
+    assert await held(journal, "v") == {"01": (1, [segment])}
+    await journal.save_writes(TENANT, key("01", "v"), [write("x", b"late", task="late")])
+    await journal.set_label(TENANT, key("01", "v"), "label")
+    await lineage.fork(TENANT, key("01", "v"), "w", "")
+    assert await held(journal, "w") == {}
+
+
+async def test_a_checkpoint_with_a_new_delta_base_is_stored_with_its_copy(
+    journal: Journal, lineage: Lineage
+) -> None:
+    """A segment holds the base that its checkpoint had; ancestors are not in the fork."""
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    segment = await certify(journal)
+    for checkpoint_id in ("01", "03"):
+        await lineage.fork(TENANT, key(checkpoint_id), f"of {checkpoint_id}", "")
+    assert await held(journal, "of 01") == {"01": (1, [segment])}
+    assert await held(journal, "of 03") == {}
+    again = await certify(journal, "of 03")
+    await lineage.fork(TENANT, key("03", "of 03"), "again", "")
+    assert await held(journal, "again") == {"03": (1, [again])}
+
+
+async def test_a_held_copy_needs_nothing_that_was_evicted(
+    journal: Journal, lineage: Lineage
+) -> None:
+    await save(
+        journal,
+        draft("01", "", {"x": b"old"}, writes=(write("x", b"w"),)),
+        draft("02", "01", {"x": b"new"}),
+    )
+    segment = await certify(journal)
+    await evict(journal, segment, b"old", b"w")
+    await lineage.fork(TENANT, key("01"), "fork", "")
+    loaded = await journal.load(TENANT, key("01", "fork"), View.FULL)
+    assert loaded is not None
+    assert evicted_digests(loaded)
+    assert [place.sha256 for place in loaded.sources] == [segment]
+
+
+async def test_a_copy_that_has_to_be_stored_asks_for_evicted_values(
+    journal: Journal, lineage: Lineage
+) -> None:
+    await chain(journal, ["01", "02", "03", "04"], seeds=["01"])
+    segment = await certify(journal)
+    gone = await evict(journal, segment, b"seed 01", b"w02", b"03", b"v03")
+    with pytest.raises(ValuesEvicted) as caught:
+        await lineage.fork(TENANT, key("03"), "fork", "r")
+    assert caught.value.digests == gone.keys()
+    assert [one.sha256 for one in caught.value.places] == [segment]
+    assert await journal.thread(TENANT, "fork") is None
+    some = {name: one for name, one in gone.items() if one.data != b"w02"}
+    with pytest.raises(ValuesEvicted) as caught:
+        await lineage.fork(TENANT, key("03"), "fork", "r", some)
+    assert caught.value.digests == {digest(b"w02")}
+    assert [one.sha256 for one in caught.value.places] == [segment]
+    await lineage.fork(TENANT, key("03"), "fork", "r", gone)
+    assert data_of(await journal.load(TENANT, key("03", "fork"), View.FULL)) == {"x": b"03"}
+    assert [one.value.data for one in (await seen(journal, "fork"))["", "03"].writes] == [
+        b"w03",
+        b"v03",
+    ]
+    log = (("task of log", b"w01"), ("task of log", b"w02"))
+    assert await history(journal, key("03", "fork")) == (b"seed 01", log)
+
+
+async def test_a_fork_outlives_its_evicted_source(journal: Journal, lineage: Lineage) -> None:
+    await chain(journal, ["01", "02", "03"], seeds=["01"])
+    gone = await evict(journal, await certify(journal), b"seed 01", b"w01")
+    await lineage.fork(TENANT, key("02"), "fork", "", gone)
+    await journal.removal.delete_thread(TENANT, "t")
+    await journal.removal.sweep(early_write_ttl_s=-1)
+    assert await history(journal, key("02", "fork")) == (b"seed 01", (("task of log", b"w01"),))
+
+
+async def test_evicted_writes_are_found_before_their_checkpoint_is_certified_again(
+    journal: Journal, lineage: Lineage
+) -> None:
+    await save(journal, draft("01", writes=(write("x", b"w"),)), draft("02", "01"))
+    first = await certify(journal)
+    await journal.save_writes(TENANT, key("01"), [write("x", b"late", task="late")])
+    second = await certify(journal)
+    await evict(journal, first, b"w", b"late")
+    await lineage.fork(TENANT, key("01"), "fork", "")
+    await journal.set_label(TENANT, key("01"), "changed since")
+    await journal.set_label(TENANT, key("01", "fork"), "changed since")
+    for thread_id in ("t", "fork"):
+        loaded = await journal.load(TENANT, key("01", thread_id), View.FULL)
+        assert loaded is not None
+        assert evicted_digests(loaded)
+        assert {place.sha256 for place in loaded.sources} == {first, second}

@@ -1,0 +1,111 @@
+"""Search on two servers of one journal: the keeper indexes and embeds for both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.contract.search.kit import look, save
+from tests.contract.search.test_tasks import SETTINGS, Letters, until_embedded
+from tests.kit.drafts import TENANT, key
+from tests.kit.journal import Clock, Journal, opened
+from tests.kit.leases import Ticks, expire
+from tuskpoint_server.domain.search import Metric, SearchScope
+from tuskpoint_server.journal.lease import Lease
+from tuskpoint_server.recall.recall import Recall
+
+pytestmark = pytest.mark.postgresql
+
+
+class Closable(Letters):
+    """An embedder that its server closes."""
+
+    async def close(self) -> None:
+        """Keep nothing."""
+
+
+class Server:
+    """A server's journal, lease and search."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.ticks = Ticks()
+        self.lease = Lease(journal.database, 10, self.ticks)
+        self.embedder = Closable()
+        self.recall = Recall(
+            journal.database, self.lease, SETTINGS, embedder=self.embedder, memwal=None
+        )
+
+    async def keep(self) -> None:
+        """Become the keeper, which does its duty from then on."""
+        assert await self.lease.acquire()
+        async with self.recall.keeping():
+            pass
+
+    async def stop(self) -> None:
+        self.lease.lose()
+        await self.recall.stop()
+
+
+@pytest.fixture
+async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Server, Server]]:
+    """Two servers; the first one is the keeper."""
+    async with AsyncExitStack() as stack:
+        made = [Server(await stack.enter_async_context(opened(tmp_path, clock))) for _ in "ab"]
+        for one in made:
+            stack.push_async_callback(one.stop)
+        await made[0].keep()
+        yield made[0], made[1]
+
+
+async def nearest(server: Server, text: str) -> list[str]:
+    """Return the checkpoints whose text is nearest, once the embedder answers."""
+    embedding = server.recall._embedding
+    assert embedding is not None
+    while not embedding.ready:  # noqa: ASYNC110 - no event says so
+        await asyncio.sleep(0.01)
+    found = await server.recall.nearest(
+        TENANT, await server.recall.embed(text), Metric.COSINE, SearchScope(), 5
+    )
+    return [one.key.checkpoint_id for one in found]
+
+
+async def test_a_search_on_another_server_waits_for_the_keeper(
+    servers: tuple[Server, Server],
+) -> None:
+    keeper, other = servers
+    for number, saver in enumerate((other, keeper, other)):
+        await save(
+            saver.journal, str(number), f"the writer pauses {number}", thread_id=f"t{number}"
+        )
+        assert await other.recall.catch_up(TENANT) == 0
+        assert await look(other.journal, str(number)) == [key(str(number), f"t{number}")]
+
+
+async def test_another_server_embeds_queries_alone(servers: tuple[Server, Server]) -> None:
+    keeper, other = servers
+    await save(other.journal, "a", "aaaa", thread_id="a")
+    await save(other.journal, "o", "oooo", thread_id="o")
+    await until_embedded(other.journal, 2, await other.embedder.dimension())
+    assert not other.embedder.asked.is_set()
+    assert (await nearest(other, "a"))[0] == "a"
+    assert keeper.embedder.asked.is_set()
+
+
+async def test_the_next_keeper_goes_on_where_the_last_one_ended(
+    servers: tuple[Server, Server],
+) -> None:
+    keeper, other = servers
+    await save(keeper.journal, "1", "the writer starts")
+    assert await other.recall.catch_up(TENANT) == 0
+    keeper.ticks.now += 3600  # it was stopped
+    await expire(other.journal.database)
+    await other.keep()
+    await save(keeper.journal, "2", "the writer ends", thread_id="u")
+    assert await keeper.recall.catch_up(TENANT) == 0
+    assert await look(keeper.journal, "ends") == [key("2", "u")]
+    assert await other.recall.catch_up(TENANT) == 0

@@ -1,0 +1,52 @@
+"""What tests of evicted and removed values share."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from tests.kit.values import LATER_US, PLENTY, Home, text
+from tuskpoint_server.domain.model import Value
+from tuskpoint_server.journal.archiving.eviction import evict_family
+from tuskpoint_server.journal.removal.passes import Taken, remove_unneeded
+
+BASE = text(1, 8_000)
+"""A value that is stored as a keyframe, so that what resembles it becomes a patch."""
+
+
+async def written(home: Home, checkpoint_id: str) -> list[Value]:
+    return [one.value for one in (await home.load(checkpoint_id)).writes]
+
+
+async def nothing() -> None:
+    """Let a step of a pass go by."""
+
+
+async def evict(home: Home, family: int) -> Taken:
+    """Give up all that a family can spare."""
+    return await evict_family(home.database, family, LATER_US, PLENTY)
+
+
+async def mark(home: Home, family: int) -> Taken:
+    """Remove the values that nothing of a family needs."""
+    return await remove_unneeded(home.database, family)
+
+
+async def during(
+    home: Home,
+    run: Callable[[Home, int], Awaitable[Taken]],
+    *works: Callable[[], Awaitable[object]],
+) -> Taken:
+    """Run a pass over a family, and do the next of these works before each of its steps."""
+    left, family = list(works), await home.family()
+
+    async def between() -> None:
+        if left:
+            await left.pop(0)()
+
+    home.database.between = between
+    try:
+        taken = await run(home, family)
+    finally:
+        home.database.between = None
+    assert not left
+    return taken

@@ -1,0 +1,71 @@
+"""Evicted values and writes come back into the journal byte for byte."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from sqlalchemy import Connection
+
+from tests.contract.values.kit import BASE, written
+from tests.kit.drafts import TENANT, as_loaded, digest, key, value, write
+from tests.kit.values import Home, text
+from tuskpoint_server.domain.values import Encoding
+from tuskpoint_server.journal.archiving import refill
+from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tuskpoint_server.journal.lineage.stored import stored_value
+
+
+async def test_evicted_values_are_put_back_whole(home: Home) -> None:
+    for number in range(3):
+        data = BASE + b"%d" % number if number else BASE
+        await home.save(f"{number}", {"x": data}, parent=f"{number - 1}")
+    await home.save("3", {"x": b"other"}, parent="2")
+    await home.certify()
+    assert (await home.evict()).values == 3
+    assert await home.read_back("1") == 1
+    assert await home.here("1") == {"x"}
+    assert await home.read_back("1") == 0
+    await home.check_groups()
+    [row] = [row for row in await home.rows() if row["digest"] == digest(BASE + b"1")]
+    assert (row["encoding"], row["patches"], row["segment"]) == (Encoding.ZSTD, 0, None)
+    assert (await home.evict()).values == 1
+
+
+async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home) -> None:
+    first, second = write("x", b"one", idx=-1), write("x", text(1, 500), idx=1)
+    await home.save("a", {}, writes=(first, second))
+    await home.save("b", {}, parent="a")
+    await home.certify()
+    await home.evict()
+    packed = {one.digest: stored_value(one.digest, one.value) for one in as_loaded(first, second)}
+
+    def find(connection: Connection) -> tuple[ThreadRow, list[refill.Affected]]:
+        user = find_thread(connection, TENANT, "t")
+        assert user is not None
+        found, _ = refill.affected(connection, user, home.segments)
+        return user, [one for one in found if one.place == ("", "a")]
+
+    for replaced in (False, True):
+        user, [one] = await home.database.query(find)
+        assert {written.digest for written in one.evicted_writes} == packed.keys()
+        if replaced:
+            late = write("x", b"two", idx=-1)
+            await home.checkpoints.save_writes(TENANT, key("a"), (late,))
+        again = partial(refill.store_again, user=user, chosen=[(one, packed)])
+        assert await home.database.transact(again) == 1
+        expected = b"two" if replaced else b"one"
+        assert await written(home, "a") == [value(expected), value(text(1, 500))]
+        await home.certify()
+        await home.evict()
+
+
+async def test_only_evicted_values_of_the_family_are_put_back(home: Home) -> None:
+    await home.save("a", {"x": b"1"})
+    await home.save("a", {"x": b"1"}, thread="other")
+    await home.save("b", {}, parent="a")
+    await home.save("b", {}, parent="a", thread="other")
+    await home.certify()
+    await home.certify("other")
+    assert (await home.evict()).values == (await home.evict("other")).values == 1
+    assert await home.read_back("a") == 1
+    assert await home.here("a", "other") == set()

@@ -1,0 +1,54 @@
+"""The commands for whole journals in processes of their own, and servers over what they make."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess, own_environment
+from tuskpoint import Client
+from tuskpoint_server import app
+
+SECONDS = 60.0
+
+
+class Ended(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    out: str
+    errors: str
+
+    @property
+    def line(self) -> str:
+        """The only line on stderr."""
+        [line] = self.errors.splitlines()
+        return line.removeprefix("tuskpoint-server: ")
+
+
+def run(log: Path, *arguments: str, failpoint: str = "") -> Ended:
+    """Run a command to its end; with a failpoint, to the place where it is killed."""
+    log.unlink(missing_ok=True)
+    environment = own_environment() | ({"TUSKPOINT_FAILPOINT": failpoint} if failpoint else {})
+    process = Forked(app.main, arguments, environment, log)
+    out = b""
+    while piece := os.read(process.output.fileno(), 65536):
+        out += piece
+    return Ended(process.wait(SECONDS), out.decode(), log.read_text("utf-8"))
+
+
+@contextmanager
+def serving(
+    folder: Path, blobs: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[ServerProcess, Client]]:
+    """Run a server on `folder/data` that evicts what it has certified; stop it at the end."""
+    chosen = {**FLUSH_OFTEN, "TUSKPOINT_BLOB_DIR": str(blobs), **(settings or {})}
+    with ServerProcess(folder, chosen) as server:
+        server.start()
+        with Client(server.target) as client:
+            yield server, client
+        assert server.stop() == 0, server.last_words()

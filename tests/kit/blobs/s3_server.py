@@ -1,0 +1,345 @@
+"""An S3 server on a loopback socket, in threads of its own, that fails as it is sent.
+
+It checks signatures (version 4) and knows what a blob store needs: objects, ranges, puts of what is
+absent, uploads in parts, listings. Its answers are those that AWS documents; the same tests run
+against other servers too (docs/testing.md). Shares no code with the server.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+ACCESS_KEY, SECRET_KEY, REGION = "TUSKPOINTKEY", "not a secret, only a test", "eu-test-1"
+UNSIGNED = json.dumps(
+    {"disable_oauth": True, "client_email": "", "private_key": "", "private_key_id": ""}
+)
+"""A key of Google's kind that signs nothing, so that nobody is asked for a token."""
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+    "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
+    "AWS_REGION": REGION,
+    "GOOGLE_SERVICE_ACCOUNT_KEY": UNSIGNED,
+}
+
+
+@dataclass
+class Stored:
+    """An object; `modified` is Unix time."""
+
+    data: bytes
+    modified: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as it arrived."""
+
+    method: str
+    path: str  # decoded, with the bucket
+    query: dict[str, str]
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+    @property
+    def bucket(self) -> str:
+        return self.path.lstrip("/").partition("/")[0]
+
+    @property
+    def key(self) -> str:
+        return self.path.lstrip("/").partition("/")[2]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer; `cut` ends the connection after that many bytes of the body."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None
+
+
+Fault = Callable[[Asked, Callable[[], Answer]], Answer]
+"""Answers in place of the server, or lets it answer first."""
+
+
+def refused(status: int, code: str, message: str = "no") -> Answer:
+    body = f"<Error><Code>{code}</Code><Message>{escape(message)}</Message></Error>"
+    return Answer(status, body.encode(), {"Content-Type": "application/xml"})
+
+
+def instead(answer: Answer) -> Fault:
+    """Answer so and do nothing."""
+    return lambda _asked, _do: answer
+
+
+def after(answer: Answer) -> Fault:
+    """Do it, and answer so."""
+
+    def fault(_asked: Asked, do: Callable[[], Answer]) -> Answer:
+        do()
+        return answer
+
+    return fault
+
+
+class S3Server:
+    """A server with one bucket, named `bucket`; runs inside the context.
+
+    Attributes:
+        objects: What is stored, by bucket and key.
+        script: Each fault takes the place of one answer.
+        always: Takes the place of every answer while the script is empty.
+        conditional: What is done with `If-None-Match: *`: "kept", "refused" or "ignored".
+        tokens: Whether tokens are taken in the place of signatures, as Google's XML API does, which
+            is the same but for the name of the condition.
+        asked: All requests.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        self.objects: dict[str, dict[str, Stored]] = {"bucket": {}}
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.script: deque[Fault] = deque()
+        self.always: Fault | None = None
+        self.conditional = "kept"
+        self.tokens = False
+        self.asked: list[Asked] = []
+        self._lock = threading.RLock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
+            wbufsize = -1
+
+            def do_GET(self) -> None:
+                server._serve(self)
+
+            do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                return
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        self._http.daemon_threads = True
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_port}"
+
+    def url(self, prefix: str = "", bucket: str = "bucket") -> str:
+        """Return a URL of `--blobs`."""
+        if self.tokens:
+            return f"gs://{bucket}/{prefix}?endpoint={self.endpoint}"
+        return f"s3://{bucket}/{prefix}?endpoint={self.endpoint}&region={REGION}"
+
+    def keys(self, bucket: str = "bucket") -> list[str]:
+        return sorted(self.objects[bucket])
+
+    def puts(self, key: str = "") -> int:
+        """Return how many puts of whole objects arrived, or of one."""
+        found = [one for one in self.asked if one.method == "PUT" and not one.query]
+        return sum(not key or one.key == key for one in found)
+
+    def __enter__(self) -> S3Server:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: object, _trace: TracebackType | None
+    ) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def _serve(self, handler: BaseHTTPRequestHandler) -> None:
+        parts = urlsplit(handler.path)
+        headers = {name.lower(): value for name, value in handler.headers.items()}
+        body = handler.rfile.read(int(headers.get("content-length", 0)))
+        query = dict(parse_qsl(parts.query, keep_blank_values=True))
+        asked = Asked(handler.command, unquote(parts.path), query, headers, body)
+        with self._lock:
+            self.asked.append(asked)
+            fault = self.script.popleft() if self.script else self.always
+
+        def answer() -> Answer:
+            denied = None if self.tokens else _denied(asked, parts.path)
+            if denied is not None:
+                return denied
+            with self._lock:
+                return self._answer(asked)
+
+        sent = fault(asked, answer) if fault else answer()
+        handler.send_response(sent.status)
+        for name, value in sent.headers.items():
+            handler.send_header(name, value)
+        if "Content-Length" not in sent.headers:
+            handler.send_header("Content-Length", str(len(sent.body)))
+        handler.end_headers()
+        if asked.method != "HEAD":
+            handler.wfile.write(sent.body if sent.cut is None else sent.body[: sent.cut])
+        handler.wfile.flush()
+        if sent.cut is not None:
+            handler.close_connection = True
+
+    def _answer(self, asked: Asked) -> Answer:
+        objects = self.objects.get(asked.bucket)
+        if objects is None:
+            return refused(404, "NoSuchBucket", "The specified bucket does not exist")
+        if not asked.key:
+            return _listing(asked, objects)
+        if "uploads" in asked.query or "uploadId" in asked.query:
+            return self._in_parts(asked, objects)
+        if asked.method == "PUT":
+            return self._put(asked, objects, asked.body)
+        if asked.method == "DELETE":
+            objects.pop(asked.key, None)
+            return Answer(204)
+        stored = objects.get(asked.key)
+        if stored is None:
+            return refused(404, "NoSuchKey", "The specified key does not exist.")
+        return _content(stored, asked.headers.get("range", ""))
+
+    def _put(self, asked: Asked, objects: dict[str, Stored], data: bytes) -> Answer:
+        absent = ("x-goog-if-generation-match", "0") if self.tokens else ("if-none-match", "*")
+        if asked.headers.get(absent[0]) == absent[1]:
+            if self.conditional == "refused":
+                return refused(501, "NotImplemented", "A header implies what is not implemented")
+            if self.conditional == "kept" and asked.key in objects:
+                return refused(412, "PreconditionFailed", "A precondition did not hold")
+        objects[asked.key] = Stored(data, time.time())
+        return Answer(headers={"ETag": _etag(data)})
+
+    def _in_parts(self, asked: Asked, objects: dict[str, Stored]) -> Answer:
+        if "uploads" in asked.query:
+            name = f"upload-{len(self.uploads)}"
+            self.uploads[name] = {}
+            return _xml("InitiateMultipartUploadResult", f"<UploadId>{name}</UploadId>")
+        parts = self.uploads.get(asked.query["uploadId"])
+        if parts is None:
+            return refused(404, "NoSuchUpload")
+        if asked.method == "PUT":
+            parts[int(asked.query["partNumber"])] = asked.body
+            return Answer(headers={"ETag": _etag(asked.body)})
+        del self.uploads[asked.query["uploadId"]]
+        if asked.method == "DELETE":
+            return Answer(204)
+        numbers = [int(one) for one in re.findall(rb"<PartNumber>(\d+)<", asked.body)]
+        if any(len(parts[one]) < 5 << 20 for one in numbers[:-1]):
+            return refused(400, "EntityTooSmall")
+        objects[asked.key] = Stored(b"".join(parts[one] for one in numbers), time.time())
+        return _xml("CompleteMultipartUploadResult", '<ETag>"whole"</ETag>')
+
+
+def _content(stored: Stored, wanted: str) -> Answer:
+    headers = {
+        "ETag": _etag(stored.data),
+        "Last-Modified": formatdate(stored.modified, usegmt=True),
+        "Accept-Ranges": "bytes",
+    }
+    size = len(stored.data)
+    found = re.fullmatch(r"bytes=(\d+)-(\d*)", wanted)
+    if found is None:
+        headers["Content-Length"] = str(size)
+        return Answer(200, stored.data, headers)
+    begin, end = int(found[1]), min(int(found[2] or size) + 1, size)
+    if begin >= size:
+        return refused(416, "InvalidRange", "The requested range is not satisfiable")
+    headers["Content-Range"] = f"bytes {begin}-{end - 1}/{size}"
+    return Answer(206, stored.data[begin:end], headers)
+
+
+def _listing(asked: Asked, objects: dict[str, Stored]) -> Answer:
+    prefix, delimiter = asked.query.get("prefix", ""), asked.query.get("delimiter", "")
+    beyond = asked.query.get("continuation-token", asked.query.get("start-after", ""))
+    found: dict[str, str] = {}
+    for key in sorted(objects):
+        rest = key.removeprefix(prefix)
+        if not key.startswith(prefix):
+            continue
+        if delimiter and delimiter in rest:
+            name = prefix + rest.partition(delimiter)[0] + delimiter
+            found[name] = f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>"
+            continue
+        one = objects[key]
+        when = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(one.modified))
+        found[key] = (
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{when}</LastModified>"
+            f"<ETag>{_etag(one.data)}</ETag><Size>{len(one.data)}</Size></Contents>"
+        )
+    names = [name for name in found if name > beyond]
+    page = names[:1000]
+    more = len(names) > len(page)
+    rows = [f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>"]
+    if more:
+        rows.append(f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>")
+    return _xml("ListBucketResult", "".join([*rows, *(found[name] for name in page)]))
+
+
+def _denied(asked: Asked, path: str) -> Answer | None:
+    """Return the refusal of a request that nobody with the key signed; `None`: it is signed."""
+    found = re.fullmatch(
+        r"AWS4-HMAC-SHA256 Credential=([^/]+)/(\d+)/([^/]+)/s3/aws4_request, ?"
+        r"SignedHeaders=([^,]+), ?Signature=([0-9a-f]{64})",
+        asked.headers.get("authorization", ""),
+    )
+    if found is None:
+        return refused(403, "AccessDenied", "Access Denied")
+    key, day, region, signed, signature = found.groups()
+    if key != ACCESS_KEY:
+        text = "The AWS Access Key Id you provided does not exist in our records."
+        return refused(403, "InvalidAccessKeyId", text)
+    if region != REGION:
+        text = f"the region '{region}' is wrong; expecting '{REGION}'"
+        return refused(400, "AuthorizationHeaderMalformed", text)
+    payload = asked.headers["x-amz-content-sha256"]
+    if payload != "UNSIGNED-PAYLOAD" and payload != hashlib.sha256(asked.body).hexdigest():
+        return refused(400, "XAmzContentSHA256Mismatch")
+    pairs = sorted((quote(k, safe="-_.~"), quote(v, safe="-_.~")) for k, v in asked.query.items())
+    names = signed.split(";")
+    canonical = "\n".join(
+        [
+            asked.method,
+            path,
+            "&".join(f"{name}={value}" for name, value in pairs),
+            *(f"{name}:{asked.headers[name].strip()}" for name in names),
+            "",
+            signed,
+            payload,
+        ]
+    )
+    scope = f"{day}/{region}/s3/aws4_request"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    text = "\n".join(["AWS4-HMAC-SHA256", asked.headers["x-amz-date"], scope, digest])
+    secret = f"AWS4{SECRET_KEY}".encode()
+    for step in (day, region, "s3", "aws4_request"):
+        secret = hmac.digest(secret, step.encode(), "sha256")
+    if not hmac.compare_digest(hmac.digest(secret, text.encode(), "sha256").hex(), signature):
+        text = "The request signature we calculated does not match the signature you provided."
+        return refused(403, "SignatureDoesNotMatch", text)
+    return None
+
+
+def _xml(root: str, content: str) -> Answer:
+    body = f'<?xml version="1.0" encoding="UTF-8"?><{root}>{content}</{root}>'
+    return Answer(200, body.encode(), {"Content-Type": "application/xml"})
+
+
+@lru_cache(maxsize=8)  # large blobs are read in many ranges
+def _etag(data: bytes) -> str:
+    return f'"{hashlib.md5(data, usedforsecurity=False).hexdigest()}"'

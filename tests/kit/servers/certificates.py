@@ -1,0 +1,37 @@
+"""Certificates of parties that do not trust each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import trustme
+
+
+@dataclass(frozen=True)
+class Party:
+    """Someone with a certificate, and the files of it."""
+
+    ca_file: Path
+    cert_file: Path
+    key_file: Path
+
+    def server(self, clients: Path | None = None) -> grpc.ServerCredentials:
+        """Return the credentials of a server; it asks clients for what is signed by `clients`."""
+        pair = (self.key_file.read_bytes(), self.cert_file.read_bytes())
+        roots = None if clients is None else clients.read_bytes()
+        return grpc.ssl_server_credentials([pair], roots, require_client_auth=clients is not None)
+
+
+def party(directory: Path, name: str, ca: trustme.CA | None = None) -> Party:
+    """Return someone with a certificate of this CA; by default with a CA of their own."""
+    directory.mkdir()
+    made = Party(directory / "ca.pem", directory / "cert.pem", directory / "key.pem")
+    ca = ca or trustme.CA()
+    pair = ca.issue_cert(name)
+    ca.cert_pem.write_to_path(str(made.ca_file))
+    pair.private_key_pem.write_to_path(str(made.key_file))
+    for pem in pair.cert_chain_pems:
+        pem.write_to_path(str(made.cert_file), append=True)
+    return made

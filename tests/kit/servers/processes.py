@@ -1,0 +1,216 @@
+"""Servers and emulators in processes of their own."""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import httpx
+
+from tests.kit.servers.forking import Forked
+from tuskpoint_server import app
+
+ROOT = Path(__file__).resolve().parents[3]
+START_SECONDS = 30.0
+STOP_SECONDS = 30.0
+LISTENING = "tuskpoint-server listening on "
+WALRUS_LISTENING = "tuskpoint-walrus listening on "
+
+# So short that the archive is at work whenever a kill comes; what it certified leaves the
+# journal soon after.
+FLUSH_OFTEN = {
+    "TUSKPOINT_FLUSH_INTERVAL": "0.2",
+    "TUSKPOINT_JOURNAL_BYTES": "0",
+    "TUSKPOINT_EVICTION_INTERVAL": "0.1",
+    "TUSKPOINT_EVICTION_GRACE": "0",
+}
+
+
+class ServerEndedError(Exception):
+    """The server ended before it listened; the message is the end of its log."""
+
+
+def unused_port() -> int:
+    """Return a free port below the ephemeral range.
+
+    A client that keeps dialling a free ephemeral port on the loopback interface can be given
+    that very port as its own, and so take it from the server that comes back.
+    """
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError("no free port")
+
+
+class ServerProcess:
+    """A real server on one data directory and one port, started as often as needed."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.data_dir = folder / "data"
+        self.log = folder / "server.log"
+        self.target = f"127.0.0.1:{unused_port()}"
+        self._settings = FLUSH_OFTEN if settings is None else settings
+        self._process: Forked | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._process is not None:
+            self.kill()
+
+    def launch(self, failpoint: str = "") -> None:
+        """Start the process and return at once."""
+        assert self._process is None
+        environment = {**own_environment(), **self._settings}
+        if failpoint:
+            environment["TUSKPOINT_FAILPOINT"] = failpoint
+        arguments = ["--listen", self.target, "--data-dir", str(self.data_dir)]
+        self._process = Forked(app.main, arguments, environment, self.log)
+
+    def start(self, failpoint: str = "") -> None:
+        """Start the process and wait until it listens.
+
+        Raises:
+            ServerEndedError: It ended instead.
+        """
+        self.launch(failpoint)
+        assert self._process is not None
+        if await_line(self._process.output, LISTENING) is None:
+            raise ServerEndedError(self.last_words())
+
+    def kill(self) -> None:
+        """SIGKILL, unless it has ended already."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self.ended(STOP_SECONDS)
+
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing, and its connections stay open."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self) -> int:
+        """SIGTERM; return the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self.ended(STOP_SECONDS)
+
+    def ended(self, seconds: float) -> int:
+        """Wait until it ends; return the exit code."""
+        assert self._process is not None
+        code = self._process.wait(seconds)
+        self._process = None
+        return code
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        return self.log.read_text(encoding="utf-8", errors="replace")[-3000:]
+
+
+class WalrusProcess:
+    """The emulator of a Walrus publisher and aggregator, which nothing kills."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, "-m", "tuskpoint_emulators.walrus.program"]
+        self._process = subprocess.Popen(
+            [*command, "--listen", "127.0.0.1:0", *options], stdout=subprocess.PIPE
+        )
+        assert self._process.stdout is not None
+        address = await_line(self._process.stdout, WALRUS_LISTENING)
+        assert address is not None, "the emulator did not start"
+        self.url = f"http://{address}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Variables with which a server stores there."""
+        return {"WALRUS_PUBLISHER_URL": self.url, "WALRUS_AGGREGATOR_URL": self.url}
+
+    def strike(self, operation: str, probability: float, **fault: object) -> None:
+        """Let requests of an operation meet a fault by chance."""
+        answer = httpx.post(
+            f"{self.url}/emulator/faults",
+            json={"operation": operation, "probability": probability, "fault": fault},
+            trust_env=False,
+        )
+        assert answer.is_success, answer.text
+
+    def advance(self, epochs: int) -> None:
+        """Let epochs pass."""
+        answer = httpx.post(
+            f"{self.url}/emulator/epochs", json={"advance": epochs}, trust_env=False
+        )
+        assert answer.is_success, answer.text
+
+    def calm(self) -> None:
+        """Let nothing go wrong any more."""
+        answer = httpx.delete(f"{self.url}/emulator/faults", trust_env=False)
+        assert answer.is_success, answer.text
+
+
+def own_environment() -> dict[str, str]:
+    """Return the environment without settings of a server."""
+    return {
+        name: text
+        for name, text in os.environ.items()
+        if not name.startswith(("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_"))
+    }
+
+
+class Output(Protocol):
+    """The standard output of a process."""
+
+    def fileno(self) -> int: ...
+
+
+def await_line(output: Output, beginning: str) -> str | None:
+    """Return what follows this beginning of a line of output; `None` if it never comes."""
+    deadline = time.monotonic() + START_SECONDS
+    printed = b""
+    while beginning.encode() not in printed or not printed.endswith(b"\n"):
+        left = max(deadline - time.monotonic(), 0)
+        ready, _, _ = select.select([output], [], [], left)
+        piece = os.read(output.fileno(), 4096) if ready else b""
+        if not piece:
+            return None
+        printed += piece
+    return printed.decode().partition(beginning)[2].split()[0]

@@ -1,0 +1,287 @@
+"""Every call shows the token: each method, each attempt, each stream that goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import logging
+import os
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import grpc
+import pytest
+from google.protobuf.descriptor_pool import Default
+from langgraph.checkpoint.base import empty_checkpoint
+
+from tests.unit.client.recorded import Recorded
+from tests.unit.client.scripted_services import METHODS, Refuse, ScriptedServices, refuse, serving
+from tuskpoint import (
+    AsyncClient,
+    BackgroundSaver,
+    Client,
+    PermissionDenied,
+    StepsNotSaved,
+    TuskPointSaver,
+    Unauthenticated,
+)
+from tuskpoint._async.calls import AsyncCalls
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._transport.settings.options import Options
+from tuskpoint.v1 import history_service_pb2 as history
+from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from tuskpoint.v1.history_service_pb2 import ThreadEvent, WatchThreadResponse
+from tuskpoint.v1.value_pb2 import Channel, Value
+
+TOKEN = "tusk_" + "k" * 43
+# The first says that nothing was stored, so that whatever was asked is asked again.
+REFUSALS = [
+    Refuse(grpc.StatusCode.UNAVAILABLE, "JOURNAL_UNAVAILABLE"),
+    Refuse(grpc.StatusCode.UNAUTHENTICATED, "CREDENTIAL_INVALID"),
+]
+LARGE = SaveCheckpointRequest(
+    checkpoint=Checkpoint(
+        ref=CheckpointRef(thread_id="t", checkpoint_id="1"),
+        state=CheckpointState(
+            channels=[Channel(name="x", value=Value(type="bytes", data=bytes(5 * 2**20)))]
+        ),
+    )
+)
+
+
+def shape_of(path: str) -> str:
+    """Return whether a method has streams of requests and answers, as gRPC names it."""
+    service, name = path[1:].split("/")
+    described = Default().FindServiceByName(service).methods_by_name[name]
+    return "_".join(
+        "stream" if streams else "unary"
+        for streams in (described.client_streaming, described.server_streaming)
+    )
+
+
+def arguments(call: Callable[..., Any]) -> list[Any]:
+    """Return arguments with which a call can be made."""
+    kinds = get_type_hints(call)
+    parameters = [*inspect.signature(call).parameters.items()][1:]
+    return [kinds[name]() for name, one in parameters if one.default is inspect.Parameter.empty]
+
+
+CALLS = [
+    *(
+        (name, arguments(call))
+        for name, call in inspect.getmembers(SyncCalls, inspect.isfunction)
+        if not name.startswith("_") and name not in ("close", "unary")
+    ),
+    *(("unary", [one, one.request()]) for one in METHODS if shape_of(one.path) == "unary_unary"),
+]
+
+
+class Doorkeeper(grpc.GenericRpcHandler):
+    """Refuses every call, and remembers by method what each one showed."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, list[list[str]]] = defaultdict(list)
+        self.called_thrice = threading.Event()
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        metadata = details.invocation_metadata or ()
+        shown = self.shown[details.method]
+        shown.append([str(value) for name, value in metadata if name == "authorization"])
+        if len(shown) == 3:
+            self.called_thrice.set()
+        refusal = REFUSALS[min(len(shown), len(REFUSALS)) - 1]
+        make = getattr(grpc, f"{shape_of(details.method)}_rpc_method_handler")
+        return make(lambda _, context: refuse(context, refusal))
+
+
+@contextmanager
+def guarded() -> Iterator[tuple[Doorkeeper, str]]:
+    keeper = Doorkeeper()
+    server = grpc.server(ThreadPoolExecutor(8), handlers=[keeper])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield keeper, f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait(20)
+
+
+async def make(face: str, calls: Any, name: str, given: list[Any]) -> None:
+    """Make a call, whatever its shape."""
+    made: Any = getattr(calls, name)(*given) if face == "aio" else None
+    if face == "sync":
+        done = await asyncio.to_thread(lambda: getattr(calls, name)(*given))
+        if inspect.isgenerator(done):
+            await asyncio.to_thread(next, done)
+    elif inspect.isasyncgen(made):
+        await anext(made)
+    else:
+        await made
+
+
+@pytest.mark.parametrize("face", ["sync", "aio"])
+async def test_every_call_and_every_attempt_shows_the_token(face: str) -> None:
+    with guarded() as (keeper, target):
+        options = Options.of(target, token=TOKEN)
+        calls = SyncCalls(options) if face == "sync" else AsyncCalls(options)
+        for name, given in CALLS:
+            # A watch that breaks off resumes for minutes, and the refusal ends it.
+            with pytest.raises(Unauthenticated) as caught:
+                await make(face, calls, name, given)
+            assert TOKEN not in f"{caught.value!r}{caught.value.__cause__!r}{caught.value.metadata}"
+        with pytest.raises(Unauthenticated):
+            await make(face, calls, "save_checkpoint", [LARGE])
+        # LoadCheckpoint follows only an answer to another call.
+        load = "/tuskpoint.v1.CheckpointService/LoadCheckpoint"
+        assert {method.path for method in METHODS} - {load} == keeper.shown.keys()
+        assert all(
+            shown == [[f"Bearer {TOKEN}"]] * max(2, len(shown)) for shown in keeper.shown.values()
+        )
+        if isinstance(calls, AsyncCalls):
+            await calls.aclose()
+        else:
+            calls.close()
+
+
+def test_telemetry_contains_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded = Recorded(monkeypatch)
+    with (
+        guarded() as (_, target),
+        Client(target, token=TOKEN) as client,
+        pytest.raises(Unauthenticated),
+    ):
+        client.info()
+    spans = recorded.spans()
+    assert len(spans) == 2
+    assert TOKEN not in "".join(span.to_json() for span in spans)
+
+
+async def test_a_saver_and_its_copies_show_the_token() -> None:
+    config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    with guarded() as (keeper, target):
+        saver = TuskPointSaver(target, token=TOKEN)
+        for one in (saver, copy.copy(saver)):
+            with pytest.raises(Unauthenticated):
+                await asyncio.to_thread(one.put, config, empty_checkpoint(), {}, {})
+            with pytest.raises(Unauthenticated):
+                await one.aget_tuple(config)
+        await saver.aclose()
+        assert {tuple(one) for shown in keeper.shown.values() for one in shown} == {
+            (f"Bearer {TOKEN}",)
+        }
+        assert len(keeper.shown) == 1
+
+
+async def test_background_saving_shows_the_token_and_waits_while_it_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.DEBUG), guarded() as (keeper, target):
+        saver = BackgroundSaver(target, token=TOKEN)
+        saver.handle_agent_step({"thread_id": "t", "step": 1, "state": {"n": 1}})
+        saver.start()
+        assert await asyncio.to_thread(keeper.called_thrice.wait, 20)
+        with pytest.raises(StepsNotSaved, match="1 step"):
+            await saver.astop(0)
+        del saver  # it logs what it still had
+        assert all(one == [f"Bearer {TOKEN}"] for all_ in keeper.shown.values() for one in all_)
+    assert "saving is delayed" in caplog.text
+    assert TOKEN not in caplog.text
+
+
+async def test_clients_with_different_tokens_share_a_channel_and_not_a_token() -> None:
+    with guarded() as (keeper, target):
+        first, second = Client(target, token="first"), Client(target, token="second")
+        nobody = Client(target)
+        for client in (first, second, nobody, first):
+            with pytest.raises(Unauthenticated):
+                await asyncio.to_thread(client.info)
+        opened = [client._calls._opened for client in (first, second, nobody)]
+        assert opened[0] is opened[1] is opened[2] is not None
+        for client in (first, second, nobody):
+            client.close()
+        (shown,) = keeper.shown.values()
+        bearers = ["Bearer first", "Bearer first", "Bearer second"]
+        assert shown == [*([one] for one in bearers), [], ["Bearer first"]]
+
+
+def event(seq: int) -> WatchThreadResponse:
+    return WatchThreadResponse(
+        event=ThreadEvent(cursor=bytes([seq]), seq=seq, kind=history.EVENT_KIND_THREAD_DELETED)
+    )
+
+
+class Recording(grpc.ServerInterceptor):
+    """Remembers what calls showed, and does something before the next one is answered."""
+
+    def __init__(self, *between: Callable[[], object]) -> None:
+        self.shown: list[str] = []
+        self._between = [*between]
+
+    def intercept_service(self, continuation: Any, details: Any) -> Any:
+        self.shown += [value for name, value in details.invocation_metadata if name[:6] == "author"]
+        if self._between:
+            self._between.pop(0)()
+        return continuation(details)
+
+
+@pytest.mark.parametrize("face", ["sync", "aio"])
+async def test_a_watch_goes_on_with_the_token_that_is_in_its_file_by_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, face: str
+) -> None:
+    path = tmp_path / "token"
+
+    def rotate(text: str) -> None:
+        (tmp_path / "next").write_text(text)
+        os.replace(tmp_path / "next", path)
+
+    rotate("first")
+    monkeypatch.setenv("TUSKPOINT_TOKEN_FILE", str(path))
+    services = ScriptedServices()
+    services.on("WatchThread", event(1), Refuse(grpc.StatusCode.UNAVAILABLE, "DRAINING"))
+    services.on("WatchThread", event(2), REFUSALS[1])  # cut off: the old token is gone
+    services.on("WatchThread", REFUSALS[1])
+    recording = Recording(lambda: None, lambda: rotate("second"))
+    with serving(services, recording) as target:
+        client = Client(target) if face == "sync" else AsyncClient(target)
+        seen: list[int] = []
+        with pytest.raises(Unauthenticated):
+            await watch_to_the_end(client, seen)
+        assert seen == [1, 2]
+        assert recording.shown == ["Bearer first", "Bearer first", "Bearer second"]
+        await client.aclose() if isinstance(client, AsyncClient) else client.close()
+
+
+async def watch_to_the_end(client: Client | AsyncClient, seen: list[int]) -> None:
+    """Note the events of a watch until it fails."""
+    if isinstance(client, AsyncClient):
+        async for one in client.watch("t"):
+            seen.append(one.seq)  # noqa: PERF401 - what was seen before a failure counts
+        return
+
+    def watch() -> None:
+        for one in client.watch("t"):
+            seen.append(one.seq)  # noqa: PERF401 - see above
+
+    await asyncio.to_thread(watch)
+
+
+def test_a_refused_scope_is_named() -> None:
+    services = ScriptedServices()
+    denied = {"scope": "write", "method": "/tuskpoint.v1.ThreadService/DeleteThread"}
+    services.on("DeleteThread", Refuse(grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING", denied))
+    with (
+        serving(services) as target,
+        Client(target, token=TOKEN) as client,
+        pytest.raises(PermissionDenied) as caught,
+    ):
+        client.delete("t")
+    assert (caught.value.scope, caught.value.metadata) == ("write", denied)
+    assert (caught.value.status, caught.value.reason) == ("PERMISSION_DENIED", "SCOPE_MISSING")
+    assert PermissionDenied("m").scope == ""

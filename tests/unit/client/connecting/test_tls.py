@@ -1,0 +1,147 @@
+"""TLS on real sockets: what is trusted, what is shown, and what errors say of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.kit.servers.certificates import Party, party
+from tests.unit.client.faces import Face
+from tests.unit.client.scripted_services import ScriptedServices, serving
+from tuskpoint import Client, Unavailable
+from tuskpoint.v1.admin_service_pb2 import GetServerInfoResponse
+
+INFO = GetServerInfoResponse(version="9.9")
+SOON_S = 0.5
+
+
+@pytest.fixture(scope="module")
+def us(tmp_path_factory: pytest.TempPathFactory) -> Party:
+    return party(tmp_path_factory.mktemp("us") / "x", "127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Party:
+    return party(tmp_path_factory.mktemp("others") / "x", "elsewhere.example.com")
+
+
+@pytest.fixture
+def services() -> ScriptedServices:
+    made = ScriptedServices()
+    for _ in range(8):
+        made.on("GetServerInfo", INFO)
+    return made
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_trusted_server_is_called_over_tls(
+    services: ScriptedServices, us: Party, kind: str
+) -> None:
+    with serving(services, credentials=us.server()) as target:
+        face = Face(kind, target, ca_file=us.ca_file, token="t")
+        assert (await face.call("info")).version == "9.9"
+        await face.aclose()
+
+
+async def test_two_authorities_never_share_a_channel(
+    services: ScriptedServices, us: Party, others: Party
+) -> None:
+    with serving(services, credentials=us.server()) as target:
+        trusting = Client(target, ca_file=us.ca_file)
+        doubting = Client(target, ca_file=others.ca_file, timeout_s=SOON_S)
+        assert (await asyncio.to_thread(trusting.info)).version == "9.9"
+        with pytest.raises(Unavailable):
+            await asyncio.to_thread(doubting.info)
+        assert (await asyncio.to_thread(trusting.info)).version == "9.9"
+        trusting.close()
+        doubting.close()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_server_that_asks_for_a_certificate_gets_one(
+    services: ScriptedServices, us: Party, others: Party, kind: str
+) -> None:
+    with serving(services, credentials=us.server(clients=others.ca_file)) as target:
+        shown: dict[str, Any] = {"cert_file": others.cert_file, "key_file": others.key_file}
+        face = Face(kind, target, ca_file=us.ca_file, **shown)
+        assert (await face.call("info")).version == "9.9"
+        await face.aclose()
+
+
+# Who serves, and with what; what the client is given; words of the error that say what to do.
+MISMATCHES: list[tuple[str, Callable[[Party, Party], Any], Callable[[Party, Party], Any], str]] = [
+    (
+        "an authority that is not trusted",
+        lambda us, others: us.server(),
+        lambda us, others: {"ca_file": others.ca_file},
+        "not trusted.*ca_file.*TUSKPOINT_CA_FILE",
+    ),
+    (
+        "the system's authorities, which did not sign it",
+        lambda us, others: us.server(),
+        lambda us, others: {"tls": True},
+        "not trusted.*ca_file.*TUSKPOINT_CA_FILE",
+    ),
+    (
+        "a certificate for another name",
+        lambda us, others: others.server(),
+        lambda us, others: {"ca_file": others.ca_file},
+        "other names",
+    ),
+    (
+        "TLS to a server without",
+        lambda us, others: None,
+        lambda us, others: {"tls": True},
+        "does not speak TLS.*TUSKPOINT_TLS=0",
+    ),
+    (
+        "plaintext to a server with TLS",
+        lambda us, others: us.server(),
+        lambda us, others: {},
+        "if it speaks TLS.*TUSKPOINT_CA_FILE",
+    ),
+    (
+        "no certificate for a server that asks for one",
+        lambda us, others: us.server(clients=others.ca_file),
+        lambda us, others: {"ca_file": us.ca_file},
+        "client certificate.*cert_file.*TUSKPOINT_CERT_FILE",
+    ),
+    (
+        "a certificate that the server does not trust",
+        lambda us, others: us.server(clients=us.ca_file),
+        lambda us, others: {
+            "ca_file": us.ca_file,
+            "cert_file": others.cert_file,
+            "key_file": others.key_file,
+        },
+        "client certificate.*cert_file.*TUSKPOINT_CERT_FILE",
+    ),
+]
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("serve", "given", "hint"),
+    [case[1:] for case in MISMATCHES],
+    ids=[one[0] for one in MISMATCHES],
+)
+async def test_a_mismatch_is_unavailable_with_its_likely_cause(
+    services: ScriptedServices,
+    us: Party,
+    others: Party,
+    kind: str,
+    serve: Any,
+    given: Any,
+    hint: str,
+) -> None:
+    with serving(services, credentials=serve(us, others)) as target:
+        face = Face(kind, target, timeout_s=SOON_S, **given(us, others))
+        with pytest.raises(Unavailable, match=hint) as caught:
+            await face.call("info")
+        await face.aclose()
+    assert (caught.value.status, caught.value.reason) == ("UNAVAILABLE", "")
+    assert target in caught.value.message
+    assert caught.value.message.splitlines() == [caught.value.message]

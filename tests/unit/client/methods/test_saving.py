@@ -1,0 +1,295 @@
+"""How a save chooses parent, versions and what to send; without a server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuskpoint import Client, errors
+from tuskpoint._messages.arguments import encode_json, encode_state
+from tuskpoint._messages.checkpoint_ids import mint, new_checkpoint_id
+from tuskpoint._messages.requests import ref
+from tuskpoint._messages.saving import (
+    MAX_FOLLOWS,
+    Draft,
+    Memory,
+    next_version,
+    value_digest,
+)
+from tuskpoint._sync.calls import SyncCalls
+from tuskpoint._sync.saving import save_draft
+from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, CheckpointRef
+from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
+from tuskpoint.v1.value_pb2 import Channel, Value, Version
+from tuskpoint_server.domain.lineage import mint_checkpoint_id
+
+
+def draft(state: Mapping[str, Any], **given: Any) -> Draft:
+    fields: dict[str, Any] = {
+        "thread_id": "t",
+        "checkpoint_ns": "",
+        "values": encode_state(state),
+        "checkpoint_id": None,
+        "parent": None,
+        "expected_head": None,
+        "metadata_json": b"",
+        "summary": "",
+        "label": "",
+        "agent_id": "",
+        "durability": DURABILITY_JOURNALED,
+    }
+    return Draft(**{**fields, **given})
+
+
+class Service:
+    """A thread with one namespace, as the service keeps it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Checkpoint] = {}
+        self.requests: list[SaveCheckpointRequest] = []
+        self.loads = 0
+        self.refuse: list[errors.TuskPointError] = []
+
+    @property
+    def head(self) -> str:
+        return max(self.stored, default="")
+
+    def get_checkpoint(self, ref: CheckpointRef) -> Checkpoint | None:
+        self.loads += 1
+        return self.stored.get(ref.checkpoint_id or self.head)
+
+    def save_checkpoint(self, request: SaveCheckpointRequest) -> SaveCheckpointResponse:
+        sent = SaveCheckpointRequest()
+        sent.CopyFrom(request)
+        self.requests.append(sent)
+        if self.refuse:
+            raise self.refuse.pop(0)
+        if sent.HasField("expected_head") and sent.expected_head != self.head:
+            raise errors.Conflict("moved", status="ABORTED", reason="HEAD_MOVED")
+        self.stored[sent.checkpoint.ref.checkpoint_id] = sent.checkpoint
+        return SaveCheckpointResponse(ref=sent.checkpoint.ref)
+
+    def save(self, memory: Memory, state: Mapping[str, Any], **given: Any) -> Checkpoint:
+        return self.stored[save_draft(cast(SyncCalls, self), draft(state, **given), memory)]
+
+
+def contents(checkpoint: Checkpoint) -> dict[str, tuple[int, bool]]:
+    """Return channel to (version, whether its value was sent)."""
+    return {
+        one.name: (one.version.integer, one.HasField("value")) for one in checkpoint.state.channels
+    }
+
+
+def test_the_first_save_is_a_root() -> None:
+    service = Service()
+    saved = service.save(Memory(), {"a": 1, "b": None})
+    assert saved.parent_checkpoint_id == ""
+    assert contents(saved) == {"a": (1, True), "b": (1, True)}
+    assert service.requests[0].expected_head == ""
+
+
+def test_unchanged_values_are_not_sent_again() -> None:
+    service, memory = Service(), Memory()
+    first = service.save(memory, {"a": 1, "b": [1], "gone": 0})
+    second = service.save(memory, {"a": 1, "b": [1, 2], "new": 0})
+    assert second.parent_checkpoint_id == first.ref.checkpoint_id
+    assert contents(second) == {"a": (1, False), "b": (2, True), "new": (2, True)}
+    assert second.state.channels[0].digest == value_digest("json", b"1")
+    assert list(second.state.updated_channels.names) == ["b", "new"]
+    assert service.loads == 1
+
+
+def test_another_client_follows_the_latest_and_the_first_notices() -> None:
+    service, mine, theirs = Service(), Memory(), Memory()
+    service.save(mine, {"a": 1})
+    other = service.save(theirs, {"a": 2})
+    last = service.save(mine, {"a": 2})
+    assert last.parent_checkpoint_id == other.ref.checkpoint_id
+    assert contents(last) == {"a": (2, False)}
+    assert [len(service.requests), service.loads] == [4, 3]
+
+
+def test_a_thread_that_was_deleted_begins_again() -> None:
+    service, memory = Service(), Memory()
+    service.save(memory, {"a": 1})
+    service.stored.clear()
+    service.refuse = [errors.ThreadDeleted("deleted")]
+    assert service.save(memory, {"a": 1}).parent_checkpoint_id == ""
+
+
+def test_the_callers_own_expectation_is_kept() -> None:
+    service, memory = Service(), Memory()
+    service.save(memory, {"a": 1})
+    with pytest.raises(errors.Conflict):
+        service.save(memory, {"a": 2}, expected_head="1")
+    assert len(service.requests) == 2
+    head = service.save(Memory(), {"a": 2}).ref.checkpoint_id
+    saved = service.save(memory, {"a": 2}, expected_head=head)
+    assert (saved.parent_checkpoint_id, contents(saved)) == (head, {"a": (2, False)})
+    with pytest.raises(errors.Conflict):
+        service.save(memory, {"a": 2}, expected_head="")
+
+
+def test_a_named_parent_is_followed_without_a_guard() -> None:
+    service, memory = Service(), Memory()
+    first = service.save(memory, {"a": 1})
+    service.save(memory, {"a": 2})
+    fork = service.save(memory, {"a": 1}, parent=first.ref.checkpoint_id)
+    assert fork.parent_checkpoint_id == first.ref.checkpoint_id
+    assert contents(fork) == {"a": (1, False)}
+    assert not service.requests[-1].HasField("expected_head")
+    root = service.save(memory, {"a": 1}, parent="")
+    assert (root.parent_checkpoint_id, contents(root)) == ("", {"a": (1, True)})
+    unknown = service.save(memory, {"a": 1}, parent="0-not-there")
+    assert (unknown.parent_checkpoint_id, contents(unknown)) == ("0-not-there", {"a": (1, True)})
+
+
+def test_saving_an_id_again_does_not_make_it_its_own_parent() -> None:
+    service, memory = Service(), Memory()
+    service.save(memory, {"a": 0}, checkpoint_id="1")
+    service.save(memory, {"a": 1}, checkpoint_id="2")
+    for known in (memory, Memory()):
+        again = service.save(known, {"a": 1}, checkpoint_id="2")
+        assert (again.parent_checkpoint_id, contents(again)) == ("1", {"a": (2, False)})
+
+
+def test_missing_values_are_sent_inline_unnoticed() -> None:
+    service, memory = Service(), Memory()
+    service.save(memory, {"a": 1, "b": 2, "c": 3})
+    service.refuse = [errors.ValuesMissing("m", channels=["a"])]
+    assert contents(service.save(memory, {"a": 1, "b": 2, "c": 3})) == {
+        "a": (1, True),
+        "b": (1, False),
+        "c": (1, False),
+    }
+    service.refuse = [errors.ValuesMissing("m", channels=["a"]), errors.ValuesMissing("m")]
+    saved = service.save(memory, {"a": 1, "b": 2, "c": 3})
+    assert all(sent for _, sent in contents(saved).values())
+
+
+def test_a_save_gives_up_when_the_head_keeps_moving() -> None:
+    service = Service()
+    service.refuse = [errors.Conflict("moved") for _ in range(MAX_FOLLOWS)]
+    with pytest.raises(errors.Conflict):
+        service.save(Memory(), {"a": 1})
+    assert len(service.requests) == MAX_FOLLOWS
+
+
+def test_a_thread_of_langgraph_is_continued_in_its_versioning() -> None:
+    service = Service()
+    text = f"{7:032}.0.123"
+    channels = [
+        Channel(name="a", version=Version(text=text), value=Value(type="msgpack", data=b"\x01")),
+        Channel(name="b", version=Version(text=f"{3:032}.0.5")),
+    ]
+    head = Checkpoint(ref=CheckpointRef(thread_id="t", checkpoint_id="1"))
+    head.state.channels.extend(channels)
+    service.stored["1"] = head
+    saved = service.save(Memory(), {"a": 1})
+    (version,) = [one.version.text for one in saved.state.channels]
+    assert version > text
+    assert version.startswith(f"{8:032}.")
+
+
+@pytest.mark.parametrize("name", ["thread_id", "checkpoint_ns", "summary", "label", "agent_id"])
+def test_text_that_is_not_unicode_is_refused(name: str) -> None:
+    half = "Gr\ud83d"
+    arguments: dict[str, Any] = {"thread_id": "t", "state": {"a": 1}, name: half}
+    with Client("127.0.0.1:1") as client, pytest.raises(errors.InvalidRequest) as caught:
+        client.save(**arguments)
+    assert caught.value.metadata == {"field": name}
+    with pytest.raises(errors.InvalidRequest, match="surrogate"):
+        ref(half, "", None)
+
+
+def test_versions_that_cannot_be_counted_are_refused() -> None:
+    with pytest.raises(errors.InvalidRequest, match="framework"):
+        next_version([Version(text="v1")])
+    with pytest.raises(errors.InvalidRequest, match="framework"):
+        next_version([Version(text="1"), Version(integer=1)])
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=1))
+def test_a_new_version_is_above_all(numbers: list[int]) -> None:
+    assert next_version([Version(integer=one) for one in numbers]).integer > max(numbers)
+    floats = [one / 8 for one in numbers]
+    assert next_version([Version(number=one) for one in floats]).number > max(floats)
+
+
+def test_the_memory_is_bounded_and_forgets_threads() -> None:
+    from tuskpoint._messages.saving import Known
+
+    memory = Memory(size=2)
+    for number in range(3):
+        memory.put("t", str(number), Known(str(number)))
+    assert memory.get("t", "0") is None
+    assert memory.get("t", "2") == Known("2")
+    memory.put("u", "", Known("3"))
+    assert memory.get("t", "1") is None
+    memory.forget("t")
+    assert memory.get("t", "2") is None
+    assert memory.get("u", "") == Known("3")
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abc"), inner, max_size=3),
+    max_leaves=10,
+)  # fmt: skip
+
+
+@given(json_values)
+def test_a_value_is_read_as_it_was_written(value: Any) -> None:
+    assert json.loads(encode_json("state", value)) == value
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"a": object()},
+        {"a": float("nan")},
+        {"a": b"bytes"},
+        {"a": "\ud800"},
+        {"": 1},
+        {1: 1},
+        {"\ud800": 1},
+        None,
+        [("a", 1)],
+    ],
+)
+def test_a_state_that_is_not_json_is_refused(state: Any) -> None:
+    with pytest.raises(errors.InvalidRequest, match="state"):
+        encode_state(state)
+
+
+@given(st.integers(0, 2**60 - 2), st.integers(0, 2**62 - 1), st.integers(0, 2**60 - 2))
+def test_a_minted_id_follows_whatever_the_clock_says(now: int, entropy: int, before: int) -> None:
+    above = mint(before, entropy, "")
+    minted = mint(now, entropy, above)
+    assert minted > above
+    assert minted[14] == "6"
+
+
+def test_an_id_of_ones_own_is_followed_too() -> None:
+    assert new_checkpoint_id("") > "1"
+    first = new_checkpoint_id("cp-001")
+    second = new_checkpoint_id(first)
+    assert "cp-001" < first < second < "cp-002"
+    assert len(first) == len(second)
+    with pytest.raises(errors.InvalidRequest, match="set checkpoint_id"):
+        new_checkpoint_id("z" * 92)
+
+
+@given(st.integers(0, 2**55), st.integers(0, 2**62 - 1), st.text("1fz-", max_size=91))
+def test_the_server_mints_the_same(now_us: int, entropy: int, above: str) -> None:
+    ticks = now_us * 10 + 0x01B21DD213814000
+    for _ in range(3):
+        minted = mint(ticks, entropy, above)
+        assert minted == mint_checkpoint_id(now_us, entropy, above)
+        above = minted
