@@ -1,0 +1,30 @@
+# The server with the extras memwal, objects, otlp and postgres: docs/deployment.md.
+FROM python:3.13-slim-trixie AS build
+WORKDIR /build
+COPY requirements/build.txt requirements/server.txt requirements/
+RUN python -m venv --without-pip /opt/tuskpoint \
+    && pip --python /opt/tuskpoint/bin/python install --no-cache-dir --require-hashes \
+        --only-binary :all: --requirement requirements/server.txt \
+    && pip install --no-cache-dir --require-hashes --only-binary :all: \
+        --requirement requirements/build.txt
+COPY clients/python clients/python
+COPY server server
+RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels \
+        ./clients/python ./server \
+    && pip --python /opt/tuskpoint/bin/python install --no-cache-dir --no-deps wheels/*.whl \
+    && pip --python /opt/tuskpoint/bin/python check
+
+FROM python:3.13-slim-trixie
+RUN useradd --system --uid 10001 --user-group --home-dir /var/lib/tuskpoint tuskpoint \
+    && install --directory --owner tuskpoint --group tuskpoint --mode 700 /var/lib/tuskpoint
+COPY --from=build /opt/tuskpoint /opt/tuskpoint
+ENV PATH=/opt/tuskpoint/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TUSKPOINT_DATA_DIR=/var/lib/tuskpoint \
+    TUSKPOINT_LISTEN=0.0.0.0:7390
+USER 10001:10001
+VOLUME /var/lib/tuskpoint
+EXPOSE 7390
+HEALTHCHECK --interval=15s --timeout=10s --start-period=60s --start-interval=1s \
+    CMD ["tuskpoint-server", "health"]
+ENTRYPOINT ["tuskpoint-server"]

@@ -1,0 +1,65 @@
+{{- define "tuskpoint.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-{{ .Chart.Name }}{{ end }}
+{{- end }}
+
+{{- define "tuskpoint.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tuskpoint.labels" -}}
+{{ include "tuskpoint.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "tuskpoint.serviceAccount" -}}
+{{ .Values.serviceAccount.name | default (.Values.serviceAccount.create | ternary (include "tuskpoint.name" .) "default") }}
+{{- end }}
+
+{{- define "tuskpoint.probe" -}}
+{{- if not .Values.tls.existingSecret -}}
+grpc:
+  port: 7390
+{{- else if .Values.tls.clientCaSecret -}}
+tcpSocket:
+  port: grpc
+{{- else -}}
+exec:
+  command: [tuskpoint-server, health]
+{{- end }}
+{{- end }}
+
+{{- /* Settings that would lose data, or with which no server starts. */ -}}
+{{- define "tuskpoint.check" -}}
+{{- $shared := eq .Values.journal.kind "postgresql" }}
+{{- $stored := or .Values.blobs.url .Values.walrus.publisherUrls }}
+{{- if and (not $shared) (gt (int .Values.replicas) 1) }}
+{{- fail "replicas: with journal.kind=sqlite there is one server; use journal.kind=postgresql for more" }}
+{{- end }}
+{{- if and $shared (not .Values.journal.existingSecret) }}
+{{- fail "journal.existingSecret: journal.kind=postgresql needs a Secret whose key `url` has the URL of the database" }}
+{{- end }}
+{{- if and (not $shared) .Values.journal.existingSecret }}
+{{- fail "journal.existingSecret is set and journal.kind is sqlite; set journal.kind=postgresql, or remove the secret" }}
+{{- end }}
+{{- if and $shared (not $stored) }}
+{{- fail "blobs.url: with journal.kind=postgresql the pods keep nothing; give a bucket, or walrus.publisherUrls and walrus.aggregatorUrls" }}
+{{- end }}
+{{- if and .Values.blobs.url .Values.walrus.publisherUrls }}
+{{- fail "blobs.url and walrus.publisherUrls are both set; choose one blob store" }}
+{{- end }}
+{{- if ne (empty .Values.walrus.publisherUrls) (empty .Values.walrus.aggregatorUrls) }}
+{{- fail "walrus: give both publisherUrls and aggregatorUrls" }}
+{{- end }}
+{{- if and (not .Values.tls.existingSecret) .Values.tls.clientCaSecret }}
+{{- fail "tls.clientCaSecret is set and tls.existingSecret is not; without TLS no client shows a certificate" }}
+{{- end }}
+{{- if not (or .Values.tls.existingSecret .Values.insecurePlaintext) }}
+{{- fail "tls.existingSecret: give the Secret of a certificate, or set insecurePlaintext=true if the network of the cluster is trusted" }}
+{{- end }}
+{{- if and .Values.tls.existingSecret (not (or .Values.tokens.existingSecret .Values.tls.clientCaSecret .Values.insecureAnonymous)) }}
+{{- fail "tokens.existingSecret: everyone who reaches the server could do everything; give tokens or tls.clientCaSecret, or set insecureAnonymous=true if that is meant" }}
+{{- end }}
+{{- end }}
