@@ -15,7 +15,7 @@ export PYTHON
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Tests start servers by the hundred: what these load is compiled once and kept in the environment.
+# Tests start hundreds of servers: keep their bytecode in the environment, so that it is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX := $(CURDIR)/$(VENV)/bytecode
 PY := $(BIN)/python
@@ -23,7 +23,7 @@ CODE := $(wildcard server/src clients/python/src emulators bench examples tools 
 
 .PHONY: help
 help: ## list the tasks
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- environments ---------------------------------------------------------------------------------
 
@@ -45,11 +45,11 @@ lock: env ## resolve requirements/*.in again (ARGS=--upgrade for newer releases)
 # --- running --------------------------------------------------------------------------------------
 
 .PHONY: demo
-demo: env ## run the example: an agent and its server are killed and resume; then it is handed to another server
+demo: env ## run the example: an agent and its server are killed and resume; then another server continues the thread
 	@$(PY) examples/document_agent/demo.py $(ARGS)
 
 .PHONY: demo-walrus
-demo-walrus: env ## the same with blobs on an emulated Walrus, then rebuild the server from blobs alone
+demo-walrus: env ## run the same with blobs on an emulated Walrus, then rebuild the server from the blobs alone
 	@$(PY) examples/document_agent/demo_walrus.py $(ARGS)
 
 .PHONY: serve
@@ -70,8 +70,7 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 test: setup node-modules ## run every check and every test (ARGS='-k NAME' for pytest)
 	@tools/side_by_side.sh pytest -- lint clients-here emulators-here WORKERS=0
 
-# A worker takes whole files, in their order: those that take long come before those that do not.
-# WORKERS=0 runs all in one process, as a debugger wants it.
+# A worker takes whole files, the slowest first. WORKERS=0 runs all tests in one process, for a debugger.
 WORKERS ?= auto
 
 .PHONY: pytest
@@ -82,7 +81,7 @@ pytest: setup
 test-emulators: setup ## run the emulators' own tests
 	$(PY) -m tools.emulators -n$(WORKERS) --dist=loadfile $(ARGS)
 
-# What `make test` runs of them: nothing, if they passed as they are.
+# For `make test`: runs them only if they have changed since they last passed.
 .PHONY: emulators-here
 emulators-here: setup
 	@$(PY) -m tools.emulators --if-changed -n$(WORKERS) --dist=loadfile
@@ -96,12 +95,22 @@ test-s3: setup ## run the contract of the blob stores against moto, in an enviro
 	@tools/setup.sh .venv-s3 requirements/s3.txt
 	@$(PY) -m tools.other_s3 .venv-s3 $(ARGS)
 
+.PHONY: test-deploy
+test-deploy: setup ## run the checks of the deployments, with tools that are built for it
+	@tools/setup.sh .venv-deploy requirements/deploy.txt
+	@tools/deployment_tools.sh .venv-deploy
+	$(PY) -m pytest -q tests/deployment $(ARGS)
+
+.PHONY: kills-many
+kills-many: setup ## kill servers that share a journal in PostgreSQL (TUSKPOINT_KILLS=100)
+	$(PY) -m pytest -q -s -m crash tests/many $(ARGS)
+
 .PHONY: simulate
 simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDULES=2000)
 	@$(PY) -m tests.simulation --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),2000)
 
 .PHONY: soak
-soak: setup ## run the crash and slow tests again and again (ROUNDS=20)
+soak: setup ## run the crash and slow tests in a loop (ROUNDS=20)
 	@for round in $$(seq 1 $(or $(ROUNDS),20)); do \
 	    echo "round $$round"; \
 	    TUSKPOINT_KILLS=40 TUSKPOINT_SIMULATION_SCHEDULES=600 \
@@ -117,7 +126,7 @@ test-lowest: env ## run the tests with the oldest releases that the requirements
 	@tools/test_resolution.sh lowest-direct .venv-lowest $(ARGS)
 
 .PHONY: coverage
-coverage: setup ## run the tests and say which lines they miss
+coverage: setup ## run the tests and list the lines that they miss
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -q $(ARGS)
 	$(BIN)/coverage combine --quiet
@@ -138,18 +147,18 @@ typecheck: env ## check the types
 	$(BIN)/mypy $(CODE)
 
 .PHONY: format
-format: env ## format the code and mend what can be mended
+format: env ## format the code and apply automatic fixes
 	$(BIN)/ruff check --fix-only --quiet $(CODE)
 	$(BIN)/ruff format $(CODE)
 
 # --- the contract ---------------------------------------------------------------------------------
 
 .PHONY: generate
-generate: setup node-modules ## write the stubs of proto/ in every language whose tools are here
+generate: setup node-modules ## write the stubs of proto/ in every language whose tools are installed
 	$(PY) -m tools.contract generate
 
 .PHONY: sync
-sync: env ## write the Python client's blocking code from its code with async and await
+sync: env ## generate the Python client's blocking code from its async code
 	$(PY) -m tools.sync_source generate
 
 .PHONY: check-generated
@@ -157,7 +166,7 @@ check-generated: setup node-modules ## fail if the committed stubs are not what 
 	$(PY) -m tools.contract check
 
 .PHONY: proto-image
-proto-image: env ## make today's contract the one that `buf breaking` protects
+proto-image: env ## make the current contract the one that `buf breaking` compares with
 	$(PY) -m tools.contract image
 
 # --- clients in other languages -------------------------------------------------------------------
@@ -168,9 +177,9 @@ clients: client-typescript client-go interop ## build and test the clients in Ty
 .PHONY: client-typescript
 client-typescript: env
 	@tools/node_modules.sh --required
-	cd clients/typescript && npm run --silent check && npm run --silent build && npm run --silent test
+	cd clients/typescript && npm run --silent check && npm run --silent build -- --noCheck && npm run --silent test
 
-# Go caches results and does not know of the server; -count=1 makes it run the tests.
+# Go's cache of results does not depend on the server; -count=1 makes Go run the tests.
 .PHONY: client-go
 client-go: env
 	cd clients/go && test -z "$$(gofmt -l .)" || { echo "run gofmt -w in clients/go"; exit 1; }
@@ -188,7 +197,7 @@ client-rust: setup ## generate, compile and run the example in Rust (needs cargo
 interop: setup
 	$(PY) -m pytest -q -m interop $(ARGS)
 
-# What `make test` runs of them: without Node or Go it prints what it does not test.
+# For `make test`: without Node or Go it prints a line that names the skipped tests.
 .PHONY: clients-here
 clients-here: env
 	@status=0; tools/node_modules.sh || status=$$?; \
@@ -202,7 +211,7 @@ node-modules:
 
 # --- measuring ------------------------------------------------------------------------------------
 
-# LangGraph's saver for PostgreSQL lies beside the environment: nothing else needs it.
+# LangGraph's saver for PostgreSQL is installed outside the environment, because only these targets need it.
 bench evidence: export PYTHONPATH := $(CURDIR)/$(VENV)/peers
 
 .PHONY: peers
@@ -218,8 +227,8 @@ evidence: peers ## measure, and write the results and the pictures into docs/ (1
 	@$(PY) -m bench.evidence $(ARGS)
 
 .PHONY: clean
-clean: ## remove environments, caches and whatever was built
-	rm -rf .venv .venv-generate .venv-newest .venv-lowest .venv-s3 build dist
+clean: ## remove environments, caches and build output
+	rm -rf .venv .venv-generate .venv-newest .venv-lowest .venv-s3 .venv-deploy build dist
 	rm -rf clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard server clients emulators bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

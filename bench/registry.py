@@ -14,6 +14,7 @@ from bench.measures import (
     idle_threads,
     journal_bytes,
     journal_writer,
+    postgres_journal,
     replay,
     search,
     server_cost,
@@ -49,6 +50,9 @@ MEASURES: dict[str, Measure] = {
     "idle-threads": Measure(idle_threads.TITLE, idle_threads.measure),
     "journal-bytes": Measure(journal_bytes.TITLE, journal_bytes.measure),
     "journal-writer": Measure(journal_writer.TITLE, journal_writer.measure),
+    "postgres-journal": Measure(
+        postgres_journal.TITLE, postgres_journal.measure, compares_postgres=True
+    ),
     "replay": Measure(replay.TITLE, replay.measure, compares_postgres=True),
     "search": Measure(search.TITLE, search.measure),
     "flush": Measure(flush.TITLE, flush.measure),

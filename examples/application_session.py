@@ -1,4 +1,4 @@
-"""An application that keeps an agent: it goes on where it stopped, or from any input before.
+"""An application that keeps an agent: it continues where it stopped, or after any earlier input.
 
     tuskpoint-server &
     python examples/application_session.py "buy milk" "call Ann"
@@ -42,7 +42,7 @@ def launch_from(message: str, client: Client) -> str:
 def main() -> None:
     """Handle the inputs of the command line and show what the thread holds."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--from", dest="origin", help="go on from this earlier input")
+    parser.add_argument("--from", dest="origin", help="continue after this earlier input")
     parser.add_argument("inputs", nargs="+")
     given = parser.parse_args()
     with (

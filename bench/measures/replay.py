@@ -23,11 +23,11 @@ async def measure(setting: Setting) -> Table:
     count, rounds = (300, 2) if setting.quick else (3_000, 2)
     async with contenders(setting) as field, AsyncExitStack() as stack:
         savers = {one.name: await stack.enter_async_context(one.opened()) for one in field}
-        threads = {name: await _fill(saver, count) for name, saver in savers.items()}
+        threads = {name: await fill(saver, count) for name, saver in savers.items()}
         taken: dict[str, list[float]] = {name: [] for name in savers}
         for _ in range(rounds):
             for name, saver in savers.items():
-                taken[name].append(await _read(saver, threads[name], count))
+                taken[name].append(await read(saver, threads[name], count))
     ours = statistics.median(taken[TUSKPOINT])
     rows = []
     for name, seconds_of in taken.items():
@@ -50,7 +50,7 @@ async def measure(setting: Setting) -> Table:
 _HEADER = ("checkpointer", "seconds", "checkpoints/s", "TuskPoint is")
 
 
-async def _fill(saver: Saver, count: int) -> str:
+async def fill(saver: Saver, count: int) -> str:
     """Save a thread of so many checkpoints; return its name."""
     agent = Agent(saver, "history", steps_per_thread=0, window=_MESSAGES)
     for _ in range(count):
@@ -58,7 +58,7 @@ async def _fill(saver: Saver, count: int) -> str:
     return agent.thread_id
 
 
-async def _read(saver: Saver, thread_id: str, count: int) -> float:
+async def read(saver: Saver, thread_id: str, count: int) -> float:
     """Return the seconds that reading the thread takes."""
     began = time.perf_counter()
     found = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ _SAVES = {SQLITE: 1.5, POSTGRES: 0.85}
 
 
 @dataclass
-class _Measured:
+class Measured:
     """Rounds of one checkpointer in one scenario."""
 
     rates: list[float] = field(default_factory=list)
@@ -46,10 +46,12 @@ class _Measured:
 
     @property
     def rate(self) -> float:
+        """Median of the steps per second."""
         return statistics.median(self.rates)
 
     @property
     def save(self) -> float:
+        """Median of the seconds of a save."""
         return statistics.median(self.saves) if self.saves else 0.0
 
 
@@ -58,7 +60,7 @@ async def measure(setting: Setting) -> Table:
     rounds, seconds = (2, 0.3) if setting.quick else (4, 1.2)
     scenarios = (_ASYNC_1, _ASYNC_MANY, _BLOCKING_1, _BLOCKING_MANY, _APART)
     async with contenders(setting) as here, AsyncExitStack() as stack:
-        measured = {name: {one.name: _Measured() for one in here} for name in scenarios}
+        measured = {name: {one.name: Measured() for one in here} for name in scenarios}
         savers = [await stack.enter_async_context(one.opened()) for one in here]
         blocking = [stack.enter_context(one.opened_blocking()) for one in here]
         processes = stack.enter_context(Processes(here))
@@ -67,8 +69,8 @@ async def measure(setting: Setting) -> Table:
                 name = f"r{turn}-{one.name}"
                 length = seconds if turn >= 0 else 0.2
                 done = {
-                    _ASYNC_1: await _round(savers[place], f"{name}-a", 1, length),
-                    _ASYNC_MANY: await _round(savers[place], f"{name}-b", _MANY, length),
+                    _ASYNC_1: await work_round([savers[place]], f"{name}-a", 1, length),
+                    _ASYNC_MANY: await work_round([savers[place]], f"{name}-b", _MANY, length),
                     _BLOCKING_1: await _in_threads(blocking[place], f"{name}-c", 1, length),
                     _BLOCKING_MANY: await _in_threads(blocking[place], f"{name}-d", _MANY, length),
                 }
@@ -83,7 +85,7 @@ async def measure(setting: Setting) -> Table:
 def _table(
     setting: Setting,
     here: list[Contender],
-    measured: dict[str, dict[str, _Measured]],
+    measured: dict[str, dict[str, Measured]],
     rounds: int,
     seconds: float,
 ) -> Table:
@@ -132,9 +134,15 @@ def _table(
     return Table(TITLE, _HEADER, rows, notes, goals, chart)
 
 
-async def _round(saver: Saver, name: str, count: int, seconds: float) -> tuple[list[float], float]:
-    """Let so many agents work at once; return the time of each save, and the round's."""
-    agents = [Agent(saver, f"{name}-{one}") for one in range(count)]
+async def work_round(
+    savers: Sequence[Saver], name: str, count: int, seconds: float
+) -> tuple[list[float], float]:
+    """Let so many agents work at once, spread over savers.
+
+    Returns:
+        The seconds of each save, and of the round.
+    """
+    agents = [Agent(savers[one % len(savers)], f"{name}-{one}") for one in range(count)]
     began = time.perf_counter()
 
     async def work(agent: Agent) -> list[float]:

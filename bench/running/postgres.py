@@ -32,39 +32,71 @@ def check_driver() -> None:
         )
 
 
-@contextmanager
-def running_postgres() -> Iterator[str]:
-    """Run an empty cluster with its default durability (fsync on); yields its DSN.
+class Cluster:
+    """An empty PostgreSQL that listens on a Unix socket only.
 
-    It listens on a Unix socket only. Run by root, it belongs to the account `postgres`,
-    because PostgreSQL refuses root.
+    Run by root, it belongs to the account `postgres`, because PostgreSQL refuses root.
+
+    Args:
+        home: An empty directory, for its files and its socket.
+        *settings: Such as `fsync=off`; the server's own stay otherwise, so commits are fsynced.
+
+    Attributes:
+        dsn: How to connect.
 
     Raises:
-        LeftOutError: There are no binaries, or they do not start.
+        LeftOutError: There are no binaries, or they do not run.
     """
-    binaries = _newest_binaries()
-    account = _ACCOUNT if os.geteuid() == 0 else None
+
+    def __init__(self, home: Path, *settings: str) -> None:
+        binaries = newest_binaries()
+        self._account = _ACCOUNT if os.geteuid() == 0 else None
+        if self._account is not None:
+            entry = _entry_of(self._account)
+            os.chown(home, entry.pw_uid, entry.pw_gid)
+        data = str(home / "data")
+        self._control = [f"{binaries}/pg_ctl", "-D", data, "-w", "-t", str(_SECONDS)]
+        options = f"-c listen_addresses='' -c unix_socket_directories='{home}'"
+        options = " ".join([options, *(f"-c {setting}" for setting in settings)])
+        self._start = ["-l", str(home / "log"), "-o", options, "start"]
+        self.dsn = f"host={home} dbname=postgres user={_ACCOUNT}"
+        # One locale for everyone: sorting by the C locale needs no system library.
+        initdb = [f"{binaries}/initdb", "-D", data, "-U", _ACCOUNT, "-A", "trust"]
+        _run([*initdb, "--locale=C", "--encoding=UTF8"], self._account)
+
+    def start(self) -> None:
+        """Start it, and wait until it takes connections."""
+        _run([*self._control, *self._start], self._account)
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it; `immediate` is a crash, from which the next start recovers."""
+        _run([*self._control, "-m", mode, "stop"], self._account)
+
+
+@contextmanager
+def running_cluster(*settings: str) -> Iterator[Cluster]:
+    """Run a cluster in a temporary directory; see `Cluster`."""
     home = Path(tempfile.mkdtemp(prefix="tuskpoint-pg-"))
     try:
-        if account is not None:
-            entry = _entry_of(account)
-            os.chown(home, entry.pw_uid, entry.pw_gid)
-        data = home / "data"
-        # One locale for everyone: sorting by the C locale needs no system library.
-        initdb = [f"{binaries}/initdb", "-D", str(data), "-U", _ACCOUNT, "-A", "trust"]
-        _run([*initdb, "--locale=C", "--encoding=UTF8"], account)
-        control = [f"{binaries}/pg_ctl", "-D", str(data), "-w", "-t", str(_SECONDS)]
-        options = f"-c listen_addresses='' -c unix_socket_directories='{home}'"
-        _run([*control, "-l", str(home / "log"), "-o", options, "start"], account)
+        cluster = Cluster(home, *settings)
+        cluster.start()
         try:
-            yield f"host={home} dbname=postgres user={_ACCOUNT}"
+            yield cluster
         finally:
-            _run([*control, "-m", "fast", "stop"], account)
+            cluster.stop()
     finally:
         shutil.rmtree(home)
 
 
-def _newest_binaries() -> Path:
+@contextmanager
+def running_postgres(*settings: str) -> Iterator[str]:
+    """Run a cluster in a temporary directory; yields its DSN."""
+    with running_cluster(*settings) as cluster:
+        yield cluster.dsn
+
+
+def newest_binaries() -> Path:
+    """Return the folder of the programs of the newest PostgreSQL, or raise `LeftOutError`."""
     found = [path.parent for path in _BINARIES.glob("*/bin/initdb")]
     if not found:
         raise LeftOutError(

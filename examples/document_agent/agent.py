@@ -270,7 +270,7 @@ def approve(state: Briefing, runtime: Runtime[Settings]) -> Briefing:
         if decision not in ANSWERS:
             return {"decision": "", "trail": ["got an answer that is none of the choices"]}
         plan = "Nothing left to do." if decision == "discard" else "Edit the draft and publish it."
-        return {"decision": decision, "current_plan": plan, "trail": [f"was told to {decision}"]}
+        return {"decision": decision, "current_plan": plan, "trail": [f"got the answer {decision}"]}
 
 
 def after_approval(state: Briefing) -> Literal["editor", "approve", "__end__"]:

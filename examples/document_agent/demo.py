@@ -63,8 +63,8 @@ class Demo:
         """The server that runs now."""
         return self.servers[-1]
 
-    def tell(self) -> bool:
-        """The whole story; true if every check held."""
+    def run(self) -> bool:
+        """Run all scenes; true if every check held."""
         heading("A checkpoint server, on an empty directory")
         self.start_server()
         self.undisturbed()
@@ -98,7 +98,7 @@ class Demo:
     def start_agent(
         self, thread: str = THREAD, answer: str | None = None, server: Server | None = None
     ) -> Agent:
-        """Start a process that begins or carries on the thread."""
+        """Start a process that starts or continues the thread."""
         options: dict[str, object] = {
             "target": (server or self.server).target,
             "thread": thread,
@@ -128,7 +128,7 @@ class Demo:
         """Run the agent until one node's result is stored and another is at work; kill it there."""
         self.hold.write_text(running, "utf-8")
         agent = self.start_agent()
-        verb = "carries on" if read_history(self.log.read(), THREAD).settled else "starts"
+        verb = "continues" if read_history(self.log.read(), THREAD).settled else "starts"
         say("agent", f"{verb} thread {THREAD!r} (process {agent.pid})")
         agent.until(f"{settled} was stored and {running} began", self._at(settled, running))
         agent.kill()
@@ -144,7 +144,7 @@ class Demo:
         """Kill the server below a working agent, and start it again on the same data and port."""
         self.hold.write_text(running, "utf-8")
         agent, port = self.start_agent(), self.server.port
-        say("agent", f"carries on thread {THREAD!r} (process {agent.pid})")
+        say("agent", f"continues thread {THREAD!r} (process {agent.pid})")
         agent.until(f"{settled} was stored and {running} began", self._at(settled, running))
         down = time.monotonic()
         self.server.kill()
@@ -156,10 +156,11 @@ class Demo:
         status = agent.wait()
         if status == INTERRUPTED:
             say(
-                "agent", "went on in the same process: its client retried until the server was back"
+                "agent",
+                "continued in the same process: its client retried until the server was back",
             )
         else:
-            say("agent", f"gave up (exit code {status}), so a new process carries on:")
+            say("agent", f"gave up (exit code {status}), so a new process continues:")
             show(agent.last_words(1).removeprefix("\n"), "dim")
             agent = self.start_agent()
             if agent.wait() != INTERRUPTED:
@@ -277,7 +278,7 @@ def all_held(found: Iterable[Check]) -> bool:
 
 
 def main(kind: type[Demo] = Demo) -> int:
-    """Read the command line, tell a story, clean up."""
+    """Read the command line, run the demo, clean up."""
     about = sys.modules["__main__"].__doc__ or ""
     parser = argparse.ArgumentParser(description=about.split("\n", 1)[0])
     parser.add_argument("--documents", type=Path, default=HERE / "documents")
@@ -292,7 +293,7 @@ def main(kind: type[Demo] = Demo) -> int:
     folder = Path(tempfile.mkdtemp(prefix="tuskpoint-demo-"))
     demo = kind(folder, options.documents.resolve(), options.pace, options.limit)
     try:
-        held = demo.tell()
+        held = demo.run()
         status = demo.server.stop()
         verdict(status == 0, "the server ends in order on SIGTERM", f"exit code {status}")
         held = held and status == 0

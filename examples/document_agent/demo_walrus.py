@@ -47,8 +47,8 @@ class WalrusDemo(Demo):
         self.recoveries: list[Process] = []
         self.found: list[Check] = []
 
-    def tell(self) -> bool:
-        """The whole story; true if every check held."""
+    def run(self) -> bool:
+        """Run all scenes; true if every check held."""
         heading("A Walrus, and a checkpoint server on an empty directory")
         say("walrus", f"listens on {self.walrus.url}; every PUT takes {PUT_SECONDS:.0f} s")
         self.start_server()
@@ -112,7 +112,7 @@ class WalrusDemo(Demo):
             f"{plural(status.backlog_checkpoints, 'checkpoint')} wait for certification",
         )
         self.found = [
-            Check("the publisher refused, and the agent went on", more > 0 and puts > 0,
+            Check("the publisher refused, and the agent continued", more > 0 and puts > 0,
                   f"{plural(puts, 'PUT')} refused, {more} acknowledgements"),
             Check("nothing was called certified meanwhile",
                   status.certified_checkpoints <= certified and status.backlog_checkpoints > 0,
@@ -193,7 +193,7 @@ class WalrusDemo(Demo):
         self.start_server(data=RECOVERED)
         after = self._records()
         with Client(self.server.target) as client:
-            problems = [told for one in before.values() if (told := _refusal(client, one))]
+            problems = [error for one in before.values() if (error := _refusal(client, one))]
         count = len(before)
         yield Check("the server had ended in order", status == 0, f"exit code {status}")
         yield Check(
@@ -214,11 +214,11 @@ class WalrusDemo(Demo):
         self.walrus.strike(READS, kind="corrupt")
         say("walrus", "changes one byte of every answer from now on")
         with Client(self.server.target) as client:
-            told = _refusal(client, record)
+            error = _refusal(client, record)
             where = record.location
             wanted = where.sha256 if where else ""
-            say("client", f"loads {record.checkpoint_id}: {told}")
-            metadata = told.metadata if isinstance(told, DataLoss) else {}
+            say("client", f"loads {record.checkpoint_id}: {error}")
+            metadata = error.metadata if isinstance(error, DataLoss) else {}
             expected, actual = metadata.get("expected", ""), metadata.get("actual", "")
             yield Check(
                 "it is refused with both hashes",
@@ -233,8 +233,10 @@ class WalrusDemo(Demo):
                 f"exit code {recovery.child.returncode}, {plural(len(journals), 'file')} left",
             )
             self.walrus.calm()
-            told = _refusal(client, record)
-            yield Check("it was not kept: the right bytes load", told is None, str(told or "equal"))
+            error = _refusal(client, record)
+            yield Check(
+                "it was not kept: the right bytes load", error is None, str(error or "equal")
+            )
 
     def close(self) -> None:
         """End whatever still runs; only processes of this demo."""

@@ -27,7 +27,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.runtime import Runtime
 
 LONGEST_HOLD = 60.0
-"""Seconds after which a held node goes on although nobody let it go."""
+"""Seconds after which a held node continues although nobody released it."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def logged(
     note("start")
     try:
         yield
-        time.sleep(settings.pace * weight)  # stands for a slow model or tool
+        time.sleep(settings.pace * weight)  # instead of a slow model or tool
         end = time.monotonic() + LONGEST_HOLD
         while settings.holds(node) and time.monotonic() < end:
             time.sleep(0.01)

@@ -45,7 +45,7 @@ class HandOver:
             self.descriptor = saver.handoff_checkpoint(
                 thread, latest.checkpoint["id"], to_agent="editor"
             )
-        say("server", "stores what is needed to go on as one blob, and says:")
+        say("server", "stores what is needed to continue as one blob, and says:")
         for line in json.dumps(self.descriptor, indent=2, ensure_ascii=False).splitlines():
             show(f"{'':20}{line}", "dim")
 
@@ -94,10 +94,10 @@ class HandOver:
         if self.server is None:
             raise DemoError("nothing was adopted yet")
         refusal = self.refusal
-        told = refusal is not None and self.descriptor["blob_sha256"] == refusal.expected
+        known = refusal is not None and self.descriptor["blob_sha256"] == refusal.expected
         yield Check(
             "a tampered copy is refused with both hashes",
-            told and refusal is not None and refusal.actual not in ("", refusal.expected),
+            known and refusal is not None and refusal.actual not in ("", refusal.expected),
             f"{refusal.actual[:12]} is not {refusal.expected[:12]}"
             if refusal
             else "it was adopted",
@@ -113,7 +113,7 @@ class HandOver:
         done = read_history(log, ADOPTED).ended
         repeated = done.keys() & self.finished
         yield Check(
-            "it went on where the other team stood",
+            "it continued from the other team's state",
             bool(self.finished and done) and not repeated,
             describe(repeated) or f"{len(self.finished)} results came along, {len(done)} were made",
         )

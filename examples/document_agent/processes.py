@@ -18,7 +18,7 @@ _FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_", "LANGSMITH_", "LANGCHAI
 
 
 class DemoError(Exception):
-    """Something the demo cannot go on without did not happen; the message says what."""
+    """Something that the demo needs did not happen; the message names it."""
 
 
 @dataclass(frozen=True)

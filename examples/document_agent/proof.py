@@ -22,7 +22,7 @@ Work = tuple[str, tuple[str, ...]]
 
 @dataclass
 class Moment:
-    """What stood when a process was killed."""
+    """The state when a process was killed."""
 
     victim: str
     settled: set[Work]
@@ -31,7 +31,7 @@ class Moment:
 
 @dataclass
 class History:
-    """What the execution log says about one thread."""
+    """The execution log of one thread, summed up."""
 
     settled: set[Work] = field(default_factory=set)
     ended: Counter[Work] = field(default_factory=Counter)
@@ -56,7 +56,7 @@ class StoredBlobs(Protocol):
     """The blobs of a server, looked at without asking it."""
 
     def read(self, location: Location) -> bytes | None:
-        """The bytes that lie there, whatever they are; nothing if there are none."""
+        """The bytes at a location, whatever they are; nothing if there are none."""
 
 
 class BlobDirectory:
@@ -298,5 +298,5 @@ def _line(record: Any, ran: dict[str, list[str]]) -> str:
 
 
 def short(checkpoint_id: str) -> str:
-    """The clock of a UUIDv6: a prefix long enough to tell neighbours apart."""
+    """The clock of a UUIDv6: a prefix long enough to distinguish neighbours."""
     return checkpoint_id[:18]

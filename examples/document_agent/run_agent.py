@@ -1,4 +1,4 @@
-"""Start the document agent on a thread, or carry on where the thread stands.
+"""Start the document agent on a thread, or continue it.
 
     python run_agent.py --target 127.0.0.1:7390 --thread my-thread --log run.log
 
@@ -109,7 +109,7 @@ def main() -> int:
     here = Path(__file__).resolve().parent
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--target", default=os.environ.get("TUSKPOINT_TARGET", "127.0.0.1:7390"))
-    parser.add_argument("--thread", required=True, help="the thread to start or to carry on")
+    parser.add_argument("--thread", required=True, help="the thread to start or to continue")
     parser.add_argument("--log", type=Path, required=True, help="the execution log to append to")
     parser.add_argument("--documents", type=Path, default=here / "documents")
     parser.add_argument("--answer", help="what to answer when the agent asks")

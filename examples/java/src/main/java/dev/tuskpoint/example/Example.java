@@ -90,7 +90,7 @@ public final class Example {
     return plan.getValue().getData().toStringUtf8();
   }
 
-  /** Returns the status and the reason that a missing checkpoint is told by. */
+  /** Returns the status and the reason of the error for a missing checkpoint. */
   private static String reason(CheckpointServiceGrpc.CheckpointServiceBlockingStub checkpoints) {
     try {
       return plan(checkpoints, MISSING);

@@ -1,0 +1,117 @@
+"""Servers with their journal in PostgreSQL, beside LangGraph's saver on the same PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from urllib.parse import quote
+
+from bench.agents import Saver
+from bench.measures.replay import fill, read
+from bench.measures.steps import Measured, work_round
+from bench.report import Goal, Table, at_least, at_most, number, ratio
+from bench.running.contenders import POSTGRES, Contender, set_up
+from bench.running.servers import running_tuskpoint
+from bench.setting import Setting
+from tuskpoint import TuskPointSaver
+
+TITLE = "Agent steps per second with the journal in PostgreSQL"
+_MANY, _SERVERS = 32, 3
+_HEADER = ("what", "steps/s", "lowest", "highest", "save p50 ms", f"of {POSTGRES}'s saver")
+_ONE, _THREE = "TuskPoint, 1 server", f"TuskPoint, {_SERVERS} servers"
+
+
+async def measure(setting: Setting) -> Table:
+    """Let one server, three servers and the peer work in turn, several rounds."""
+    if not setting.postgres:
+        return Table(TITLE, _HEADER, [], [setting.left_out], [])
+    rounds, seconds = (2, 0.5) if setting.quick else (4, 2.0)
+    history = 300 if setting.quick else 2_000
+    with ExitStack() as servers:
+        targets = servers.enter_context(_running(setting, _SERVERS))
+        async with AsyncExitStack() as stack:
+            ours: list[Saver] = [
+                await stack.enter_async_context(TuskPointSaver(target)) for target in targets
+            ]
+            peer = await stack.enter_async_context(Contender(POSTGRES, setting.postgres).opened())
+            await set_up(peer)
+            here = {POSTGRES: [peer], _ONE: ours[:1], _THREE: ours}
+            one = {name: Measured() for name in here}
+            many = {name: Measured() for name in here}
+            for turn in range(-1, rounds):  # round -1 warms up
+                for name, savers in here.items():
+                    alone = await work_round(savers[:1], f"r{turn}-{name}-1", 1, seconds / 2)
+                    together = await work_round(savers, f"r{turn}-{name}", _MANY, seconds)
+                    if turn >= 0:
+                        one[name].add(*alone)
+                        many[name].add(*together)
+            taken = {}
+            for name, saver in ((POSTGRES, peer), (_ONE, ours[0])):
+                taken[name] = await read(saver, await fill(saver, history), history)
+    return _table(setting, one, many, taken, history, rounds)
+
+
+@contextmanager
+def _running(setting: Setting, count: int) -> Iterator[list[str]]:
+    """Run servers over one new database; yields their targets."""
+    import psycopg  # the environment of the peers has it
+
+    with psycopg.connect(setting.postgres, autocommit=True) as connection:
+        connection.execute("DROP DATABASE IF EXISTS tuskpoint")
+        connection.execute("CREATE DATABASE tuskpoint TEMPLATE template0 ENCODING 'UTF8'")
+    known = psycopg.conninfo.conninfo_to_dict(setting.postgres)
+    user, host = (quote(str(known.get(part, "")), safe="") for part in ("user", "host"))
+    url = f"postgresql://{user}@/tuskpoint?host={host}"
+    blobs = setting.place("blobs")
+    with ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                running_tuskpoint(
+                    setting.place("server"),
+                    {"TUSKPOINT_JOURNAL": url, "TUSKPOINT_BLOB_DIR": str(blobs)},
+                )
+            ).target
+            for _ in range(count)
+        ]
+
+
+def _table(
+    setting: Setting,
+    one: dict[str, Measured],
+    many: dict[str, Measured],
+    taken: dict[str, float],
+    history: int,
+    rounds: int,
+) -> Table:
+    rows = []
+    for agents, of in (("1 agent", one), (f"{_MANY} agents", many)):
+        for name, measured in of.items():
+            if of is one and name == _THREE:
+                continue
+            rates = (measured.rate, min(measured.rates), max(measured.rates))
+            saved = number(measured.save * 1e3) if of is one else ""
+            relation = "" if name == POSTGRES else ratio(measured.rate, of[POSTGRES].rate)
+            rows.append([f"{agents}, {name}", *map(number, rates), saved, relation])
+    for name, seconds in taken.items():
+        relation = "" if name == POSTGRES else ratio(taken[POSTGRES], seconds)
+        rows.append(
+            [f"history of {history:,}, {name}", number(history / seconds), "", "", "", relation]
+        )
+    goals: list[Goal] = [
+        at_least(
+            f"journal in PostgreSQL: steps per second, {_MANY} agents, of {POSTGRES}'s",
+            many[_ONE].rate / many[POSTGRES].rate,
+            2.0,
+        ),
+        at_most(
+            f"journal in PostgreSQL: p50 of one agent's save, of {POSTGRES}'s",
+            one[_ONE].save / one[POSTGRES].save,
+            1.2,
+        ),
+    ]
+    notes = [
+        f"Medians of {rounds} rounds, in turn, on one PostgreSQL with its default durability; the "
+        f"peer has a pool of 16 connections. The {_SERVERS} servers share the machine with the "
+        "agents and with PostgreSQL. A history is read whole: by replay here, by a listing there."
+    ]
+    return Table(TITLE, _HEADER, rows, [*notes, *filter(None, [setting.left_out])], goals)
