@@ -6,7 +6,6 @@ which one to use when.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,9 +16,9 @@ from . import process
 from .config import OneLineParser, from_flags, has_password, settings_parser
 from .journal.database.backend import Backend
 from .journal.database.facts import backend_of
-from .journal.moving.copying import Copied, Progress, UnequalError, copy
+from .journal.moving.copying import Copied, UnequalError, copy
 from .journal.moving.restoring import DamagedError, Summary, back_up, begin_anew, restore
-from .stopped import PROGRESS_SECONDS, point, say
+from .stopped import point, progress, say
 
 Place = Path | str
 """A file of SQLite, or a URL of PostgreSQL."""
@@ -135,7 +134,8 @@ def _copy(source: Place, target: Place) -> Copied:
                 stack.callback(process.DataDirLock(place.parent).release)
         backends = _backend(source), _backend(target)
         with _failing("the copy is not complete", *backends):
-            return copy(*backends, _progress())
+            tell = progress()
+            return copy(*backends, lambda table, rows: tell(f"copying {table}: {rows} rows"))
 
 
 def _place(flag: str, text: str) -> Place:
@@ -189,18 +189,6 @@ def _failing(nothing: str, *backends: Backend) -> Iterator[None]:
         if problem is None:
             raise
         raise process.StartError(process.EXIT_JOURNAL, f"{nothing}: {problem}") from error
-
-
-def _progress() -> Progress:
-    printed = time.monotonic()
-
-    def show(table: str, rows: int) -> None:
-        nonlocal printed
-        if time.monotonic() >= printed + PROGRESS_SECONDS:
-            printed = time.monotonic()
-            say(f"copying {table}: {rows} rows")
-
-    return show
 
 
 def _counts(made: Summary) -> str:

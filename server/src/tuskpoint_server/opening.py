@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,7 +177,7 @@ async def start_archive(
     with process.usable("catalog pointer", config.pointer):
         config.pointer.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with process.usable("spool directory", path):
+        with _starting(), process.usable("spool directory", path):
             archive = Archive(
                 journal,
                 lease,
@@ -186,8 +187,6 @@ async def start_archive(
                 clock_us=lambda: time.time_ns() // 1000,
             )
             await archive.start()
-    except Refusal as refusal:
-        raise _not_started(refusal) from None
     except StoreChangedError as changed:
         raise process.StartError(
             process.EXIT_ARCHIVE,
@@ -200,29 +199,29 @@ async def start_archive(
 async def open_lease(config: Config, journal: Database) -> Lease:
     """Return the keeper's lease; refuse settings that differ from those of the other servers."""
     lease = Lease(journal, config.lease_seconds, settings=config.common)
-    try:
+    with _starting():
         await lease.agree()
-    except SettingsDifferError as error:
-        raise process.ConfigError(str(error)) from None
-    except Refusal as refusal:
-        raise _not_started(refusal) from None
     return lease
 
 
 async def start_keeper(lease: Lease, duties: Sequence[Duty]) -> Keeper:
     """Begin with the duties of the keeper, if no other server has them."""
     keeper = Keeper(lease, duties)
-    try:
+    with _starting():
         await keeper.start()
-    except SettingsDifferError as error:
-        raise process.ConfigError(str(error)) from None
-    except Refusal as refusal:
-        raise _not_started(refusal) from None
     return keeper
 
 
-def _not_started(refusal: Refusal) -> process.StartError:
-    return process.StartError(process.EXIT_ARCHIVE, f"the archive cannot start: {refusal}")
+@contextmanager
+def _starting() -> Iterator[None]:
+    """End the start in one line if the journal refuses it, or the other servers' settings do."""
+    try:
+        yield
+    except SettingsDifferError as error:
+        raise process.ConfigError(str(error)) from None
+    except Refusal as refusal:
+        problem = f"the archive cannot start: {refusal}"
+        raise process.StartError(process.EXIT_ARCHIVE, problem) from None
 
 
 async def start_recall(config: Config, journal: Database, lease: Lease) -> Recall | None:

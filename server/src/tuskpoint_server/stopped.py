@@ -39,7 +39,7 @@ from .domain.model import BlobLocation
 from .opening import open_blobs, open_journal
 from .tokens import tenant_name
 
-PROGRESS_SECONDS = 2.0
+_PROGRESS_SECONDS = 2.0
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
 _CODES = {
     Reason.BLOB_NOT_FOUND: process.EXIT_DAMAGED,
@@ -132,13 +132,14 @@ async def _fill(
             process.EXIT_JOURNAL, f"{log} is there without its journal; move it away"
         )
     database = await open_journal(config, generation=source.generation)
+    tell = progress()
     try:
         recovery = Recovery(
             order.tenant,
             database,
             blobs,
             skip_damaged=order.skip_damaged,
-            on_progress=_progress(),
+            on_progress=lambda done: tell(f"recovering: {_counts(done)}"),
         )
         recovered = await recovery.recover(source)
         await database.finish()
@@ -208,18 +209,6 @@ def point(config: Config, tenant: str, blob_id: str) -> None:
         say(f"the pointer file cannot be written: {error}")
 
 
-def _progress() -> Callable[[Recovered], None]:
-    printed = time.monotonic()
-
-    def show(recovered: Recovered) -> None:
-        nonlocal printed
-        if time.monotonic() >= printed + PROGRESS_SECONDS:
-            printed = time.monotonic()
-            say(f"recovering: {_counts(recovered)}")
-
-    return show
-
-
 def _counts(recovered: Recovered) -> str:
     return (
         f"{recovered.threads} threads, {recovered.checkpoints} checkpoints, "
@@ -231,6 +220,19 @@ def _counts(recovered: Recovered) -> str:
 def say(text: str) -> None:
     """Print a line for the person at the terminal."""
     print(f"tuskpoint-server: {text}", file=sys.stderr, flush=True)  # noqa: T201 - for who started it
+
+
+def progress() -> Callable[[str], None]:
+    """Return a `say` for how far a command is, which leaves out what comes too often."""
+    said = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal said
+        if time.monotonic() >= said + _PROGRESS_SECONDS:
+            said = time.monotonic()
+            say(text)
+
+    return tell
 
 
 def main_collect(arguments: Sequence[str], version: str) -> int:
