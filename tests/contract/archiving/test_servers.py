@@ -264,6 +264,19 @@ async def test_callers_go_on_waiting_when_the_keeper_changes(
     assert not keeper.lease.held
 
 
+async def test_who_waits_on_another_server_gets_a_defect(
+    open_server: Opening, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, other = await open_server("a"), await open_server("b")
+    key, seq = await saved(other, "one")
+    with monkeypatch.context() as broken:
+        broken.setattr("tuskpoint_server.journal.archiving.asking.of_tenant", None)
+        for call in (other.archive.certify(TENANT, key, seq), other.archive.certify_all(TENANT)):
+            with pytest.raises(TypeError):
+                await call
+    await other.archive.certify(TENANT, key, seq)
+
+
 async def test_the_next_keeper_writes_the_pointer_to_the_newest_catalog(
     open_server: Opening,
 ) -> None:

@@ -92,7 +92,7 @@ class Following:
                         await self._serve()
                 except Refusal as refusal:
                     _log.debug("what other servers save and ask for is not read: %s", refusal)
-                except Exception:  # noqa: BLE001 - a defect must not end the looking; it is repeated
+                except Exception:  # noqa: BLE001 - a defect; without a look the limits are not kept
                     _log.exception("what other servers save and ask for was not read")
 
     async def _count(self) -> None:
@@ -131,7 +131,7 @@ class Following:
             if refusal.reason is Reason.DRAINING:
                 return  # the next keeper tries it
             outcome = refusal
-        except Exception as error:  # noqa: BLE001 - the flusher has logged it
+        except Exception as error:  # noqa: BLE001 - the servers that asked get its text
             outcome = Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error))
         try:
             await self._database.write_past_batches(
@@ -154,9 +154,8 @@ class Following:
                     except Refusal as refusal:
                         pauses.append(POLL_S)
                         _log.debug("what is certified is not read: %s", refusal)
-                    except Exception:  # noqa: BLE001 - a defect must not end the watch; it is repeated
-                        pauses.append(POLL_S)
-                        _log.exception("what is certified was not read")
+                    except Exception as error:  # noqa: BLE001 - a defect; those who wait get it
+                        flusher.fail(error)
                 await changes.wait(min(pauses, default=POLL_S))
                 if pauses:
                     await asyncio.sleep(_GATHER_S)

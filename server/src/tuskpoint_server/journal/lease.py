@@ -337,10 +337,10 @@ class Keeper:
                 else:
                     await self._lease.vacant()
                 backoff.succeeded()
-            except Exception as error:  # noqa: BLE001 - a server that cannot keep lets another one
-                if isinstance(error, Refusal):
-                    _log.warning("the duties of the keeper cannot begin: %s", error)
-                else:
-                    _log.exception("the duties of the keeper cannot begin")
-                await self._lease.release()
-                await asyncio.sleep(backoff.failed())
+                continue
+            except Refusal as refusal:
+                _log.warning("the duties of the keeper cannot begin: %s", refusal)
+            except Exception:  # noqa: BLE001 - a defect, perhaps of this server alone
+                _log.exception("the duties of the keeper cannot begin")
+            await self._lease.release()  # another server may do better
+            await asyncio.sleep(backoff.failed())

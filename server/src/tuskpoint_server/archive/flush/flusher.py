@@ -185,7 +185,11 @@ class TenantFlusher:
     def refuse(self) -> None:
         """Let nobody wait any more: the server stops."""
         self._stopped = True
-        self._refuse(self._waiters, Refusal(Reason.DRAINING))
+        self.fail(Refusal(Reason.DRAINING))
+
+    def fail(self, error: Exception) -> None:
+        """Answer those who wait with an error."""
+        self._refuse(self._waiters, error)
 
     @property
     def now(self) -> float:
