@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
+from bench.running.postgres import LeftOutError
 from tests.integration.service.handoff_servers import side
-from tests.kit.databases import journal_of
+from tests.kit.databases import in_postgres, journal_of, place, postgres
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
@@ -46,6 +47,16 @@ def config(tmp_path: Path) -> Config:
         journal=journal_of(data_dir),
         flush_interval=3600,
     )
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A database of PostgreSQL without tables."""
+    try:
+        with in_postgres(postgres()):
+            return str(place(tmp_path))
+    except LeftOutError as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture

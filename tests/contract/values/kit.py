@@ -50,3 +50,15 @@ async def during(
         home.database.between = None
     assert not left
     return taken
+
+
+async def check_evicted_keyframe(evicting: Home, saving: Home) -> None:
+    """Check that no save makes a patch on a keyframe that one server has saved and one evicted."""
+    await saving.save("a", {"x": BASE})
+    await saving.save("b", {"x": BASE + b"1"}, parent="a")
+    await saving.save("c", {"y": b"2"}, parent="b")
+    await saving.certify()
+    assert (await evicting.evict()).values == 2
+    await saving.save("d", {"x": BASE + b"2"}, parent="c")
+    await saving.check_groups()
+    assert await saving.data("d") == {"x": BASE + b"2"}

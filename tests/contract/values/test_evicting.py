@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection, delete, func, insert, select, update
 
-from tests.contract.values.kit import BASE, during, evict, nothing, written
+from tests.contract.values.kit import BASE, check_evicted_keyframe, during, evict, nothing, written
 from tests.kit.drafts import (
     TENANT,
     Reference,
@@ -242,14 +242,7 @@ async def test_a_value_that_came_back_as_a_patch_is_no_keyframe(home: Home) -> N
 
 async def test_a_keyframe_that_was_evicted_is_no_keyframe_any_more(home: Home) -> None:
     """The writer's cache of keyframes forgets what went."""
-    await home.save("a", {"x": BASE})
-    await home.save("b", {"x": BASE + b"1"}, parent="a")
-    await home.save("c", {"y": b"2"}, parent="b")
-    await home.certify()
-    assert (await home.evict()).values == 2
-    await home.save("d", {"x": BASE + b"2"}, parent="c")
-    await home.check_groups()
-    assert await home.data("d") == {"x": BASE + b"2"}
+    await check_evicted_keyframe(home, home)
 
 
 async def test_a_save_brings_an_evicted_value_back(home: Home) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select
 
-from tests.contract.values.kit import BASE, during, evict, mark, nothing
+from tests.contract.values.kit import BASE, check_evicted_keyframe, during, evict, mark, nothing
 from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, Reference, by_digest, channel, digest, draft, key, write
 from tests.kit.values import Home, home_in
@@ -354,14 +354,7 @@ async def test_a_pass_waits_for_commits_of_other_servers_and_spares_what_they_ne
 async def test_a_keyframe_that_another_server_took_is_no_keyframe_any_more(
     home: Home, other: Home
 ) -> None:
-    await other.save("a", {"x": BASE})
-    await other.save("b", {"x": BASE + b"1"}, parent="a")
-    await other.save("c", {"y": b"2"}, parent="b")
-    await other.certify()
-    assert (await home.evict()).values == 2
-    await other.save("d", {"x": BASE + b"2"}, parent="c")
-    await other.check_groups()
-    assert await other.data("d") == {"x": BASE + b"2"}
+    await check_evicted_keyframe(home, other)
 
 
 async def test_a_value_that_another_server_brings_back_is_not_forgotten(

@@ -7,25 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.running.postgres import LeftOutError
 from tests.integration.conftest import RefusedProgram
 from tests.integration.moving.commands import run, serving
-from tests.kit.databases import in_postgres, place, postgres
 from tuskpoint import Client, NotFound
 from tuskpoint_server import process
 from tuskpoint_server.journal.database import postgres as backend
 
 STATES = {f"thread-{thread}": [{"n": n, "text": "x" * 9000} for n in range(5)] for thread in "abc"}
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A database without tables."""
-    try:
-        with in_postgres(postgres()):
-            return str(place(tmp_path))
-    except LeftOutError as reason:
-        pytest.skip(str(reason))
 
 
 def save_all(client: Client) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 
 from bench.running.postgres import LeftOutError, running_cluster
 from tests.integration.conftest import RefusedProgram, StartServer
-from tests.kit.databases import in_postgres, place, postgres, url_of
+from tests.kit.databases import postgres, url_of
 from tests.kit.messages import FIRST, ref, save_request
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_pb2
@@ -28,20 +28,22 @@ from tuskpoint_server.config import Config
 from tuskpoint_server.journal.database import postgres as backend
 from tuskpoint_server.journal.database.database import Database
 
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    """A database without tables."""
-    try:
-        with in_postgres(postgres()):
-            return str(place(tmp_path))
-    except LeftOutError as reason:
-        pytest.skip(str(reason))
+FIRST_WANTED = pb.GetCheckpointRequest(ref=ref(FIRST))
 
 
 def config_of(url: str, directory: Path, **changed: Any) -> Config:
     fixed: dict[str, Any] = {"listen": "127.0.0.1:0", "flush_interval": 3600}
     return Config(data_dir=directory, journal=url, **fixed, **changed)
+
+
+@asynccontextmanager
+async def serving(config: Config) -> AsyncIterator[grpc.aio.Channel]:
+    """Run a server, and connect to it."""
+    async with (
+        app.running(config) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        yield channel
 
 
 async def test_what_was_acknowledged_is_there_after_a_kill(
@@ -56,26 +58,22 @@ async def test_what_was_acknowledged_is_there_after_a_kill(
     assert not (tmp_path / "journal.db").exists()
     second = await start_server(*arguments)
     async with grpc.aio.insecure_channel(second.address) as channel:
-        await CheckpointServiceStub(channel).GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST)))
+        await CheckpointServiceStub(channel).GetCheckpoint(FIRST_WANTED)
     second.process.terminate()
     assert (await second.end())[0] == 0
 
 
 async def test_lost_connections_are_opened_again(tmp_path: Path, url: str) -> None:
-    async with (
-        app.running(config_of(url, tmp_path)) as server,
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
+    async with serving(config_of(url, tmp_path)) as channel:
         stub = CheckpointServiceStub(channel)
         await stub.SaveCheckpoint(save_request())
-        wanted = pb.GetCheckpointRequest(ref=ref(FIRST))
-        await stub.GetCheckpoint(wanted)
+        await stub.GetCheckpoint(FIRST_WANTED)
         with psycopg.connect(postgres(), autocommit=True) as other:
             other.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
                 " WHERE application_name = 'tuskpoint-server'"
             )
-        await stub.GetCheckpoint(wanted)
+        await stub.GetCheckpoint(FIRST_WANTED)
         await stub.SaveCheckpoint(save_request("b"))
         status = await AdminServiceStub(channel).GetArchiveStatus(admin.GetArchiveStatusRequest())
         assert status.backlog_checkpoints == 2
@@ -92,16 +90,12 @@ async def test_the_event_loop_never_waits_for_the_database(
         return read(self, work)
 
     monkeypatch.setattr(Database, "_read", noted)
-    async with (
-        app.running(config_of(url, tmp_path)) as server,
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
+    async with serving(config_of(url, tmp_path)) as channel:
         stub = CheckpointServiceStub(channel)
         await stub.SaveCheckpoint(save_request())
-        wanted = pb.GetCheckpointRequest(ref=ref(FIRST))
-        await stub.GetCheckpoint(wanted)
+        await stub.GetCheckpoint(FIRST_WANTED)
         stream: Any = stub.Exchange()
-        await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, get=wanted)]))
+        await stream.write(pb.ExchangeRequest(frames=[pb.Frame(id=1, get=FIRST_WANTED)]))
         assert (await stream.read()).answers[0].got.checkpoint.ref.checkpoint_id == FIRST
         stream.cancel()
     assert threads == {"journal-reader"}
@@ -111,14 +105,11 @@ async def test_the_event_loop_never_waits_for_the_database(
 async def test_two_servers_serve_one_journal(tmp_path: Path, url: str) -> None:
     blobs = {"blob_dir": tmp_path / "blobs"}
     async with (
-        app.running(config_of(url, tmp_path / "first", **blobs)) as first,
-        app.running(config_of(url, tmp_path / "second", **blobs)) as second,
-        grpc.aio.insecure_channel(f"127.0.0.1:{first.port}") as one,
-        grpc.aio.insecure_channel(f"127.0.0.1:{second.port}") as other,
+        serving(config_of(url, tmp_path / "first", **blobs)) as one,
+        serving(config_of(url, tmp_path / "second", **blobs)) as other,
     ):
         saved = await CheckpointServiceStub(one).SaveCheckpoint(save_request())
-        wanted = pb.GetCheckpointRequest(ref=ref(FIRST))
-        found = await CheckpointServiceStub(other).GetCheckpoint(wanted)
+        found = await CheckpointServiceStub(other).GetCheckpoint(FIRST_WANTED)
         assert found.checkpoint.ref == saved.ref
         again = await CheckpointServiceStub(other).SaveCheckpoint(save_request("b"))
         assert again.seq == saved.seq + 1
@@ -143,10 +134,7 @@ async def test_a_server_with_settings_of_its_own_is_refused_while_another_one_se
 async def test_a_journal_is_recovered_into_an_empty_database(tmp_path: Path, url: str) -> None:
     blobs = tmp_path / "blobs"
     first = Config(listen="127.0.0.1:0", data_dir=tmp_path / "first", blob_dir=blobs)
-    async with (
-        app.running(first) as server,
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
+    async with serving(first) as channel:
         save = save_request()
         save.durability = checkpoint_pb2.DURABILITY_CERTIFIED
         await CheckpointServiceStub(channel).SaveCheckpoint(save)
@@ -157,12 +145,9 @@ async def test_a_journal_is_recovered_into_an_empty_database(tmp_path: Path, url
     with pytest.raises(process.StartError, match="it is not empty") as refused:
         await stopped.recover(config, order)
     assert refused.value.code == process.EXIT_JOURNAL
-    serving = config.model_copy(update={"listen": "127.0.0.1:0"})
-    async with (
-        app.running(serving) as server,
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
-        await CheckpointServiceStub(channel).GetCheckpoint(pb.GetCheckpointRequest(ref=ref(FIRST)))
+    restarted = config.model_copy(update={"listen": "127.0.0.1:0"})
+    async with serving(restarted) as channel:
+        await CheckpointServiceStub(channel).GetCheckpoint(FIRST_WANTED)
 
 
 @pytest.mark.parametrize(
@@ -219,28 +204,27 @@ async def test_a_commit_without_an_answer_is_looked_up(
     A driver that has lost track of the answers may not know yet that its connection is broken.
     """
     commit = psycopg.Connection.commit
-    async with app.running(config_of(url, tmp_path)) as server:
 
-        def broken(connection: psycopg.Connection[object]) -> None:
-            if threading.current_thread().name != "journal-writer":
-                return commit(connection)
+    def broken(connection: psycopg.Connection[object]) -> None:
+        if threading.current_thread().name != "journal-writer":
+            return commit(connection)
+        if lost != "commit":
+            commit(connection)
+        if lost != "state":
+            connection.close()
+        raise psycopg.OperationalError("the connection is lost")
+
+    async with serving(config_of(url, tmp_path)) as channel:
+        stub = CheckpointServiceStub(channel)
+        with monkeypatch.context() as patched:
+            patched.setattr(psycopg.Connection, "commit", broken)
             if lost != "commit":
-                commit(connection)
-            if lost != "state":
-                connection.close()
-            raise psycopg.OperationalError("the connection is lost")
-
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-            stub = CheckpointServiceStub(channel)
-            with monkeypatch.context() as patched:
-                patched.setattr(psycopg.Connection, "commit", broken)
-                if lost != "commit":
+                await stub.SaveCheckpoint(save_request())
+            else:
+                with pytest.raises(grpc.aio.AioRpcError, match="the connection is lost"):
                     await stub.SaveCheckpoint(save_request())
-                else:
-                    with pytest.raises(grpc.aio.AioRpcError, match="the connection is lost"):
-                        await stub.SaveCheckpoint(save_request())
-            again = await stub.SaveCheckpoint(save_request("b"))
-            assert again.seq == (1 if lost == "commit" else 2)
+        again = await stub.SaveCheckpoint(save_request("b"))
+        assert again.seq == (1 if lost == "commit" else 2)
 
 
 async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_nothing(
@@ -266,10 +250,7 @@ async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_no
             connection.close()
             raise psycopg.OperationalError("the connection is lost")
 
-        async with (
-            app.running(config_of(url_of(cluster.dsn), tmp_path)) as server,
-            grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-        ):
+        async with serving(config_of(url_of(cluster.dsn), tmp_path)) as channel:
             stub = CheckpointServiceStub(channel)
             saved, failed = 0, None
             while failed is None:  # PostgreSQL may have logged the number, and does not forget it
@@ -300,10 +281,7 @@ async def test_a_commit_of_which_nobody_knows_is_not_reported_as_undone(
         connection.close()
         raise psycopg.OperationalError("the connection is lost")
 
-    async with (
-        app.running(config_of(url, tmp_path)) as server,
-        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
-    ):
+    async with serving(config_of(url, tmp_path)) as channel:
         stub = CheckpointServiceStub(channel)
         with monkeypatch.context() as patched:
             patched.setattr(psycopg.Connection, "commit", broken)
