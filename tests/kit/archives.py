@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -30,7 +31,11 @@ EAGER: dict[str, Any] = {"first_retry_s": 0.001, "longest_retry_s": 0.01}
 
 
 class House:
-    """A journal and its archive; nothing is flushed unless it is asked for."""
+    """A journal and its archive; nothing is flushed unless it is asked for.
+
+    Attributes:
+        took_over: Set once the server does the duties of the keeper after another one.
+    """
 
     def __init__(
         self,
@@ -40,11 +45,13 @@ class House:
         clock: Clock,
         lease: Lease,
         keeper: Keeper,
+        took_over: asyncio.Event,
     ) -> None:
         self.journal = journal
         self.archive = archive
         self.lease = lease
         self.keeper = keeper
+        self.took_over = took_over
         self.store = store
         self.clock = clock
 
@@ -144,10 +151,18 @@ async def house(
             meters=meters,
         )
         await archive.start()
-        keeper = Keeper(lease, [archive.keeping])
+        took_over = asyncio.Event()
+
+        @asynccontextmanager
+        async def noting() -> AsyncIterator[None]:
+            took_over.set()
+            yield
+
+        keeper = Keeper(lease, [archive.keeping, noting])
         await keeper.start()
+        took_over.clear()
         try:
-            yield House(journal, archive, store, time, lease, keeper)
+            yield House(journal, archive, store, time, lease, keeper, took_over)
         finally:
             await keeper.stop()
             await archive.stop()

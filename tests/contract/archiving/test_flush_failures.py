@@ -89,8 +89,7 @@ async def test_who_asks_while_a_flush_fails_waits_for_no_pause(
 
     async def ask(members: Sequence[Member]) -> None:
         late.append(asyncio.create_task(home.archive.certify_all(TENANT)))
-        while len(home.archive._flusher(TENANT)._waiters) < 2:  # noqa: ASYNC110 - no event says so
-            await asyncio.sleep(0.001)
+        await home.archive._flusher(TENANT)._wake.wait()
 
     store.on_put = ask
     await refused(home.archive.certify_all(TENANT), Reason.BLOB_UNAVAILABLE)

@@ -52,19 +52,13 @@ async def saved(home: House, name: str, thread_id: str = "t") -> tuple[Checkpoin
     return made.key, made.seq
 
 
-async def kept_by(home: House) -> None:
-    """Wait until a server is the keeper, and does its duties."""
-    while not (home.lease.held and home.archive._keeping):  # noqa: ASYNC110 - no event says so
-        await asyncio.sleep(0.01)
-
-
 async def take_over(keeper: House, ticks: Ticks, other: House) -> None:
     """Let the keeper's clock stand still, as if its process was stopped, and another one take over.
 
     Then the time that passed shows on the clock, but the keeper has not looked at it yet.
     """
     await expire(other.journal.database)
-    await kept_by(other)
+    await other.took_over.wait()
     ticks.now += 3600
 
 
@@ -138,8 +132,9 @@ async def test_what_cannot_be_stored_is_refused_on_each_server(
 async def test_the_keeper_flushes_in_time_what_another_server_saves(open_server: Opening) -> None:
     keeper, other = await open_server("a", flush_interval_s=0.01), await open_server("b")
     await saved(other, "one")
-    while (await keeper.watermark())[1] == 0:  # noqa: ASYNC110 - no event says so
-        await asyncio.sleep(0.01)
+    with keeper.journal.database.waiters.subscribe(TENANT, "t") as changes:
+        while (await keeper.watermark())[1] == 0:
+            await changes.wait(60)
 
 
 async def test_each_server_keeps_within_the_limits_of_the_backlog(open_server: Opening) -> None:
@@ -172,7 +167,7 @@ async def test_a_keeper_that_wakes_after_a_takeover_certifies_nothing(
     async def stopped(members: Sequence[object]) -> None:
         put.set()
         await expire(other.journal.database)
-        await kept_by(other)
+        await other.took_over.wait()
         await other.flush()
 
     store.on_put = stopped
@@ -200,11 +195,13 @@ async def test_a_keeper_whose_time_is_over_does_nothing_more(
         puts.append(members)
 
     store.verdict = counted
-    keeper.archive._flusher(TENANT).flush_soon()
-    await asyncio.sleep(0.05)
+    flusher = keeper.archive._flusher(TENANT)
+    flusher.flush_soon()
+    assert flusher._task is not None
+    await flusher._task
     assert not puts
     await expire(other.journal.database)
-    await kept_by(other)
+    await other.took_over.wait()
     await other.flush()
     assert await check_certified(other) == 1
 
@@ -225,7 +222,7 @@ async def test_a_pack_on_the_way_of_a_dead_server_is_built_again(
     assert not [*(tmp_path / "b" / "spool").iterdir()]
     assert await check_certified(other) == 1
     await other.keeper.stop()
-    await kept_by(keeper)
+    await keeper.took_over.wait()
     assert not spooled.exists(), "the old keeper comes back and removes it"
     assert await keeper.flush() == 0
 
@@ -287,7 +284,7 @@ async def test_the_next_keeper_writes_the_pointer_to_the_newest_catalog(
     pointer = other.archive._pointer.path(TENANT)
     assert not pointer.exists()
     await keeper.keeper.stop()
-    await kept_by(other)
+    await other.took_over.wait()
     assert pointer.read_text("utf-8").strip() == catalog.blob_id
 
 

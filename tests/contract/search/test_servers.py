@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -63,11 +62,7 @@ async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Server, S
 
 
 async def nearest(server: Server, text: str) -> list[str]:
-    """Return the checkpoints whose text is nearest, once the embedder answers."""
-    embedding = server.recall._embedding
-    assert embedding is not None
-    while not embedding.ready:  # noqa: ASYNC110 - no event says so
-        await asyncio.sleep(0.01)
+    """Return the checkpoints whose text is nearest."""
     found = await server.recall.nearest(
         TENANT, await server.recall.embed(text), Metric.COSINE, SearchScope(), 5
     )
