@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import hashlib
 import itertools
 import re
 import sqlite3
@@ -19,8 +18,25 @@ import pytest
 from sqlalchemy import Connection
 
 from bench.running.postgres import LeftOutError, newest_binaries, running_postgres
+from tuskpoint_server.journal.database.facts import GENERATION, JOURNAL_ID, OWN
+from tuskpoint_server.journal.database.schema import journal_info, metadata
 
 _postgres: str | None = None
+# Where the journals of paths are, and the paths of those that may have tables.
+_schemas: dict[Path, str] = {}
+_with_tables: set[Path] = set()
+
+_TABLES = [one.name for one in metadata.sorted_tables if one is not journal_info]
+_EMPTY = "; ".join(
+    (
+        *(f"DELETE FROM {name}" for name in (*_TABLES, "search_text")),
+        f"DELETE FROM journal_info WHERE name NOT IN {OWN}",
+        f"UPDATE journal_info SET value = md5(random()::text) WHERE name = '{JOURNAL_ID}'",
+        f"UPDATE journal_info SET value = '1' WHERE name = '{GENERATION}'",
+        "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)"
+        " FROM pg_sequences WHERE schemaname = current_schema()",
+    )
+)
 
 
 def run_on_each(metafunc: pytest.Metafunc) -> None:
@@ -72,10 +88,35 @@ def place(path: Path) -> Path | str:
     """Return where the journal of a path is: the path itself, or a schema of its own."""
     if _postgres is None:
         return path
-    schema = "t" + hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    with psycopg.connect(_postgres, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
-    return f"{url_of(_postgres)}&options=-csearch_path%3D{schema}"
+    schema = _schemas.setdefault(path, f"journal_{len(_schemas)}")
+    return _url_of(schema, f"CREATE SCHEMA IF NOT EXISTS {schema}")
+
+
+def place_of_new_journal(path: Path) -> Path | str:
+    """Do as `place`, for a journal that is opened there; its tables may be there, and are empty.
+
+    To make them takes longer than most tests do. So the schema is that of a test which is over,
+    if there is one: pytest removes the directory of a test that passed.
+    """
+    if _postgres is None or path in _schemas:
+        return place(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    over = next((one for one in _with_tables if not one.parent.exists()), None)
+    _with_tables.add(path)
+    if over is None:
+        return place(path)
+    _with_tables.remove(over)
+    schema = _schemas[path] = _schemas[over]
+    return _url_of(schema, _EMPTY)
+
+
+def _url_of(schema: str, statements: str) -> str:
+    """Run statements in a schema, and return its URL."""
+    assert _postgres is not None
+    url = f"{url_of(_postgres)}&options=-csearch_path%3D{schema}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statements.encode())
+    return url
 
 
 def url_of(dsn: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Table, select
 
-from tests.kit.databases import place
+from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT
 from tuskpoint_server.domain.threads import Thread
 from tuskpoint_server.journal.changes import Events
@@ -104,7 +104,7 @@ async def rows_of(journal: Journal, table: Table, *columns: str) -> list[tuple[A
 async def open_database(
     path: Path, clock: Callable[[], int], entropy: Callable[[], int] = lambda: 0x1234567890
 ) -> Database:
-    return await Database.open(place(path), clock_us=clock, entropy=entropy)
+    return await Database.open(place_of_new_journal(path), clock_us=clock, entropy=entropy)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, insert, select
 
-from tests.kit.databases import place
+from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
 from tuskpoint.v1 import value_pb2
@@ -282,7 +282,7 @@ class Home:
 async def home_in(directory: Path) -> AsyncIterator[Home]:
     clock = Clock()
     database = await Stepped.open(
-        place(directory / "journal.db"), clock_us=clock, entropy=lambda: 0x1234567890
+        place_of_new_journal(directory / "journal.db"), clock_us=clock, entropy=lambda: 0x1234567890
     )
     assert isinstance(database, Stepped)
     try:

@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from sqlalchemy import text as sql
 
 from tests.contract.search.kit import found, look, make_searchable, save
-from tests.kit.databases import place
+from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, rows_of
 from tests.unit.recall.search_shelf import distance
@@ -46,7 +46,7 @@ ANYWHERE = SearchScope()
 
 @pytest.fixture
 async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
-    opened = await Database.open(place(tmp_path / "journal.db"))
+    opened = await Database.open(place_of_new_journal(tmp_path / "journal.db"))
     yield Journal(opened)
     await opened.close()
 
