@@ -1,4 +1,4 @@
-"""`AsyncClient`, one module for each kind of thing that it works with.
+"""`AsyncClient`; `parts` has a module for each kind of thing that it works with.
 
 This is the one source of both clients: `tools/sync_source.py` writes the package `_sync` from it.
 A change is made here and followed by `make sync`.

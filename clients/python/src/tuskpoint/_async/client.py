@@ -8,16 +8,16 @@ from typing import Self
 from .._messages.saving import Memory
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
-from .admin import AsyncAdmin
 from .calls import AsyncCalls
-from .checkpoints import AsyncCheckpoints
-from .handoffs import AsyncHandoffs
-from .history import AsyncHistory
-from .interrupts import AsyncInterrupts
-from .lineage import AsyncLineage
-from .search import AsyncSearch
-from .snapshots import AsyncSnapshots
-from .threads import AsyncThreads
+from .parts.admin import AsyncAdmin
+from .parts.checkpoints import AsyncCheckpoints
+from .parts.handoffs import AsyncHandoffs
+from .parts.history import AsyncHistory
+from .parts.interrupts import AsyncInterrupts
+from .parts.lineage import AsyncLineage
+from .parts.search import AsyncSearch
+from .parts.snapshots import AsyncSnapshots
+from .parts.threads import AsyncThreads
 
 
 class AsyncClient(

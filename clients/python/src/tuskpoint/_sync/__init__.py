@@ -1,5 +1,5 @@
 # Written by `make sync` from _async/__init__.py; do not edit.
-"""`Client`, one module for each kind of thing that it works with.
+"""`Client`; `parts` has a module for each kind of thing that it works with.
 
 It is written from the package `_async` by `tools/sync_source.py`.
 

@@ -9,16 +9,16 @@ from typing import Self
 from .._messages.saving import Memory
 from .._transport.settings.options import Options
 from .._transport.settings.token import FilePath
-from .admin import SyncAdmin
 from .calls import SyncCalls
-from .checkpoints import SyncCheckpoints
-from .handoffs import SyncHandoffs
-from .history import SyncHistory
-from .interrupts import SyncInterrupts
-from .lineage import SyncLineage
-from .search import SyncSearch
-from .snapshots import SyncSnapshots
-from .threads import SyncThreads
+from .parts.admin import SyncAdmin
+from .parts.checkpoints import SyncCheckpoints
+from .parts.handoffs import SyncHandoffs
+from .parts.history import SyncHistory
+from .parts.interrupts import SyncInterrupts
+from .parts.lineage import SyncLineage
+from .parts.search import SyncSearch
+from .parts.snapshots import SyncSnapshots
+from .parts.threads import SyncThreads
 
 
 class Client(

@@ -1,10 +1,10 @@
-# Written by `make sync` from _async/base.py; do not edit.
+# Written by `make sync` from _async/parts/part.py; do not edit.
 """What every part of the client has."""
 
 from __future__ import annotations
 
-from .._messages.saving import Memory
-from .calls import SyncCalls
+from ..._messages.saving import Memory
+from ..calls import SyncCalls
 
 
 class SyncPart:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 
-from .._messages.history import EventName, ThreadEvent, replaying, thread_event, watching
-from .._messages.records import CheckpointRecord, SourceName, ViewName, checkpoint_record
-from .base import AsyncPart
+from ..._messages.history import EventName, ThreadEvent, replaying, thread_event, watching
+from ..._messages.records import CheckpointRecord, SourceName, ViewName, checkpoint_record
+from .part import AsyncPart
 
 
 class AsyncHistory(AsyncPart):

@@ -1,4 +1,4 @@
-# Written by `make sync` from _async/checkpoints.py; do not edit.
+# Written by `make sync` from _async/parts/checkpoints.py; do not edit.
 """Saving, loading and listing checkpoints."""
 
 from __future__ import annotations
@@ -7,21 +7,21 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
-from .._messages import requests
-from .._messages.arguments import Vector, components, encode_state
-from .._messages.history import replaying
-from .._messages.records import (
+from ..._messages import requests
+from ..._messages.arguments import Vector, components, encode_state
+from ..._messages.history import replaying
+from ..._messages.records import (
     CheckpointRecord,
     DurabilityName,
     SourceName,
     ViewName,
     checkpoint_record,
 )
-from .._messages.saving import Draft
-from .._transport import methods
-from ..errors import NotFound
-from .base import SyncPart
-from .saving import save_draft
+from ..._messages.saving import Draft
+from ..._transport import methods
+from ...errors import NotFound
+from ..saving import save_draft
+from .part import SyncPart
 
 
 class SyncCheckpoints(SyncPart):

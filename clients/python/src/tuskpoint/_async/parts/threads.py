@@ -1,14 +1,13 @@
-# Written by `make sync` from _async/threads.py; do not edit.
 """Describing, listing, copying and deleting threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from datetime import timedelta
 
-from .._messages import requests
-from .._messages.records import DurabilityName, Location
-from .._messages.reports import (
+from ..._messages import requests
+from ..._messages.records import DurabilityName, Location
+from ..._messages.reports import (
     ManifestRecord,
     StateName,
     ThreadRecord,
@@ -16,26 +15,26 @@ from .._messages.reports import (
     stored_manifest,
     thread_record,
 )
-from .._transport import methods
-from ..v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
-from .base import SyncPart
+from ..._transport import methods
+from ...v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
+from .part import AsyncPart
 
 
-class SyncThreads(SyncPart):
+class AsyncThreads(AsyncPart):
     """Describing, listing, copying and deleting threads."""
 
-    def get_thread(self, thread_id: str) -> ThreadRecord:
+    async def get_thread(self, thread_id: str) -> ThreadRecord:
         """Describe a thread. Also called `thread`.
 
         Raises:
             NotFound: There is no such thread.
         """
         request = GetThreadRequest(thread_id=thread_id)
-        return thread_record(self._calls.unary(methods.GET_THREAD, request).thread)
+        return thread_record((await self._calls.unary(methods.GET_THREAD, request)).thread)
 
-    def list_threads(
+    async def list_threads(
         self, *, agent_id: str = "", label: str = "", state: StateName | None = None
-    ) -> Iterator[ThreadRecord]:
+    ) -> AsyncIterator[ThreadRecord]:
         """Yield threads by ID. Also called `threads`.
 
         Args:
@@ -45,21 +44,21 @@ class SyncThreads(SyncPart):
         """
         request = requests.thread_listing(agent_id, label, state)
         while True:
-            page = self._calls.unary(methods.LIST_THREADS, request)
+            page = await self._calls.unary(methods.LIST_THREADS, request)
             for one in page.threads:
                 yield thread_record(one)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
 
-    def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
+    async def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
         """Delete a thread with all its namespaces; return how many checkpoints it had."""
         request = requests.deletion(thread_id, durability)
-        deleted = self._calls.unary(methods.DELETE_THREAD, request)
+        deleted = await self._calls.unary(methods.DELETE_THREAD, request)
         self._memory.forget(thread_id)
         return deleted.deleted_checkpoints
 
-    def set_retention(
+    async def set_retention(
         self,
         thread_id: str,
         retention: timedelta | None,
@@ -77,9 +76,9 @@ class SyncThreads(SyncPart):
             NotFound: There is no such thread.
         """
         request = requests.retaining(thread_id, retention, durability)
-        self._calls.unary(methods.SET_RETENTION, request)
+        await self._calls.unary(methods.SET_RETENTION, request)
 
-    def set_searchable(
+    async def set_searchable(
         self, thread_id: str, searchable: bool, *, durability: DurabilityName = "journaled"
     ) -> None:
         """Set whether search finds a thread's checkpoints. A new thread is searchable.
@@ -95,9 +94,9 @@ class SyncThreads(SyncPart):
             NotFound: There is no such thread.
         """
         request = requests.exposing(thread_id, searchable, durability)
-        self._calls.unary(methods.SET_SEARCHABLE, request)
+        await self._calls.unary(methods.SET_SEARCHABLE, request)
 
-    def copy(
+    async def copy(
         self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
     ) -> int:
         """Copy a thread into one that has no checkpoints; return how many were copied.
@@ -107,9 +106,9 @@ class SyncThreads(SyncPart):
             AlreadyExists: The new thread has checkpoints.
         """
         request = requests.copying(thread_id, new_thread_id, durability)
-        return self._calls.unary(methods.COPY_THREAD, request).copied_checkpoints
+        return (await self._calls.unary(methods.COPY_THREAD, request)).copied_checkpoints
 
-    def prune(
+    async def prune(
         self,
         thread_ids: str | Iterable[str],
         *,
@@ -125,20 +124,20 @@ class SyncThreads(SyncPart):
         """
         deleted = 0
         for one in requests.prunings(thread_ids, keep, durability):
-            answer = self._calls.unary(methods.PRUNE_THREADS, one)
+            answer = await self._calls.unary(methods.PRUNE_THREADS, one)
             deleted += answer.deleted_checkpoints
         return deleted
 
-    def delete_runs(
+    async def delete_runs(
         self, run_ids: str | Iterable[str], *, durability: DurabilityName = "journaled"
     ) -> int:
         """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
         deleted = 0
         for one in requests.run_deletions(run_ids, durability):
-            deleted += self._calls.unary(methods.DELETE_RUNS, one).deleted_checkpoints
+            deleted += (await self._calls.unary(methods.DELETE_RUNS, one)).deleted_checkpoints
         return deleted
 
-    def manifest(self, thread_id: str) -> Iterator[ManifestRecord]:
+    async def manifest(self, thread_id: str) -> AsyncIterator[ManifestRecord]:
         """Yield the stored checkpoints of a thread in the newest catalog, by namespace and ID.
 
         Raises:
@@ -146,14 +145,14 @@ class SyncThreads(SyncPart):
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
-            page = self._calls.unary(methods.GET_MANIFEST, request)
+            page = await self._calls.unary(methods.GET_MANIFEST, request)
             for one in page.entries:
                 yield manifest_record(one)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
 
-    def store_manifest(self, thread_id: str) -> Location | None:
+    async def store_manifest(self, thread_id: str) -> Location | None:
         """Store a thread's manifest as a blob of its own and return its location.
 
         `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.
@@ -165,7 +164,7 @@ class SyncThreads(SyncPart):
             NotFound: There is no such thread.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
-        return stored_manifest(self._calls.unary(methods.GET_MANIFEST, request))
+        return stored_manifest(await self._calls.unary(methods.GET_MANIFEST, request))
 
     thread = get_thread
     threads = list_threads

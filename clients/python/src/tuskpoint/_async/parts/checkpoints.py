@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any
 
-from .._messages import requests
-from .._messages.arguments import Vector, components, encode_state
-from .._messages.history import replaying
-from .._messages.records import (
+from ..._messages import requests
+from ..._messages.arguments import Vector, components, encode_state
+from ..._messages.history import replaying
+from ..._messages.records import (
     CheckpointRecord,
     DurabilityName,
     SourceName,
     ViewName,
     checkpoint_record,
 )
-from .._messages.saving import Draft
-from .._transport import methods
-from ..errors import NotFound
-from .base import AsyncPart
-from .saving import save_draft
+from ..._messages.saving import Draft
+from ..._transport import methods
+from ...errors import NotFound
+from ..saving import save_draft
+from .part import AsyncPart
 
 
 class AsyncCheckpoints(AsyncPart):

@@ -1,4 +1,4 @@
-# Written by `make sync` from _async/handoffs.py; do not edit.
+# Written by `make sync` from _async/parts/handoffs.py; do not edit.
 """Handing checkpoints off and adopting them."""
 
 from __future__ import annotations
@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 
-from .._messages import handoff as handoffs
-from .._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
-from .._messages.records import DurabilityName
-from .._transport import methods
-from .base import SyncPart
+from ..._messages import handoff as handoffs
+from ..._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
+from ..._messages.records import DurabilityName
+from ..._transport import methods
+from .part import SyncPart
 
 
 class SyncHandoffs(SyncPart):

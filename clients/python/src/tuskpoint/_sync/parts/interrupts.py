@@ -1,24 +1,25 @@
+# Written by `make sync` from _async/parts/interrupts.py; do not edit.
 """Interrupts: questions that threads wait for, and their answers."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .._messages import interrupts, requests
-from .._messages.arguments import encode_json, invalid_field
-from .._messages.interrupts import OpenInterrupt
-from .._messages.records import checkpoint_record
-from .._transport import methods
-from ..v1.checkpoint_pb2 import VIEW_JSON, Checkpoint
-from ..v1.checkpoint_service_pb2 import SaveWritesRequest
-from ..v1.thread_service_pb2 import GetThreadRequest
-from .base import AsyncPart
+from ..._messages import interrupts, requests
+from ..._messages.arguments import encode_json, invalid_field
+from ..._messages.interrupts import OpenInterrupt
+from ..._messages.records import checkpoint_record
+from ..._transport import methods
+from ...v1.checkpoint_pb2 import VIEW_JSON, Checkpoint
+from ...v1.checkpoint_service_pb2 import SaveWritesRequest
+from ...v1.thread_service_pb2 import GetThreadRequest
+from .part import SyncPart
 
 
-class AsyncInterrupts(AsyncPart):
+class SyncInterrupts(SyncPart):
     """Interrupts: questions that threads wait for, and their answers."""
 
-    async def interrupts(
+    def interrupts(
         self, thread_id: str, *, checkpoint_id: str | None = None, checkpoint_ns: str = ""
     ) -> tuple[OpenInterrupt, ...]:
         """Return the interrupts that a checkpoint waits for.
@@ -34,12 +35,12 @@ class AsyncInterrupts(AsyncPart):
             NotFound: There is no such checkpoint.
         """
         ref = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
-        found = await self._calls.get_checkpoint(ref, view=VIEW_JSON)
+        found = self._calls.get_checkpoint(ref, view=VIEW_JSON)
         if found is None:
             raise requests.not_found(ref)
         return interrupts.open_interrupts(checkpoint_record(found))
 
-    async def answer(
+    def answer(
         self,
         thread_id: str,
         value: Any,
@@ -72,7 +73,7 @@ class AsyncInterrupts(AsyncPart):
             raise invalid_field("value", "None (null) cannot be the answer of an interrupt")
         data = encode_json("value", value)
         place = requests.ref(thread_id, checkpoint_ns, checkpoint_id)
-        found = await self._calls.get_checkpoint(place, view=VIEW_JSON)
+        found = self._calls.get_checkpoint(place, view=VIEW_JSON)
         if found is None:
             raise requests.not_found(place)
         waiting = interrupts.open_interrupts(checkpoint_record(found))
@@ -80,11 +81,11 @@ class AsyncInterrupts(AsyncPart):
         if len(waiting) == 1:
             request = interrupts.answer_request(found.ref, interrupts.NO_TASK, "", data)
         else:
-            request = await self._answer_of_task(found, chosen, data)
-        await self._calls.save_writes(request)
+            request = self._answer_of_task(found, chosen, data)
+        self._calls.save_writes(request)
         return found.ref.checkpoint_id
 
-    async def _answer_of_task(
+    def _answer_of_task(
         self, found: Checkpoint, chosen: OpenInterrupt, data: bytes
     ) -> SaveWritesRequest:
         """Return the request that answers one of several interrupts.
@@ -93,11 +94,11 @@ class AsyncInterrupts(AsyncPart):
         task that runs the subgraph, and the one that asks is in the subgraph's own namespace.
         """
         asked = GetThreadRequest(thread_id=found.ref.thread_id)
-        thread = (await self._calls.unary(methods.GET_THREAD, asked)).thread
+        thread = self._calls.unary(methods.GET_THREAD, asked).thread
         for checkpoint_ns, checkpoint_id in interrupts.inner_namespaces(
             thread, found.ref.checkpoint_ns, chosen.task_id
         ):
-            inner = await self._calls.get_checkpoint(
+            inner = self._calls.get_checkpoint(
                 requests.ref(thread.thread_id, checkpoint_ns, checkpoint_id), view=VIEW_JSON
             )
             if inner is None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .._messages.saving import Memory
-from .calls import AsyncCalls
+from ..._messages.saving import Memory
+from ..calls import AsyncCalls
 
 
 class AsyncPart:

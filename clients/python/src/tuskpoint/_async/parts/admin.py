@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
-from .._transport import methods
-from ..v1.admin_service_pb2 import (
+from ..._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
+from ..._transport import methods
+from ...v1.admin_service_pb2 import (
     FlushRequest,
     GetArchiveStatusRequest,
     GetServerInfoRequest,
 )
-from .base import AsyncPart
+from .part import AsyncPart
 
 
 class AsyncAdmin(AsyncPart):

@@ -1,4 +1,4 @@
-# Written by `make sync` from _async/snapshots.py; do not edit.
+# Written by `make sync` from _async/parts/snapshots.py; do not edit.
 """Capturing several threads together and restoring them."""
 
 from __future__ import annotations
@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from .._messages import snapshots as shots
-from .._messages.records import DurabilityName, Reference, reference_of
-from .._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
-from .._transport import methods
-from ..v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
-from .base import SyncPart
+from ..._messages import snapshots as shots
+from ..._messages.records import DurabilityName, Reference, reference_of
+from ..._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
+from ..._transport import methods
+from ...v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
+from .part import SyncPart
 
 
 class SyncSnapshots(SyncPart):

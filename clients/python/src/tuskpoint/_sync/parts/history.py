@@ -1,4 +1,4 @@
-# Written by `make sync` from _async/history.py; do not edit.
+# Written by `make sync` from _async/parts/history.py; do not edit.
 """Replaying and watching threads."""
 
 from __future__ import annotations
@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import closing
 
-from .._messages.history import EventName, ThreadEvent, replaying, thread_event, watching
-from .._messages.records import CheckpointRecord, SourceName, ViewName, checkpoint_record
-from .base import SyncPart
+from ..._messages.history import EventName, ThreadEvent, replaying, thread_event, watching
+from ..._messages.records import CheckpointRecord, SourceName, ViewName, checkpoint_record
+from .part import SyncPart
 
 
 class SyncHistory(SyncPart):

@@ -1,4 +1,3 @@
-# Written by `make sync` from _async/search.py; do not edit.
 """Searching checkpoints."""
 
 from __future__ import annotations
@@ -6,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._messages import search
-from .._messages.arguments import Vector
-from .._messages.search import MetricName, SearchModeName, SearchResults, search_results
-from .base import SyncPart
+from ..._messages import search
+from ..._messages.arguments import Vector
+from ..._messages.search import MetricName, SearchModeName, SearchResults, search_results
+from .part import AsyncPart
 
 
-class SyncSearch(SyncPart):
+class AsyncSearch(AsyncPart):
     """Searching checkpoints."""
 
-    def search_history(
+    async def search_history(
         self,
         query: str,
         limit: int = 5,
@@ -47,9 +46,9 @@ class SyncSearch(SyncPart):
             Unavailable: MemWal or the embedder, which `mode` asks for, does not answer.
         """
         request = search.by_words(query, limit, thread_id, agent_id, filter_metadata, mode)
-        return search_results(self._calls.search_checkpoints(request))
+        return search_results(await self._calls.search_checkpoints(request))
 
-    def search_similar(
+    async def search_similar(
         self,
         query_vector: Vector,
         thread_id: str | None = None,
@@ -79,4 +78,4 @@ class SyncSearch(SyncPart):
         request = search.by_vector(
             query_vector, limit, thread_id, agent_id, filter_metadata, metric
         )
-        return search_results(self._calls.search_checkpoints(request))
+        return search_results(await self._calls.search_checkpoints(request))

@@ -1,16 +1,16 @@
-# Written by `make sync` from _async/admin.py; do not edit.
+# Written by `make sync` from _async/parts/admin.py; do not edit.
 """The archive and the server."""
 
 from __future__ import annotations
 
-from .._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
-from .._transport import methods
-from ..v1.admin_service_pb2 import (
+from ..._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
+from ..._transport import methods
+from ...v1.admin_service_pb2 import (
     FlushRequest,
     GetArchiveStatusRequest,
     GetServerInfoRequest,
 )
-from .base import SyncPart
+from .part import SyncPart
 
 
 class SyncAdmin(SyncPart):

@@ -1,22 +1,30 @@
+# Written by `make sync` from _async/parts/lineage.py; do not edit.
 """Forks, rollbacks, ancestry, differences and verification."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import closing
 
-from .._messages import lineage as lineages
-from .._messages.lineage import CheckpointVerdict, Diff, Fork, Rollback, ThreadLineage, Verification
-from .._messages.records import DurabilityName
-from .._transport import methods
-from ..v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
-from .base import AsyncPart
+from ..._messages import lineage as lineages
+from ..._messages.lineage import (
+    CheckpointVerdict,
+    Diff,
+    Fork,
+    Rollback,
+    ThreadLineage,
+    Verification,
+)
+from ..._messages.records import DurabilityName
+from ..._transport import methods
+from ...v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
+from .part import SyncPart
 
 
-class AsyncLineage(AsyncPart):
+class SyncLineage(SyncPart):
     """Forks, rollbacks, ancestry, differences and verification."""
 
-    async def fork(
+    def fork(
         self,
         thread_id: str,
         checkpoint_id: str | None = None,
@@ -44,10 +52,10 @@ class AsyncLineage(AsyncPart):
         request = lineages.forking(
             thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
         )
-        answer = await self._calls.unary(methods.FORK_THREAD, request)
+        answer = self._calls.unary(methods.FORK_THREAD, request)
         return lineages.fork_of(answer)
 
-    async def rollback(
+    def rollback(
         self,
         thread_id: str,
         checkpoint_id: str,
@@ -75,20 +83,20 @@ class AsyncLineage(AsyncPart):
         request = lineages.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
-        answer = await self._calls.unary(methods.ROLLBACK_THREAD, request)
+        answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
         self._memory.forget(thread_id)
         return lineages.rollback_of(answer)
 
-    async def lineage(self, thread_id: str) -> ThreadLineage:
+    def lineage(self, thread_id: str) -> ThreadLineage:
         """Return the ancestors and the descendants of a thread.
 
         Raises:
             NotFound: There is no such thread.
         """
         request = GetLineageRequest(thread_id=thread_id)
-        return lineages.lineage_tree(await self._calls.unary(methods.GET_LINEAGE, request))
+        return lineages.lineage_tree(self._calls.unary(methods.GET_LINEAGE, request))
 
-    async def diff(
+    def diff(
         self,
         thread_id: str,
         from_checkpoint_id: str,
@@ -119,10 +127,10 @@ class AsyncLineage(AsyncPart):
             checkpoint_ns,
             max_changes,
         )
-        answer = await self._calls.unary(methods.DIFF_CHECKPOINTS, request)
+        answer = self._calls.unary(methods.DIFF_CHECKPOINTS, request)
         return lineages.diff_of(answer)
 
-    async def verify(
+    def verify(
         self,
         thread_id: str,
         on_verdict: Callable[[CheckpointVerdict], object] | None = None,
@@ -140,7 +148,7 @@ class AsyncLineage(AsyncPart):
         """
         verifying = lineages.Verifying(on_verdict)
         request = VerifyThreadRequest(thread_id=thread_id)
-        async with aclosing(self._calls.verify_thread(request)) as frames:
-            async for frame in frames:
+        with closing(self._calls.verify_thread(request)) as frames:
+            for frame in frames:
                 verifying.add(frame)
         return verifying.end()

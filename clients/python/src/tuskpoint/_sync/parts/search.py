@@ -1,3 +1,4 @@
+# Written by `make sync` from _async/parts/search.py; do not edit.
 """Searching checkpoints."""
 
 from __future__ import annotations
@@ -5,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .._messages import search
-from .._messages.arguments import Vector
-from .._messages.search import MetricName, SearchModeName, SearchResults, search_results
-from .base import AsyncPart
+from ..._messages import search
+from ..._messages.arguments import Vector
+from ..._messages.search import MetricName, SearchModeName, SearchResults, search_results
+from .part import SyncPart
 
 
-class AsyncSearch(AsyncPart):
+class SyncSearch(SyncPart):
     """Searching checkpoints."""
 
-    async def search_history(
+    def search_history(
         self,
         query: str,
         limit: int = 5,
@@ -46,9 +47,9 @@ class AsyncSearch(AsyncPart):
             Unavailable: MemWal or the embedder, which `mode` asks for, does not answer.
         """
         request = search.by_words(query, limit, thread_id, agent_id, filter_metadata, mode)
-        return search_results(await self._calls.search_checkpoints(request))
+        return search_results(self._calls.search_checkpoints(request))
 
-    async def search_similar(
+    def search_similar(
         self,
         query_vector: Vector,
         thread_id: str | None = None,
@@ -78,4 +79,4 @@ class AsyncSearch(AsyncPart):
         request = search.by_vector(
             query_vector, limit, thread_id, agent_id, filter_metadata, metric
         )
-        return search_results(await self._calls.search_checkpoints(request))
+        return search_results(self._calls.search_checkpoints(request))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import aclosing
 
-from .._messages import handoff as handoffs
-from .._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
-from .._messages.records import DurabilityName
-from .._transport import methods
-from .base import AsyncPart
+from ..._messages import handoff as handoffs
+from ..._messages.handoff import Adoption, AdoptProgress, Descriptor, DescriptorLike
+from ..._messages.records import DurabilityName
+from ..._transport import methods
+from .part import AsyncPart
 
 
 class AsyncHandoffs(AsyncPart):

@@ -1,13 +1,14 @@
+# Written by `make sync` from _async/parts/threads.py; do not edit.
 """Describing, listing, copying and deleting threads."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
-from .._messages import requests
-from .._messages.records import DurabilityName, Location
-from .._messages.reports import (
+from ..._messages import requests
+from ..._messages.records import DurabilityName, Location
+from ..._messages.reports import (
     ManifestRecord,
     StateName,
     ThreadRecord,
@@ -15,26 +16,26 @@ from .._messages.reports import (
     stored_manifest,
     thread_record,
 )
-from .._transport import methods
-from ..v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
-from .base import AsyncPart
+from ..._transport import methods
+from ...v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
+from .part import SyncPart
 
 
-class AsyncThreads(AsyncPart):
+class SyncThreads(SyncPart):
     """Describing, listing, copying and deleting threads."""
 
-    async def get_thread(self, thread_id: str) -> ThreadRecord:
+    def get_thread(self, thread_id: str) -> ThreadRecord:
         """Describe a thread. Also called `thread`.
 
         Raises:
             NotFound: There is no such thread.
         """
         request = GetThreadRequest(thread_id=thread_id)
-        return thread_record((await self._calls.unary(methods.GET_THREAD, request)).thread)
+        return thread_record(self._calls.unary(methods.GET_THREAD, request).thread)
 
-    async def list_threads(
+    def list_threads(
         self, *, agent_id: str = "", label: str = "", state: StateName | None = None
-    ) -> AsyncIterator[ThreadRecord]:
+    ) -> Iterator[ThreadRecord]:
         """Yield threads by ID. Also called `threads`.
 
         Args:
@@ -44,21 +45,21 @@ class AsyncThreads(AsyncPart):
         """
         request = requests.thread_listing(agent_id, label, state)
         while True:
-            page = await self._calls.unary(methods.LIST_THREADS, request)
+            page = self._calls.unary(methods.LIST_THREADS, request)
             for one in page.threads:
                 yield thread_record(one)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
 
-    async def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
+    def delete(self, thread_id: str, *, durability: DurabilityName = "journaled") -> int:
         """Delete a thread with all its namespaces; return how many checkpoints it had."""
         request = requests.deletion(thread_id, durability)
-        deleted = await self._calls.unary(methods.DELETE_THREAD, request)
+        deleted = self._calls.unary(methods.DELETE_THREAD, request)
         self._memory.forget(thread_id)
         return deleted.deleted_checkpoints
 
-    async def set_retention(
+    def set_retention(
         self,
         thread_id: str,
         retention: timedelta | None,
@@ -76,9 +77,9 @@ class AsyncThreads(AsyncPart):
             NotFound: There is no such thread.
         """
         request = requests.retaining(thread_id, retention, durability)
-        await self._calls.unary(methods.SET_RETENTION, request)
+        self._calls.unary(methods.SET_RETENTION, request)
 
-    async def set_searchable(
+    def set_searchable(
         self, thread_id: str, searchable: bool, *, durability: DurabilityName = "journaled"
     ) -> None:
         """Set whether search finds a thread's checkpoints. A new thread is searchable.
@@ -94,9 +95,9 @@ class AsyncThreads(AsyncPart):
             NotFound: There is no such thread.
         """
         request = requests.exposing(thread_id, searchable, durability)
-        await self._calls.unary(methods.SET_SEARCHABLE, request)
+        self._calls.unary(methods.SET_SEARCHABLE, request)
 
-    async def copy(
+    def copy(
         self, thread_id: str, new_thread_id: str, *, durability: DurabilityName = "journaled"
     ) -> int:
         """Copy a thread into one that has no checkpoints; return how many were copied.
@@ -106,9 +107,9 @@ class AsyncThreads(AsyncPart):
             AlreadyExists: The new thread has checkpoints.
         """
         request = requests.copying(thread_id, new_thread_id, durability)
-        return (await self._calls.unary(methods.COPY_THREAD, request)).copied_checkpoints
+        return self._calls.unary(methods.COPY_THREAD, request).copied_checkpoints
 
-    async def prune(
+    def prune(
         self,
         thread_ids: str | Iterable[str],
         *,
@@ -124,20 +125,20 @@ class AsyncThreads(AsyncPart):
         """
         deleted = 0
         for one in requests.prunings(thread_ids, keep, durability):
-            answer = await self._calls.unary(methods.PRUNE_THREADS, one)
+            answer = self._calls.unary(methods.PRUNE_THREADS, one)
             deleted += answer.deleted_checkpoints
         return deleted
 
-    async def delete_runs(
+    def delete_runs(
         self, run_ids: str | Iterable[str], *, durability: DurabilityName = "journaled"
     ) -> int:
         """Delete the checkpoints whose metadata has one of these `run_id`s; return how many."""
         deleted = 0
         for one in requests.run_deletions(run_ids, durability):
-            deleted += (await self._calls.unary(methods.DELETE_RUNS, one)).deleted_checkpoints
+            deleted += self._calls.unary(methods.DELETE_RUNS, one).deleted_checkpoints
         return deleted
 
-    async def manifest(self, thread_id: str) -> AsyncIterator[ManifestRecord]:
+    def manifest(self, thread_id: str) -> Iterator[ManifestRecord]:
         """Yield the stored checkpoints of a thread in the newest catalog, by namespace and ID.
 
         Raises:
@@ -145,14 +146,14 @@ class AsyncThreads(AsyncPart):
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=requests.BATCH)
         while True:
-            page = await self._calls.unary(methods.GET_MANIFEST, request)
+            page = self._calls.unary(methods.GET_MANIFEST, request)
             for one in page.entries:
                 yield manifest_record(one)
             if not page.next_page_token:
                 return
             request.page_token = page.next_page_token
 
-    async def store_manifest(self, thread_id: str) -> Location | None:
+    def store_manifest(self, thread_id: str) -> Location | None:
         """Store a thread's manifest as a blob of its own and return its location.
 
         `tuskpoint audit manifest` and `tuskpoint-server recover` read the blob; nothing renews it.
@@ -164,7 +165,7 @@ class AsyncThreads(AsyncPart):
             NotFound: There is no such thread.
         """
         request = GetManifestRequest(thread_id=thread_id, page_size=1, store=True)
-        return stored_manifest(await self._calls.unary(methods.GET_MANIFEST, request))
+        return stored_manifest(self._calls.unary(methods.GET_MANIFEST, request))
 
     thread = get_thread
     threads = list_threads

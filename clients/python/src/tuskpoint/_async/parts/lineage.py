@@ -1,23 +1,29 @@
-# Written by `make sync` from _async/lineage.py; do not edit.
 """Forks, rollbacks, ancestry, differences and verification."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import aclosing
 
-from .._messages import lineage as lineages
-from .._messages.lineage import CheckpointVerdict, Diff, Fork, Rollback, ThreadLineage, Verification
-from .._messages.records import DurabilityName
-from .._transport import methods
-from ..v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
-from .base import SyncPart
+from ..._messages import lineage as lineages
+from ..._messages.lineage import (
+    CheckpointVerdict,
+    Diff,
+    Fork,
+    Rollback,
+    ThreadLineage,
+    Verification,
+)
+from ..._messages.records import DurabilityName
+from ..._transport import methods
+from ...v1.thread_service_pb2 import GetLineageRequest, VerifyThreadRequest
+from .part import AsyncPart
 
 
-class SyncLineage(SyncPart):
+class AsyncLineage(AsyncPart):
     """Forks, rollbacks, ancestry, differences and verification."""
 
-    def fork(
+    async def fork(
         self,
         thread_id: str,
         checkpoint_id: str | None = None,
@@ -45,10 +51,10 @@ class SyncLineage(SyncPart):
         request = lineages.forking(
             thread_id, checkpoint_id, new_thread_id, checkpoint_ns, durability
         )
-        answer = self._calls.unary(methods.FORK_THREAD, request)
+        answer = await self._calls.unary(methods.FORK_THREAD, request)
         return lineages.fork_of(answer)
 
-    def rollback(
+    async def rollback(
         self,
         thread_id: str,
         checkpoint_id: str,
@@ -76,20 +82,20 @@ class SyncLineage(SyncPart):
         request = lineages.rolling_back(
             thread_id, checkpoint_id, expected_head, checkpoint_ns, durability
         )
-        answer = self._calls.unary(methods.ROLLBACK_THREAD, request)
+        answer = await self._calls.unary(methods.ROLLBACK_THREAD, request)
         self._memory.forget(thread_id)
         return lineages.rollback_of(answer)
 
-    def lineage(self, thread_id: str) -> ThreadLineage:
+    async def lineage(self, thread_id: str) -> ThreadLineage:
         """Return the ancestors and the descendants of a thread.
 
         Raises:
             NotFound: There is no such thread.
         """
         request = GetLineageRequest(thread_id=thread_id)
-        return lineages.lineage_tree(self._calls.unary(methods.GET_LINEAGE, request))
+        return lineages.lineage_tree(await self._calls.unary(methods.GET_LINEAGE, request))
 
-    def diff(
+    async def diff(
         self,
         thread_id: str,
         from_checkpoint_id: str,
@@ -120,10 +126,10 @@ class SyncLineage(SyncPart):
             checkpoint_ns,
             max_changes,
         )
-        answer = self._calls.unary(methods.DIFF_CHECKPOINTS, request)
+        answer = await self._calls.unary(methods.DIFF_CHECKPOINTS, request)
         return lineages.diff_of(answer)
 
-    def verify(
+    async def verify(
         self,
         thread_id: str,
         on_verdict: Callable[[CheckpointVerdict], object] | None = None,
@@ -141,7 +147,7 @@ class SyncLineage(SyncPart):
         """
         verifying = lineages.Verifying(on_verdict)
         request = VerifyThreadRequest(thread_id=thread_id)
-        with closing(self._calls.verify_thread(request)) as frames:
-            for frame in frames:
+        async with aclosing(self._calls.verify_thread(request)) as frames:
+            async for frame in frames:
                 verifying.add(frame)
         return verifying.end()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any
 
-from .._messages import snapshots as shots
-from .._messages.records import DurabilityName, Reference, reference_of
-from .._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
-from .._transport import methods
-from ..v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
-from .base import AsyncPart
+from ..._messages import snapshots as shots
+from ..._messages.records import DurabilityName, Reference, reference_of
+from ..._messages.snapshots import RestoreModeName, SnapshotRecord, snapshot_record
+from ..._transport import methods
+from ...v1.snapshot_service_pb2 import GetLatestSnapshotRequest, GetSnapshotRequest
+from .part import AsyncPart
 
 
 class AsyncSnapshots(AsyncPart):
