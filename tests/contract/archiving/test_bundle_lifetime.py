@@ -13,6 +13,9 @@ from tests.kit.epochs import Years, years
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.journal.lineage.answers import request
 
+# What is renewed when is decided above the database.
+pytestmark = pytest.mark.sqlite
+
 EPOCHS = 3
 
 

@@ -16,6 +16,9 @@ from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.stored_json import Kind
 
+# Tasks die here, not transactions: over every database alike.
+pytestmark = pytest.mark.sqlite
+
 PLACES = (
     "archive.after_collect",
     "archive.after_spool_file",

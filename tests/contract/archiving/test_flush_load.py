@@ -14,6 +14,9 @@ from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.blobs.api import Member, Receipt
 from tuskpoint_server.domain.errors import Reason, Refusal
 
+# How much is stored is decided above the database.
+pytestmark = pytest.mark.sqlite
+
 ROUNDS = 12
 
 

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from tests.kit.histories import STEPS, History, live, store_of
 
+# What is stored is decided above the database; over PostgreSQL, histories are those of recovery.
+pytestmark = pytest.mark.sqlite
+
 histories = st.lists(st.sampled_from(STEPS), min_size=5, max_size=40)
 thorough = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -26,7 +29,6 @@ def test_whatever_is_certified_reads_back_from_the_blobs(seed: int, steps: list[
     read_back(seed, steps, "whole")
 
 
-@pytest.mark.sqlite  # only the blob store sees the difference
 @pytest.mark.parametrize("way", ["small puts", "apart"])
 @settings(thorough, max_examples=12)
 @given(seed=st.integers(0, 1 << 30), steps=histories)

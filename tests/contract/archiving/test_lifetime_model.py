@@ -20,6 +20,9 @@ from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.service.completing import Completer
 
+# What outlasts what is decided above the database.
+pytestmark = pytest.mark.sqlite
+
 
 class Walk:
     """Random steps over a few threads."""

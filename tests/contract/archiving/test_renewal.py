@@ -13,6 +13,9 @@ from tests.kit.epochs import EPOCH_US, years
 from tuskpoint_server.blobs.api import Receipt
 from tuskpoint_server.domain.errors import Reason, Refusal
 
+# What is renewed when is decided above the database.
+pytestmark = pytest.mark.sqlite
+
 
 @pytest.mark.parametrize("epochs", [2, 4])
 async def test_live_threads_stay_readable_and_deleted_ones_lapse(

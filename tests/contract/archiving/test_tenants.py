@@ -16,6 +16,9 @@ from tests.kit.journal import Clock
 from tuskpoint_server.domain.model import CheckpointKey, View
 from tuskpoint_server.domain.threads import PruneStrategy
 
+# What is stored for whom is decided above the database.
+pytestmark = pytest.mark.sqlite
+
 THREADS = ("t", "u")
 _LEFT_OUT = {"spool_bytes", "cache_bytes", "evicted_bytes", "billed_bytes", "stored_bytes"}
 """What the status counts for all tenants together, or what the journal's random ID sizes."""
