@@ -40,12 +40,14 @@ func takeTurns(t *testing.T, client *tuskpoint.Client, called <-chan string, exp
 	}
 }
 
-// reserved returns an address at which a server may start later.
-func reserved(t *testing.T) string {
+// replaced starts a server; its client also knows the address at which replace starts the next one.
+func replaced(t *testing.T, before, after *scripted) (client *tuskpoint.Client, replace func()) {
 	t.Helper()
+	first, stop := start(t, before, anywhere)
 	listener := must(net.Listen("tcp", anywhere))(t)
-	defer listener.Close()
-	return listener.Addr().String()
+	second := listener.Addr().String()
+	listener.Close()
+	return dialTo(t, first+","+second), func() { start(t, after, second); stop() }
 }
 
 func TestServersTakeTurnsExceptOneThatIsGoneUntilItIsBack(t *testing.T) {
@@ -116,9 +118,7 @@ func TestAWatchContinuesOnAnotherServerAfterItsLastEvent(t *testing.T) {
 		<-t.Context().Done()
 		return nil
 	}}
-	first, stop := start(t, before, anywhere)
-	second := reserved(t)
-	client := dialTo(t, first+","+second)
+	client, replace := replaced(t, before, after)
 	ctx, seen := within(t), make(chan uint64, 3)
 	go func() {
 		defer close(seen)
@@ -130,8 +130,7 @@ func TestAWatchContinuesOnAnotherServerAfterItsLastEvent(t *testing.T) {
 		}
 	}()
 	<-again
-	start(t, after, second)
-	stop()
+	replace()
 	for number := range uint64(3) {
 		want(t, "the sequence", <-seen, number+1)
 	}
@@ -148,17 +147,14 @@ func TestASaveWithoutAnAnswerIsSentAgainToAnotherServer(t *testing.T) {
 		saved <- request.GetCheckpoint().GetRef().GetCheckpointId()
 		return nil
 	}}
-	first, stop := start(t, before, anywhere)
-	second := reserved(t)
-	client := dialTo(t, first+","+second)
+	client, replace := replaced(t, before, after)
 	ctx, done := within(t), make(chan error, 1)
 	go func() {
 		_, err := client.Save(ctx, "t", map[string]any{"a": 1}, &tuskpoint.SaveOptions{Root: true})
 		done <- err
 	}()
 	id := <-saved
-	start(t, after, second)
-	stop()
+	replace()
 	want(t, "the save fails", <-done, nil)
 	want(t, "the ID of the repetition", <-saved, id)
 }
