@@ -331,7 +331,6 @@ async def test_a_connection_cut_at_any_byte_stores_nothing_by_halves(
 # --- clients that break the protocol ---------------------------------------------------------
 
 TWO = [channel("a", large=large(4)), channel("b", large=large(4))]
-ABOVE = "must be above"
 Messages = Sequence[Sequence[pb.Frame] | pb.ExchangeRequest]
 SAID_HELLO = pb.ExchangeRequest(hello=hello(bytes(16)), frames=[save(2)])
 

@@ -20,6 +20,7 @@ from tuskpoint import (
     InvalidDescriptor,
     InvalidRequest,
     ServerError,
+    TuskPointError,
 )
 from tuskpoint._messages.handoff import KEYS, read_descriptor
 from tuskpoint.v1 import handoff_service_pb2 as pb
@@ -195,40 +196,40 @@ async def test_an_adoption_is_complete_and_verified_or_none(
         await face.call("adopt", DESCRIPTOR)
 
 
-async def test_a_refused_adoption_names_the_difference(
-    services: ScriptedServices, face: Face
-) -> None:
-    services.on(
-        "AdoptHandoff",
-        *FETCHING,
-        Refuse(
+@pytest.mark.parametrize(
+    ("status", "reason", "difference", "kind"),
+    [
+        (
             grpc.StatusCode.DATA_LOSS,
             "BLOB_HASH_MISMATCH",
             {"blob_id": "blob", "expected": "aa", "actual": "bb"},
+            HashMismatch,
         ),
-    )
-    with pytest.raises(HashMismatch) as damaged:
-        await face.call("adopt", DESCRIPTOR)
-    assert (damaged.value.blob_id, damaged.value.expected, damaged.value.actual) == (
-        "blob",
-        "aa",
-        "bb",
-    )
-    services.on(
-        "AdoptHandoff",
-        Refuse(
+        (
             grpc.StatusCode.INVALID_ARGUMENT,
             "DESCRIPTOR_MISMATCH",
             {"field": "checkpoint_id", "claimed": "2", "found": "3"},
+            DescriptorMismatch,
         ),
-    )
-    with pytest.raises(DescriptorMismatch) as other:
+    ],
+)
+async def test_a_refused_adoption_names_the_difference(
+    services: ScriptedServices,
+    face: Face,
+    status: grpc.StatusCode,
+    reason: str,
+    difference: dict[str, str],
+    kind: type[TuskPointError],
+) -> None:
+    services.on("AdoptHandoff", *FETCHING, Refuse(status, reason, difference))
+    with pytest.raises(kind) as refused:
         await face.call("adopt", DESCRIPTOR)
-    assert (other.value.field, other.value.claimed, other.value.found) == (
-        "checkpoint_id",
-        "2",
-        "3",
-    )
+    assert {name: getattr(refused.value, name) for name in difference} == difference
+
+
+async def test_an_adoption_under_a_name_that_is_taken_is_refused(
+    services: ScriptedServices, face: Face
+) -> None:
     services.on("AdoptHandoff", Refuse(grpc.StatusCode.ALREADY_EXISTS, "THREAD_EXISTS"))
     with pytest.raises(AlreadyExists):
         await face.call("adopt", DESCRIPTOR, "n")

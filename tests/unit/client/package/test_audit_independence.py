@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pkgutil
-import subprocess
 import sys
-import textwrap
 
 import pytest
 
 import tuskpoint.audit
+from tests.unit.client.package.programs import run
 from tuskpoint.cli import main
 
 MODULES = [
@@ -33,15 +32,7 @@ def test_all_of_it_is_imported_without_the_server_and_without_grpc() -> None:
             import_module(name)
         print(len({MODULES!r}))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        timeout=60,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert int(done.stdout) > 10
+    assert int(run(program)) > 10
 
 
 def test_without_httpx_the_command_names_the_package_to_install(

@@ -2,23 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import textwrap
-
 import pytest
 
-
-def run(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        timeout=60,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+from tests.unit.client.package.programs import run
 
 
 @pytest.mark.parametrize(

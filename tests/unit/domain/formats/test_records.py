@@ -31,7 +31,6 @@ from tuskpoint_server.domain.values import split
 untimed = settings(deadline=None, max_examples=40)
 
 KEPT = CheckpointRecord("t", 1, 2, 9, "", "c9", "c8", 1_700, sha("segment"), sha("state"))
-SPELLED = sha("state").hex().encode()
 
 
 @untimed
