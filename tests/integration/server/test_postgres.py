@@ -27,6 +27,7 @@ from tuskpoint_server import app, process, stopped
 from tuskpoint_server.config import Config
 from tuskpoint_server.journal.database import postgres as backend
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.pipelined import PipelinedConnection
 
 FIRST_WANTED = pb.GetCheckpointRequest(ref=ref(FIRST))
 
@@ -203,9 +204,9 @@ async def test_a_commit_without_an_answer_is_looked_up(
 
     A driver that has lost track of the answers may not know yet that its connection is broken.
     """
-    commit = psycopg.Connection.commit
+    commit = PipelinedConnection.commit
 
-    def broken(connection: psycopg.Connection[object]) -> None:
+    def broken(connection: PipelinedConnection) -> None:
         if threading.current_thread().name != "journal-writer":
             return commit(connection)
         if lost != "commit":
@@ -217,7 +218,7 @@ async def test_a_commit_without_an_answer_is_looked_up(
     async with serving(config_of(url, tmp_path)) as channel:
         stub = CheckpointServiceStub(channel)
         with monkeypatch.context() as patched:
-            patched.setattr(psycopg.Connection, "commit", broken)
+            patched.setattr(PipelinedConnection, "commit", broken)
             if lost != "commit":
                 await stub.SaveCheckpoint(save_request())
             else:
@@ -237,9 +238,9 @@ async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_no
             cluster = running.enter_context(running_cluster(*settings))
         except LeftOutError as reason:
             pytest.skip(str(reason))
-        commit = psycopg.Connection.commit
+        commit = PipelinedConnection.commit
 
-        def crashes(connection: psycopg.Connection[object]) -> None:
+        def crashes(connection: PipelinedConnection) -> None:
             if threading.current_thread().name != "journal-writer":
                 return commit(connection)
             patched.undo()
@@ -256,7 +257,7 @@ async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_no
             while failed is None:  # PostgreSQL may have logged the number, and does not forget it
                 assert saved < 5, "PostgreSQL never gave a number twice"
                 with monkeypatch.context() as patched:
-                    patched.setattr(psycopg.Connection, "commit", crashes)
+                    patched.setattr(PipelinedConnection, "commit", crashes)
                     try:
                         await stub.SaveCheckpoint(save_request(f"{saved}"))
                         saved += 1
@@ -272,19 +273,19 @@ async def test_a_commit_of_which_nobody_knows_is_not_reported_as_undone(
     monkeypatch.setattr(backend, "_OUTCOME_TIMEOUT_S", 0.2)
     connect = backend.connect
 
-    def unreachable(url: str) -> psycopg.Connection[object]:
+    def unreachable(url: str) -> PipelinedConnection:
         if threading.current_thread().name == "journal-writer":
             raise psycopg.OperationalError("the server is gone")
         return connect(url)
 
-    def broken(connection: psycopg.Connection[object]) -> None:
+    def broken(connection: PipelinedConnection) -> None:
         connection.close()
         raise psycopg.OperationalError("the connection is lost")
 
     async with serving(config_of(url, tmp_path)) as channel:
         stub = CheckpointServiceStub(channel)
         with monkeypatch.context() as patched:
-            patched.setattr(psycopg.Connection, "commit", broken)
+            patched.setattr(PipelinedConnection, "commit", broken)
             patched.setattr(backend, "connect", unreachable)
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await stub.SaveCheckpoint(save_request())

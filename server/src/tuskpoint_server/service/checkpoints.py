@@ -88,9 +88,15 @@ class Checkpoints:
 
         This is for small ones whose values are all in the journal: a task costs more than they.
         """
-        plain = [view is View.FULL and source is Source.ANY for _, view, source in asked]
+        plain = [_is_plain(view, source) for _, view, source in asked]
         found = iter(self._journal.glance(tenant, [one[0] for one in compress(asked, plain)]))
         return [next(found) if is_plain else None for is_plain in plain]
+
+    async def stored(
+        self, tenant: str, key: CheckpointKey, view: View, source: Source
+    ) -> RawCheckpoint | None:
+        """Return a checkpoint as `glance` does, where the database is not at hand."""
+        return await self._journal.stored(tenant, key) if _is_plain(view, source) else None
 
     async def load(self, tenant: str, key: CheckpointKey, view: View, source: Source) -> Checkpoint:
         """Return a checkpoint; an empty ID means the latest."""
@@ -124,6 +130,10 @@ class Checkpoints:
         histories = await self.completer.rebuilding(tenant, loaded)
         channels = loaded.state.channels if loaded.state is not None else ()
         return Side(channels, {history.channel: history for history in histories})
+
+
+def _is_plain(view: View, source: Source) -> bool:
+    return view is View.FULL and source is Source.ANY
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -151,12 +151,12 @@ class Hold:
         self.reached = asyncio.Event()
         commit = Backend.commit
 
-        def held(backend: Backend, connection: Any, *write: Callable[[], None]) -> None:
+        def held(backend: Backend, connection: Any) -> None:
             writes = threading.current_thread().name == "journal-writer"
             if writes and not self._open.is_set():
                 self._loop.call_soon_threadsafe(self.reached.set)
                 self._open.wait()
-            commit(backend, connection, *write)
+            commit(backend, connection)
 
         monkeypatch.setattr(Backend, "commit", held)
 

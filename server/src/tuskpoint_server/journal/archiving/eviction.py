@@ -311,5 +311,5 @@ def _evict_values(
 
 def _evict_writes(batch: Batch, thread: int, chosen: Sequence[Sized]) -> Taken:
     rows = [{"of_thread": thread, "of_number": one.number, "of_seq": one.seq} for one in chosen]
-    count = _EVICT_WRITE.run_many(batch.connection, rows)
+    count = _EVICT_WRITE.count_many(batch.connection, rows)
     return Taken(0, count, sum(one.size for one in chosen))

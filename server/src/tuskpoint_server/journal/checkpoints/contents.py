@@ -6,7 +6,7 @@ itself. One that was evicted keeps its row without the data: it is known, and is
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
@@ -45,9 +45,22 @@ def read(connection: Connection, family: int, digests: Collection[bytes]) -> dic
     Raises:
         DamagedValueError: The stored bytes are not the saved ones.
     """
-    stored = _stored(connection, family, digests)
+    return ask(connection, family, digests)()
+
+
+def ask(
+    connection: Connection, family: int, digests: Collection[bytes]
+) -> Callable[[], dict[bytes, Value]]:
+    """Ask for values; the returned function does as `read`."""
+    rows = _VALUES.run_listed(connection, digests, of_family=family)
+    return lambda: _read(connection, family, {row[0]: _Stored(*row) for row in rows})
+
+
+def _read(connection: Connection, family: int, stored: dict[bytes, _Stored]) -> dict[bytes, Value]:
     named = {one.keyframe for one in stored.values() if one.keyframe and one.data is not None}
-    known = {**stored, **_stored(connection, family, named - stored.keys())} if named else stored
+    missing = named - stored.keys()
+    rows = _VALUES.run_listed(connection, missing, of_family=family) if missing else ()
+    known = {**stored, **{row[0]: _Stored(*row) for row in rows}}
     keyframes = {
         digest: _unpacked(known[digest], None)
         for digest in named
@@ -77,13 +90,6 @@ def referred(state: bytes, delta_base: bytes | None) -> set[bytes]:
             found.update(write.digest for write in channel.writes)
     found.discard(b"")
     return found
-
-
-def _stored(
-    connection: Connection, family: int, digests: Collection[bytes]
-) -> dict[bytes, _Stored]:
-    rows = _VALUES.run_listed(connection, digests, of_family=family)
-    return {row[0]: _Stored(*row) for row in rows}
 
 
 def _value(one: _Stored, keyframes: dict[bytes, bytes]) -> Value:

@@ -30,7 +30,15 @@ from ...domain.model import (
 from ...domain.state import RawCheckpoint, matches, state_of
 from ..database.logs import StoredWrite
 from ..database.schema import checkpoints, threads, writes
-from ..database.statements import EMPTY, LISTED, Statement, of_namespace, of_users, same_checkpoint
+from ..database.statements import (
+    EMPTY,
+    LISTED,
+    Answer,
+    Statement,
+    of_namespace,
+    of_users,
+    same_checkpoint,
+)
 from . import contents, located
 from .located import ROW, Row
 
@@ -92,9 +100,10 @@ def load(
     Raises:
         TooLargeError: It has more than `max_bytes` of content, of which nothing was read.
     """
-    row = _row(connection, tenant, key)
-    if row is None:
+    columns = _find(connection, tenant, key).fetchone()
+    if columns is None:
         return None
+    row = Row(*columns)
     if view is View.ENTRY:
         return Checkpoint(_entries(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
@@ -104,32 +113,37 @@ def load(
 
 
 def load_stored(
-    connection: Connection, tenant: str, key: CheckpointKey, max_bytes: int
-) -> RawCheckpoint | None:
-    """Return a checkpoint as it is stored; `None` if `load` has to be called.
+    connection: Connection, tenant: str, keys: Sequence[CheckpointKey], max_bytes: int
+) -> list[RawCheckpoint | None]:
+    """Return checkpoints as they are stored; `None` where `load` has to be called.
 
     That is, if there is none, if it has more than `max_bytes` of content, or if values were
     evicted. An empty `checkpoint_id` means the latest.
     """
-    row = _row(connection, tenant, key)
-    if row is None:
-        return None
-    message = CheckpointState.FromString(row.state)
-    if _size(row, message) > max_bytes:
-        return None
-    (stored,) = _stored(connection, tenant, [row], [message], _written(connection, [row]))
-    held = [*stored.values.values(), *(one.value for one in stored.writes)]
-    return None if any(value is EVICTED for value in held) else stored
+    found: list[RawCheckpoint | None] = [None] * len(keys)
+    small: list[tuple[int, Row, CheckpointState]] = []
+    sent = [_find(connection, tenant, key) for key in keys]
+    for index, answer in enumerate(sent):
+        if (columns := answer.fetchone()) is not None:
+            row = Row(*columns)
+            message = CheckpointState.FromString(row.state)
+            if _size(row, message) <= max_bytes:
+                small.append((index, row, message))
+    rows, messages = [one[1] for one in small], [one[2] for one in small]
+    whole, _ = _stored(connection, tenant, rows, messages)
+    for (index, *_), stored in zip(small, whole, strict=True):
+        held = (*stored.values.values(), *(one.value for one in stored.writes))
+        if not any(value is EVICTED for value in held):
+            found[index] = stored
+    return found
 
 
-def _row(connection: Connection, tenant: str, key: CheckpointKey) -> Row | None:
-    """Return the row of a checkpoint, with the columns of a whole one."""
+def _find(connection: Connection, tenant: str, key: CheckpointKey) -> Answer:
+    """Ask for the row of a checkpoint, with the columns of a whole one."""
     of = {"of_tenant": tenant, "of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns}
     if key.checkpoint_id:
-        found = _BY_KEY.run(connection, **of, of_id=key.checkpoint_id).fetchone()
-    else:
-        found = _LATEST.run(connection, **of).fetchone()
-    return None if found is None else Row(*found)
+        return _BY_KEY.run(connection, **of, of_id=key.checkpoint_id)
+    return _LATEST.run(connection, **of)
 
 
 def read_page(
@@ -149,7 +163,8 @@ def read_page(
     one. It may hold fewer than both allow, even none, and still have a `next`.
     """
     columns = ROW if view is View.ENTRY else _WHOLE
-    statement = _listing(tenant, query, after, columns).limit(SCANNED_PER_PAGE + 1)
+    most = SCANNED_PER_PAGE if query.filter else max_count
+    statement = _listing(tenant, query, after, columns).limit(most + 1)
     rows: list[Row] = []
     messages: list[CheckpointState] = []
     size = scanned = 0
@@ -157,7 +172,7 @@ def read_page(
     with connection.execute(statement) as found:
         for row in (Row(*one) for one in found):
             full = len(rows) >= max_count or (rows and size >= max_bytes)
-            if full or scanned == SCANNED_PER_PAGE:
+            if full or scanned == most:
                 break
             scanned += 1
             last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
@@ -251,9 +266,9 @@ def _whole(
     connection: Connection, tenant: str, rows: Sequence[Row], messages: Sequence[CheckpointState]
 ) -> list[Checkpoint]:
     """Return checkpoints; `messages` are their states. Evicted values have `sources`."""
-    written = _written(connection, rows)
     found: list[Checkpoint] = []
-    for row, stored in zip(rows, _stored(connection, tenant, rows, messages, written), strict=True):
+    whole, written = _stored(connection, tenant, rows, messages)
+    for row, stored in zip(rows, whole, strict=True):
         state = state_of(stored.state, stored.values)
         evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
         seqs = [one.seq for one in written[row.place] if one.data is None]
@@ -272,27 +287,22 @@ def _stored(
     tenant: str,
     rows: Sequence[Row],
     messages: Sequence[CheckpointState],
-    written: _PlacedWrites,
-) -> list[RawCheckpoint]:
-    """Return checkpoints of these rows, states and writes with the values that are here."""
-    entries = _entries(connection, tenant, rows, written)
+) -> tuple[list[RawCheckpoint], _PlacedWrites]:
+    """Return checkpoints of these rows with the values that are here, and their writes."""
     digests: dict[int, list[bytes]] = defaultdict(list)
     for row, message in zip(rows, messages, strict=True):
         digests[row.family] += [one.digest for one in message.channels if one.digest]
-    values = {family: contents.read(connection, family, some) for family, some in digests.items()}
-    return [
-        RawCheckpoint(entry, message, values[row.family], _pending(written[row.place]))
-        for row, entry, message in zip(rows, entries, messages, strict=True)
-    ]
-
-
-def _written(connection: Connection, rows: Sequence[Row]) -> _PlacedWrites:
-    """Return the writes of checkpoints."""
+    asked = {family: contents.ask(connection, family, some) for family, some in digests.items()}
     written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
     having = [row for row in rows if row.written_bytes is not None]
     for place, columns in _of_rows(connection, _WRITES, having):
         written[place].append(StoredWrite(*columns))
-    return written
+    values = {family: read() for family, read in asked.items()}
+    entries = _entries(connection, tenant, rows, written)
+    return [
+        RawCheckpoint(entry, message, values[row.family], _pending(written[row.place]))
+        for row, entry, message in zip(rows, entries, messages, strict=True)
+    ], written
 
 
 def _pending(written: Sequence[StoredWrite]) -> tuple[Write, ...]:
@@ -309,10 +319,13 @@ def _of_rows(
     ids: dict[tuple[int, str], list[str]] = defaultdict(list)
     for row in rows:
         ids[row.place[:2]].append(row.checkpoint_id)
-    for (thread, namespace), some in ids.items():
-        of = {"of_thread": thread, "of_ns": namespace}
-        for checkpoint_id, *columns in statement.run_listed(connection, some, **of):
-            yield (thread, namespace, checkpoint_id), columns
+    answers = {
+        at: statement.run_listed(connection, some, of_thread=at[0], of_ns=at[1])
+        for at, some in ids.items()
+    }
+    for at, answer in answers.items():
+        for checkpoint_id, *columns in answer:
+            yield (*at, checkpoint_id), columns
 
 
 def _write(one: StoredWrite) -> Write:

@@ -28,9 +28,12 @@ from .threads import ThreadQuery
 from .value_groups import Keyframes
 
 _Change = Callable[[Batch], Saved]
+_Stored = RawCheckpoint | None
 
 LARGE_BYTES = 64 * 1024
 """Content from which on a save is packed, or a checkpoint read, in a thread."""
+
+_READS_AT_ONCE = 2  # of small checkpoints; more of them would not fill a transaction
 
 
 class Checkpoints:
@@ -48,6 +51,9 @@ class Checkpoints:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
+        # Who waits for `stored`, by tenant.
+        self._asked: dict[str, list[tuple[CheckpointKey, asyncio.Future[_Stored]]]] = {}
+        self._reading: set[asyncio.Task[None]] = set()
         self.keyframes = Keyframes()
 
     def save_checkpoint(self, tenant: str, sent: SentCheckpoint) -> asyncio.Future[Saved]:
@@ -123,12 +129,38 @@ class Checkpoints:
             return [None] * len(keys)
         try:
             return self._database.glance(
-                lambda connection: [
-                    load.load_stored(connection, tenant, key, LARGE_BYTES) for key in keys
-                ]
+                lambda connection: load.load_stored(connection, tenant, keys, LARGE_BYTES)
             )
         except Exception:  # noqa: BLE001 - `load` raises it for those that are concerned
             return [None] * len(keys)
+
+    async def stored(self, tenant: str, key: CheckpointKey) -> RawCheckpoint | None:
+        """Return a checkpoint as `glance` does, where `glance` reads nothing.
+
+        What is asked for while others are read is read together, in one transaction.
+        """
+        if self._database.is_local:
+            return None
+        answer: asyncio.Future[_Stored] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(tenant, []).append((key, answer))
+        if len(self._reading) < _READS_AT_ONCE:
+            task = asyncio.create_task(self._read_asked())
+            self._reading.add(task)
+            task.add_done_callback(self._reading.discard)
+        return await answer
+
+    async def _read_asked(self) -> None:
+        while self._asked:
+            tenant, asked = self._asked.popitem()
+            keys = [key for key, _ in asked]
+            found: list[_Stored] = [None] * len(keys)
+            with suppress(Exception):  # `load` raises it for those that are concerned
+                found = await self._database.query(
+                    partial(load.load_stored, tenant=tenant, keys=keys, max_bytes=LARGE_BYTES)
+                )
+            for (_, answer), stored in zip(asked, found, strict=True):
+                if not answer.done():
+                    answer.set_result(stored)
 
     async def load(self, tenant: str, key: CheckpointKey, view: View) -> Checkpoint | None:
         """Return a checkpoint, or `None`; see `load.load`."""

@@ -7,14 +7,15 @@ the drivers commit by themselves outside of one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine, create_mock_engine
 
 from .schema import DROP_TEXT, metadata
+from .statements import driver_of
 
 
 class OutcomeUnknownError(Exception):
@@ -44,20 +45,24 @@ class Backend(ABC):
         """Begin a transaction; all reads of one that only reads see one moment."""
         driver_of(connection).execute(self._begin_write if writes else self._begin_read)
 
-    def commit(self, connection: Connection, write: Callable[[], None] = lambda: None) -> None:
-        """Write the last rows and commit; durable on return. If this fails, nothing is stored.
-
-        `write` reads no answer of its statements: they are sent together where that saves time.
+    def commit(self, connection: Connection) -> None:
+        """Commit a transaction that wrote; durable on return. If this fails, nothing is stored.
 
         Raises:
             OutcomeUnknownError: The connection broke, and nobody can say what became of it.
         """
-        write()
         driver_of(connection).commit()
 
-    def pipeline(self, connection: Connection) -> AbstractContextManager[object]:
-        """Send the statements of the context together; their answers can be read after it."""
-        return nullcontext()
+    def end(self, connection: Connection) -> None:
+        """End a transaction that only read."""
+        driver_of(connection).commit()
+
+    def receive(self, connection: Connection) -> None:  # noqa: B027 - SQLite answers at once
+        """Wait for the answers of all statements that were sent.
+
+        Raises:
+            Exception: Of the first one that failed.
+        """
 
     def is_conflict(self, error: BaseException) -> bool:
         """Return whether a transaction failed because of another server's, and may succeed now."""
@@ -73,14 +78,11 @@ class Backend(ABC):
         self.begin(connection, writes=writes)
         try:
             yield
+            (self.commit if writes else self.end)(connection)
         except BaseException:
             with suppress(Exception):  # the connection may be lost
                 driver_of(connection).rollback()
             raise
-        if writes:
-            self.commit(connection)
-        else:
-            driver_of(connection).commit()
 
     @abstractmethod
     def in_transaction(self, connection: Connection) -> bool:
@@ -166,11 +168,6 @@ class Backend(ABC):
 
     def tidy(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL has nothing to do
         """Do after a commit what no caller has to wait for."""
-
-
-def driver_of(connection: Connection) -> Any:
-    """Return the driver's connection."""
-    return connection.connection.driver_connection
 
 
 @cache

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, bindparam, insert, inspect, select, update
 
-from .backend import Backend, driver_of
+from .backend import Backend
 from .schema import journal_info
 from .sqlite import Sqlite
-from .statements import Statement
+from .statements import Statement, driver_of
 
 LAYOUT = "1"
 """Layout of the tables; a database says in `journal_info` which one it has."""
@@ -135,13 +135,13 @@ def make(
 
 def finish(connection: Connection) -> None:
     """Let a journal that was filled be opened once this transaction is committed."""
-    _SET_FACT.run(connection, of_name=_LAYOUT, fact=LAYOUT).close()
+    _SET_FACT.run(connection, of_name=_LAYOUT, fact=LAYOUT)
 
 
 def renew(connection: Connection) -> int:
     """Give a journal another identity and the next generation, which is returned."""
     known = read_finished(connection)
     generation = int(known[GENERATION]) + 1
-    _SET_FACT.run(connection, of_name=JOURNAL_ID, fact=uuid.uuid4().hex).close()
-    _SET_FACT.run(connection, of_name=GENERATION, fact=str(generation)).close()
+    _SET_FACT.run(connection, of_name=JOURNAL_ID, fact=uuid.uuid4().hex)
+    _SET_FACT.run(connection, of_name=GENERATION, fact=str(generation))
     return generation

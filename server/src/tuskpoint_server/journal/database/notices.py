@@ -33,6 +33,7 @@ KEEPING = ("", "keeping")
 """In the place of a thread: what concerns the keeper of a shared journal changed."""
 
 _MOST_BYTES = 7999  # of a notification of PostgreSQL
+_PAUSE_S = 0.02  # after a notification; what changes meanwhile goes with the next one
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 30.0
 
 
@@ -169,6 +170,7 @@ class Notices:
                 await self._write(lambda to, text=payload: self._notify(to, text))  # type: ignore[misc]
                 self._missed = False
                 backoff.succeeded()
+                await asyncio.sleep(_PAUSE_S)
             except Exception as error:  # noqa: BLE001 - the other servers poll meanwhile
                 self._report(error, "sent")
                 self._missed = True

@@ -342,8 +342,9 @@ class Batch:
         found = _VALUE.run(self.connection, **of).fetchone()
         if found is None:
             row = self._contents.get((log.row.family, digest))
-            found = row and (row[_SIZE], row[_ENCODING])
-        return found
+            return row and (row[_SIZE], row[_ENCODING])
+        size, encoding = found
+        return size, encoding
 
     def is_keyframe(self, log: Log, digest: bytes) -> bool:
         """Return whether a value of the thread's family is here, with its data, and no patch."""

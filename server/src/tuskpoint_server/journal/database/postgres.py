@@ -8,33 +8,42 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import AbstractContextManager, closing
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import closing, suppress
 from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
-from psycopg.types.numeric import IntLoader
+from psycopg.types.numeric import NumericBinaryLoader
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from .backend import Backend, OutcomeUnknownError, driver_of
+from .backend import Backend, OutcomeUnknownError
+from .pipelined import PipelinedConnection
 from .schema import NUMBERS, NUMBERS_AT_ONCE
+from .statements import driver_of
 
 _log = logging.getLogger(__name__)
 
 OLDEST = 13
 """Oldest major version of PostgreSQL."""
 
-_CONNECT_TIMEOUT_S = 10
+_CONNECTING: dict[str, Any] = {
+    "connect_timeout": 10,
+    "application_name": "tuskpoint-server",
+    # A thread must not wait for long for a machine that is gone.
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,
+}
 _OWN_TIMEOUT_S = 5
 _OUTCOME_TIMEOUT_S = 60
 _OUTCOME_PAUSE_S = 0.1
 # First keys of the advisory locks; the second one is of the schema.
 _TABLES, _USE = 0x7475736B, 0x7475736C
-_PREPARE_AFTER = 2  # uses of a statement
 # Classes of SQLSTATE that name a statement or a value, and so a defect of ours
 # (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 _DEFECTS = frozenset({"0A", "21", "22", "23", "42"})
@@ -100,14 +109,12 @@ class Postgres(Backend):
             driver = driver_of(connection)
             connection.info["xid"] = driver.execute("SELECT pg_current_xact_id()::text")
 
-    def commit(self, connection: Connection, write: Callable[[], None] = lambda: None) -> None:
-        """Write the last rows and commit, in one round trip."""
+    def commit(self, connection: Connection) -> None:
+        """Commit, with what was sent before, in one round trip."""
         driver = driver_of(connection)
         [xid] = connection.info["xid"].fetchone()
         try:
-            with driver.pipeline():
-                write()
-                driver.commit()
+            driver.commit()
         except psycopg.Error as error:
             if error.diag.severity_nonlocalized == "ERROR":  # of a statement: it undid them all
                 raise
@@ -115,10 +122,15 @@ class Postgres(Backend):
             if not self._committed(xid, connection.info["reset"]):
                 raise
 
-    def pipeline(self, connection: Connection) -> AbstractContextManager[object]:
-        """Send the statements of the context together; their answers can be read after it."""
-        pipeline: AbstractContextManager[object] = driver_of(connection).pipeline()
-        return pipeline
+    def end(self, connection: Connection) -> None:
+        """End a transaction that only read; nobody waits for the answer."""
+        driver = driver_of(connection)
+        driver.execute("COMMIT")
+        driver.send()
+
+    def receive(self, connection: Connection) -> None:
+        """Wait for the answers of all statements that were sent."""
+        driver_of(connection).receive()
 
     def is_conflict(self, error: BaseException) -> bool:
         """Return whether two servers began a thread at once, or waited for each other."""
@@ -158,7 +170,10 @@ class Postgres(Backend):
 
     def in_transaction(self, connection: Connection) -> bool:
         """Return whether a transaction is open, failed or not."""
-        status = driver_of(connection).info.transaction_status
+        driver = driver_of(connection)
+        with suppress(psycopg.Error):  # it shows in the status
+            driver.receive()
+        status = driver.info.transaction_status
         return status in (TransactionStatus.INTRANS, TransactionStatus.INERROR)
 
     def is_lost(self, connection: Connection) -> bool:
@@ -222,10 +237,7 @@ class Postgres(Backend):
             psycopg.OperationalError: The connection is lost.
         """
         connection = await psycopg.AsyncConnection.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=_CONNECT_TIMEOUT_S,
-            application_name="tuskpoint-server",
+            self._url, autocommit=True, **_CONNECTING
         )
         async with connection:
             await connection.execute(f'LISTEN "{channel}"')
@@ -262,22 +274,23 @@ def _cause(error: BaseException) -> BaseException | None:
     return error.orig if isinstance(error, DBAPIError) else error
 
 
-def connect(url: str) -> psycopg.Connection[Any]:
+class _WholeLoader(NumericBinaryLoader):
+    """Returns a sum of whole numbers as one; PostgreSQL has it as `numeric`."""
+
+    def load(self, data: Any) -> Any:
+        return int(super().load(data))
+
+
+def connect(url: str) -> PipelinedConnection:
     """Open a connection that begins no transaction by itself.
 
     Raises:
         psycopg.OperationalError: The server does not answer, or refuses the account.
     """
-    connection = psycopg.connect(
-        url,
-        autocommit=True,
-        connect_timeout=_CONNECT_TIMEOUT_S,
-        prepare_threshold=_PREPARE_AFTER,
-        cursor_factory=psycopg.RawCursor,  # it leaves long statements as they are
-        application_name="tuskpoint-server",
+    connection = PipelinedConnection.connect(
+        url, autocommit=True, cursor_factory=psycopg.RawCursor, **_CONNECTING
     )
-    # A sum of whole numbers is one; PostgreSQL returns it as `numeric`.
-    connection.adapters.register_loader("numeric", IntLoader)
+    connection.adapters.register_loader("numeric", _WholeLoader)
     return connection
 
 
@@ -286,12 +299,11 @@ def _lock(connection: Connection, function: str, key: int) -> None:
     driver.execute(f"SET lock_timeout = '{_OWN_TIMEOUT_S}s'")
     driver.execute(f"SELECT {function}($1, hashtext(current_schema()))", (key,))
     driver.execute("SET lock_timeout = 0")
+    driver.receive()
 
 
 def _set_up(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
-    cursor = connection.cursor()
+    driver: Any = connection
     for setting in _SETTINGS:
-        cursor.execute(setting)
-    cursor.execute(_RESET)
-    [[entry.info["reset"]]] = cursor.fetchall()
-    cursor.close()
+        driver.execute(setting)
+    [entry.info["reset"]] = driver.execute(_RESET).fetchone()

@@ -17,7 +17,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
-from .backend import Backend, driver_of
+from .backend import Backend
+from .statements import driver_of
 
 BUSY_TIMEOUT_S = 5.0
 LONG_LOG_BYTES = 64 * 1024 * 1024

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from sqlalchemy import (
     Connection,
@@ -24,8 +24,8 @@ from sqlalchemy import (
 )
 from sqlalchemy import column as sql_column
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.dialects.postgresql import psycopg
-from sqlalchemy.engine.interfaces import DBAPICursor, Dialect
+from sqlalchemy.dialects.postgresql import asyncpg
+from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
 from ...domain.snapshots import THREADS, THREADS_END
@@ -50,8 +50,29 @@ _PARAMETER = re.compile(r"\$(\d+)")
 _LISTED = "IN (__[POSTCOMPILE_listed])"
 _DIALECTS: dict[str, Dialect] = {
     "sqlite": sqlite.dialect(),
-    "postgresql": psycopg.dialect(paramstyle="numeric_dollar"),  # type: ignore[no-untyped-call]
+    # It names the type of each parameter, of which nothing but its text is sent.
+    "postgresql": asyncpg.dialect(),  # type: ignore[no-untyped-call]
 }
+
+
+class Answer(Protocol):
+    """What a statement returned: a cursor of SQLite, or an answer of PostgreSQL."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+
+    def fetchone(self) -> Any:
+        """Return the next row, or `None` after the last one."""
+
+    def fetchall(self) -> list[Any]:
+        """Return the rows that were not fetched yet."""
+
+    def fetchmany(self, size: int) -> list[Any]:
+        """Return so many of them."""
+
+    def close(self) -> None:
+        """Let go of the rows."""
 
 
 class Text(NamedTuple):
@@ -88,59 +109,76 @@ class Statement:
         self._expressions = {"sqlite": expression, "postgresql": other}
         self._texts: dict[str, Text] = {}
 
-    def run(self, connection: Connection, **values: object) -> DBAPICursor:
-        """Execute it and return the driver's cursor."""
+    def run(self, connection: Connection, **values: object) -> Answer:
+        """Execute it; PostgreSQL says whether it failed once the answer is asked for."""
         text = self.compiled(connection)
         if text.defaults:
             values = {**text.defaults, **values}
-        cursor = connection.connection.cursor()
-        cursor.execute(text.sql, [values[name] for name in text.names])
-        return cursor
+        parameters = [values[name] for name in text.names]
+        answer: Answer = driver_of(connection).execute(text.sql, parameters)
+        return answer
 
     def run_listed(
         self, connection: Connection, items: Iterable[object], **values: object
     ) -> Iterator[tuple[Any, ...]]:
-        """Yield its rows where `LISTED` is each of the items, in runs that one `IN` takes.
+        """Send it at once; yield its rows where `LISTED` is each of the items.
 
-        A run is filled up to the next power of two, so that few texts are prepared.
+        One `IN` takes a run of them, which is filled up to the next power of two, so that few
+        texts are prepared.
         """
         text = self.compiled(connection)
         place = text.names.index("listed")
         values = {**text.defaults, **values, "listed": None}
         known = [values[name] for name in text.names]
+        execute = driver_of(connection).execute
+        answers: list[Answer] = []
         for some in in_lists(dict.fromkeys(items)):
-            cursor = connection.connection.cursor()
             if not text.listing:
                 known[place] = list(some)
-                cursor.execute(text.sql, known)
+                answers.append(execute(text.sql, known))
             else:
                 sql, filled = _listing(text, some)
-                cursor.execute(sql, [*known[:place], *filled, *known[place + 1 :]])
-            yield from cursor.fetchall()
+                answers.append(execute(sql, [*known[:place], *filled, *known[place + 1 :]]))
+        return (row for answer in answers for row in answer.fetchall())
 
-    def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
-        """Execute it once for each row of parameters; return how many rows it changed."""
-        text = self.compiled(connection)
-        known = [{**text.defaults, **row} for row in rows] if text.defaults else rows
-        items = [[row[name] for name in text.names] for row in known]
-        return self.run_rows(connection, text.names, items)
+    def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
+        """Execute it once for each row of parameters."""
+        self.run_rows(connection, self.compiled(connection).names, self._items(connection, rows))
+
+    def count_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
+        """Do as `run_many`, and return how many rows it changed."""
+        names = self.compiled(connection).names
+        answers = self._run_rows(connection, names, self._items(connection, rows))
+        return sum(int(answer.rowcount) for answer in answers)
 
     def run_rows(
         self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[object]]
-    ) -> int:
-        """Execute it once for each row, whose items stand in the order of `names`."""
+    ) -> None:
+        """Execute it once for each row, whose items stand in the order of `names`.
+
+        PostgreSQL takes as many rows of `VALUES (...)` in one statement as are left, down to a
+        power of two, so that few texts are prepared.
+        """
+        self._run_rows(connection, names, rows)
+
+    def _items(
+        self, connection: Connection, rows: Sequence[Mapping[str, object]]
+    ) -> list[list[object]]:
+        text = self.compiled(connection)
+        known = [{**text.defaults, **row} for row in rows] if text.defaults else rows
+        return [[row[name] for name in text.names] for row in known]
+
+    def _run_rows(
+        self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[object]]
+    ) -> list[Answer]:
         text = self.compiled(connection)
         if text.names != names:
-            return self.run_many(connection, [dict(zip(names, row, strict=True)) for row in rows])
+            rows = self._items(connection, [dict(zip(names, row, strict=True)) for row in rows])
         if not rows:
-            return 0
+            return []
         if connection.dialect.name == "postgresql":
-            return _run_rows(connection.connection.driver_connection, text, rows)
-        cursor = connection.connection.cursor()
-        cursor.executemany(text.sql, rows)
-        changed = cursor.rowcount
-        cursor.close()
-        return int(changed)
+            return _send_rows(driver_of(connection), text, rows)
+        return [driver_of(connection).executemany(text.sql, rows)]
 
     def compiled(self, connection: Connection) -> Text:
         """Return the statement as the database of a connection takes it."""
@@ -165,25 +203,15 @@ class Statement:
         return text
 
 
-def _run_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> int:
-    """Execute a statement for each row in PostgreSQL, in one round trip.
-
-    A statement with `VALUES (...)` takes as many rows at once as are left, down to a power of
-    two, so that few texts are prepared. Inside of a caller's pipeline the number of changed rows
-    is not known yet.
-    """
-    if driver.pgconn.pipeline_status:
-        _send_rows(driver, text, rows)
-        return 0
-    with driver.pipeline():
-        cursors = _send_rows(driver, text, rows)
-    return sum(cursor.rowcount for cursor in cursors)
+def driver_of(connection: Connection) -> Any:
+    """Return the driver's connection."""
+    return connection.connection.driver_connection
 
 
-def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> list[Any]:
+def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> list[Answer]:
     if not text.row:
         return [driver.execute(text.sql, row) for row in rows]
-    cursors, at = [], 0
+    answers, at = [], 0
     most = max(1, _PARAMETERS // len(text.names))
     while at < len(rows):
         count = 1 << (min(len(rows) - at, most).bit_length() - 1)
@@ -192,9 +220,9 @@ def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> lis
             many = ", ".join(_renumbered(text.row, k * len(text.names)) for k in range(count))
             sql = text.listing[count] = text.sql.replace(text.row, many)
         flat = [item for row in rows[at : at + count] for item in row]
-        cursors.append(driver.execute(sql, flat))
+        answers.append(driver.execute(sql, flat))
         at += count
-    return cursors
+    return answers
 
 
 def _renumbered(row: str, offset: int) -> str:

@@ -19,9 +19,10 @@ from sqlalchemy import Connection
 
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
-from .backend import Backend, OutcomeUnknownError, driver_of
+from .backend import Backend, OutcomeUnknownError
 from .logs import Logs, ThreadName
 from .overlay import Batch, Numbers
+from .statements import driver_of
 
 T = TypeVar("T")
 
@@ -231,28 +232,27 @@ class Writer:
         failpoint("journal.before_begin")
         shared = self._backend.is_shared
         batch = Batch(connection, self._logs, self._numbers, self._clock_us(), shared=shared)
-
-        def write() -> None:
-            batch.write_out()
-            failpoint("journal.before_commit")
-
         alone = one_by_one
         try:
-            with self._backend.pipeline(connection):
-                self._backend.begin(connection, writes=True)
-                waited = {one.thread for one in changes if one.deferred or one_by_one}
-                locked = batch.locking(filter(None, waited))
-                free = batch.locking({one.thread for one in changes if one.thread}, wait=False)
+            self._backend.begin(connection, writes=True)
+            waited = {one.thread for one in changes if one.deferred or one_by_one}
+            locked = batch.locking(filter(None, waited))
+            free = batch.locking({one.thread for one in changes if one.thread}, wait=False)
             locked()
             self._deferred = self._defer(batch, changes, free())
             for change in changes:
                 if change in self._deferred:
                     continue
                 change.value = change.error = None
-                alone = change.alone or one_by_one
+                if change.alone or one_by_one:
+                    batch.write_out()
+                    self._backend.receive(connection)  # what fails is not to blame on this one
+                    alone = True
                 self._decide(batch, change, alone=alone, one_by_one=one_by_one)
-            alone = one_by_one
-            self._backend.commit(connection, write)
+                alone = one_by_one
+            batch.write_out()
+            failpoint("journal.before_commit")
+            self._backend.commit(connection)
         except Exception as error:
             is_lost = self._backend.is_lost(connection)
             self._disconnect()
@@ -295,12 +295,12 @@ class Writer:
             except Refusal as refusal:
                 change.error = refusal
             return
-        batch.write_out()
         driver, added = driver_of(batch.connection), dict(batch.added)
         driver.execute("SAVEPOINT change")
         try:
             change.value = change.work(batch)
             batch.write_out()
+            self._backend.receive(batch.connection)
         except Exception as error:
             if not self._backend.in_transaction(batch.connection):  # some errors end it
                 raise

@@ -21,11 +21,11 @@ from sqlalchemy.pool import NullPool
 from ...domain.failpoints import failpoint
 from ...process import sync
 from ..archiving import status
-from ..database.backend import Backend, driver_of
+from ..database.backend import Backend
 from ..database.facts import GENERATION, read_finished, renew
 from ..database.schema import checkpoints, packs, threads
 from ..database.sqlite import Sqlite, log_bytes
-from ..database.statements import of_users
+from ..database.statements import driver_of, of_users
 from .copying import keep_servers_away
 
 _LOGS = ("-wal", "-shm")  # beside a database file that is open

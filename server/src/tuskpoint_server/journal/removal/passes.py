@@ -367,7 +367,8 @@ def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes
 
 def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Taken:
     """Remove values of a family."""
-    count = _REMOVE.run_rows(connection, ("of_family", "gone"), [(family, v.digest) for v in gone])
+    rows = [{"of_family": family, "gone": value.digest} for value in gone]
+    count = _REMOVE.count_many(connection, rows)
     return Taken(count, size_bytes=sum(value.size for value in gone))
 
 

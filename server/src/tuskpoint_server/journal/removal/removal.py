@@ -438,7 +438,7 @@ def _drop_changes(batch: Batch, some: Sequence[tuple[Any, ...]]) -> int:
     for _, tenant, thread_id, _ in some:
         batch.logs.forget(tenant, thread_id)
     _SET_COMPACTED.run_many(batch.connection, keys)
-    return _DROP_CHANGES.run_many(batch.connection, keys)
+    return _DROP_CHANGES.count_many(batch.connection, keys)
 
 
 async def _drop(database: Database, statement: Statement, before_us: int) -> int:

@@ -13,13 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, case, exists, func, or_, select, tuple_
-from sqlalchemy.engine.interfaces import DBAPICursor
 
 from ...domain.model import CheckpointKey
 from ...domain.snapshots import THREADS, THREADS_END
 from ...domain.threads import EventKind
 from ..database.schema import changes, checkpoints, documents, memories, threads, vectors
-from ..database.statements import EMPTY, LISTED, Statement
+from ..database.statements import EMPTY, LISTED, Answer, Statement
 from .searched_values import Document, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
@@ -219,7 +218,7 @@ def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -
     return list(map(log.read, found.values()))
 
 
-def _some(cursor: DBAPICursor, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
+def _some(cursor: Answer, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:
     """Return at most `limit` rows, fewer if their states take `MAX_READ_BYTES`, and the next."""
     rows: list[Sequence[Any]] = []
     size = 0

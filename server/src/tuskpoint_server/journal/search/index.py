@@ -331,7 +331,7 @@ def _drop_vectors(connection: sa.Connection, numbers: Sequence[int]) -> int:
     """Drop vectors, and owe others to what they were made of; return how many."""
     owed = [row[0] for row in _EMBEDDED.run_listed(connection, numbers) if _embedded(row)]
     _set_owed(connection, owed, owed=True)
-    return _DROP_VECTOR.run_many(connection, [{"of_number": number} for number in numbers])
+    return _DROP_VECTOR.count_many(connection, [{"of_number": number} for number in numbers])
 
 
 def _set_owed(connection: sa.Connection, numbers: Sequence[int], *, owed: bool) -> None:

@@ -27,6 +27,7 @@ from ...domain.credentials import Presented
 from ...domain.errors import Reason, Refusal, invalid_field
 from ...domain.limits import KIB, MIB
 from ...domain.model import Durability, Saved
+from ...domain.state import RawCheckpoint
 from ...service.checkpoints import Checkpoints
 from ..around.door import Call, Door, parsed
 from ..around.errors import incident, to_call_error
@@ -334,23 +335,31 @@ class Exchange:
         asked = [convert.asked(request) for _, request in some]
         found = self._checkpoints.glance(self._call.tenant, asked)
         for (frame, request), stored in zip(some, found, strict=True):
-            if stored is None:
-                self._loading += 1
-                frame.work = self._start(frame, self._load(frame, request))
-                frame.work.add_done_callback(self._loaded)
+            if stored is not None:
+                self._answer_stored(frame, stored)
                 continue
-            try:
-                response = pb.ExchangeResponse()
-                answer = response.answers.add(id=frame.id, last=True)
-                convert.fill_stored(answer.got.checkpoint, stored)
-                self._answer(frame, response)
-            except Exception as error:  # noqa: BLE001 - a defect ends its frame alone
-                self._refuse(frame, error)
+            self._loading += 1
+            frame.work = self._start(frame, self._load(frame, request))
+            frame.work.add_done_callback(self._loaded)
         if self._loads:
             self._next_loads = self._loop.call_soon(self._begin_some_loads)
 
+    def _answer_stored(self, frame: _Frame, stored: RawCheckpoint) -> None:
+        try:
+            response = pb.ExchangeResponse()
+            answer = response.answers.add(id=frame.id, last=True)
+            convert.fill_stored(answer.got.checkpoint, stored)
+            self._answer(frame, response)
+        except Exception as error:  # noqa: BLE001 - a defect ends its frame alone
+            self._refuse(frame, error)
+
     async def _load(self, frame: _Frame, request: pb.GetCheckpointRequest) -> None:
         try:
+            asked = convert.asked(request)
+            stored = await self._checkpoints.stored(self._call.tenant, *asked)
+            if stored is not None:
+                self._answer_stored(frame, stored)
+                return
             loaded = await checkpoint_in_one(
                 self._checkpoints, self._call.tenant, request, MAX_ANSWER_BYTES
             )

@@ -72,7 +72,9 @@ class CheckpointServicer:
     async def GetCheckpoint(
         self, request: saves_pb.GetCheckpointRequest, call: Call
     ) -> Fields | saves_pb.GetCheckpointResponse:
-        (stored,) = self._checkpoints.glance(call.tenant, [convert.asked(request)])
+        asked = convert.asked(request)
+        (stored,) = self._checkpoints.glance(call.tenant, [asked])
+        stored = stored or await self._checkpoints.stored(call.tenant, *asked)
         if stored is None:
             return {"checkpoint": await checkpoint_in_one(self._checkpoints, call.tenant, request)}
         answer = saves_pb.GetCheckpointResponse()

@@ -1,0 +1,259 @@
+"""A connection to PostgreSQL whose statements do not wait for the answers of those before.
+
+A statement is handed to libpq, and its answer is read when somebody asks for it. So the rows that
+a batch writes, and its COMMIT, cost one round trip, and the thread gives the interpreter's lock
+away once. The pipeline of psycopg waits at every statement, and for ever if the last part of what
+it sends does not fit into the socket's buffer; this one sends the rest as there is room.
+"""
+
+from __future__ import annotations
+
+import select
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, TransactionStatus
+
+_PREPARE_AT = 2  # use of a statement
+_MOST_PREPARED = 500  # of a connection; the server keeps each one in memory
+_MOST_UNANSWERED = 1000  # bounds what waits in memory, here and there
+_TEXT, _BINARY = 0, 1  # formats of parameters and answers
+_GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
+_OPEN = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
+
+
+class Answer:
+    """The rows of a statement, or how many it changed; waits for them when it is asked."""
+
+    __slots__ = ("_connection", "_rows", "result")
+
+    def __init__(self, connection: PipelinedConnection) -> None:
+        self._connection = connection
+        self._rows: Iterator[tuple[Any, ...]] | None = None
+        self.result: pq.abc.PGresult | None = None
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement changed or found."""
+        return self._received().command_tuples or 0
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return the rows that were not fetched yet."""
+        return list(self._left())
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, or `None` after the last one."""
+        return next(self._left(), None)
+
+    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+        """Return so many of them."""
+        return list(islice(self._left(), size))
+
+    def close(self) -> None:
+        """Let go of the rows."""
+        self._rows = iter(())
+
+    def _left(self) -> Iterator[tuple[Any, ...]]:
+        if self._rows is None:
+            self._rows = iter(self._connection.rows_of(self._received()))
+        return self._rows
+
+    def _received(self) -> pq.abc.PGresult:
+        if self.result is None:
+            self._connection.receive()
+        if self.result is None:
+            raise psycopg.OperationalError("the statement was not executed")
+        return self.result
+
+
+@dataclass(slots=True)
+class _Text:
+    """A statement that was used: what the server knows it by, if it is prepared."""
+
+    command: bytes
+    uses: int = 0
+    name: bytes = b""
+
+
+class PipelinedConnection(psycopg.Connection[Any]):
+    """A connection with `execute`, `commit` and `rollback` of its own.
+
+    A cursor waits as psycopg's do, after the answers that nobody has read.
+    """
+
+    _loading: psycopg.abc.Transformer | None = None
+
+    def __init__(self, pgconn: psycopg.pq.abc.PGconn, *args: Any, **more: Any) -> None:
+        super().__init__(pgconn, *args, **more)
+        self._texts: dict[str, _Text] = {}
+        self._names = 0
+        self._preparing: list[_Text] = []  # by statements whose answers nobody has read
+        self._unanswered: list[Answer | None] = []  # `None`: the end of a pipeline
+        self._poll = select.poll()
+        self._poll.register(pgconn.socket)
+
+    def execute(  # type: ignore[override]  # an answer is no cursor
+        self, query: str, params: Sequence[object] = ()
+    ) -> Answer:
+        """Send a statement.
+
+        Args:
+            query: The statement, with parameters $1, $2 and so on.
+            params: Whole numbers, texts, bytes, truth values, `None`, and lists of these.
+
+        Raises:
+            psycopg.OperationalError: The connection is lost. Other errors come with the answer of
+                this statement, or of one after it.
+        """
+        if len(self._unanswered) > _MOST_UNANSWERED:
+            self.receive()
+        text = self._texts.get(query)
+        if text is None:
+            text = self._texts[query] = _Text(query.encode())
+        if self.pgconn.pipeline_status == pq.PipelineStatus.OFF:
+            self.pgconn.enter_pipeline_mode()
+        text.uses += 1
+        if text.uses >= _PREPARE_AT and not text.name and self._names < _MOST_PREPARED:
+            self._names += 1
+            text.name = b"t%d" % self._names
+            self._preparing.append(text)
+            self.pgconn.send_prepare(text.name, text.command)
+            self._unanswered.append(Answer(self))
+        values, formats = [_dump(one) for one in params], [_format(one) for one in params]
+        if text.name:
+            self.pgconn.send_query_prepared(text.name, values, formats, _BINARY)
+        else:
+            self.pgconn.send_query_params(text.command, values, None, formats, _BINARY)
+        answer = Answer(self)
+        self._unanswered.append(answer)
+        return answer
+
+    def receive(self) -> None:
+        """Read the answers of all statements that were sent.
+
+        Raises:
+            psycopg.Error: Of the first one that failed; those after it were not executed.
+        """
+        if not self._unanswered:
+            return
+        self.send()
+        unanswered, self._unanswered = self._unanswered, []
+        preparing, self._preparing = self._preparing, []
+        problem: psycopg.Error | None = None
+        try:
+            for answer in unanswered:
+                result = self._next()
+                if answer is None:
+                    continue
+                if result is not None and result.status in _GOOD:
+                    answer.result = result
+                elif problem is None:
+                    problem = _error_of(result)
+                self._next()  # the end of this answer
+            self.pgconn.exit_pipeline_mode()
+        except psycopg.OperationalError as error:  # the connection is lost
+            problem = problem or error
+        if problem is not None:
+            for text in preparing:
+                text.name = b""
+            raise problem
+
+    def send(self) -> None:
+        """Send what libpq keeps back, as far as there is room; wait for no answer."""
+        if self._unanswered and self._unanswered[-1] is not None:
+            self.pgconn.pipeline_sync()
+            self._unanswered.append(None)
+        self.pgconn.flush()
+
+    def commit(self) -> None:
+        """Commit the transaction, and wait for it.
+
+        Raises:
+            psycopg.Error: Of the first statement that failed, which undid the transaction.
+        """
+        self.execute("COMMIT")
+        self.receive()
+
+    def rollback(self) -> None:
+        """Undo the transaction that is open, if there is one."""
+        with suppress(psycopg.Error):  # it is undone all the same
+            self.receive()
+        if self.info.transaction_status in _OPEN:
+            self.execute("ROLLBACK")
+            self.receive()
+
+    def cursor(self, *args: Any, **more: Any) -> Any:
+        """Return a cursor of psycopg."""
+        self.receive()
+        return super().cursor(*args, **more)
+
+    def rows_of(self, result: pq.abc.PGresult) -> list[tuple[Any, ...]]:
+        """Return the rows of an answer."""
+        if self._loading is None:
+            self._loading = Transformer(self)
+        self._loading.set_pgresult(result)
+        return self._loading.load_rows(0, result.ntuples, tuple)
+
+    def _next(self) -> pq.abc.PGresult | None:
+        while self.pgconn.is_busy():
+            # What is not sent yet goes on while answers come.
+            wanted = select.POLLIN | (select.POLLOUT if self.pgconn.flush() else 0)
+            self._poll.modify(self.pgconn.socket, wanted)
+            if any(event != select.POLLOUT for _, event in self._poll.poll()):
+                self.pgconn.consume_input()
+        return self.pgconn.get_result()
+
+
+def _error_of(result: pq.abc.PGresult | None) -> psycopg.Error:
+    """Return the error of an answer; libpq makes some itself once the connection is lost."""
+    if result is None or result.error_field(pq.DiagnosticField.SQLSTATE) is None:
+        return psycopg.OperationalError(result.get_error_message() if result else "no answer")
+    return error_from_result(result, encoding="utf-8")
+
+
+def _dump_text(text: str) -> bytes:
+    """Return a text; libpq would end it at a zero byte, which PostgreSQL does not keep."""
+    if "\0" in text:
+        raise psycopg.DataError("a text must not have a zero byte")
+    return text.encode()
+
+
+def _dump_list(items: list[Any]) -> bytes:
+    """Return a list as the text of an array, in which PostgreSQL finds the type of its items."""
+    return b"{%b}" % b",".join(map(_dump_item, items))
+
+
+def _dump_item(item: object) -> bytes:
+    if isinstance(item, int):
+        return b"%d" % item
+    text = b"\\x" + item.hex().encode() if isinstance(item, bytes) else _dump_text(str(item))
+    return b'"%b"' % text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+
+
+_DUMPS: Mapping[type, Callable[[Any], bytes | None]] = {
+    bytes: lambda value: value,
+    str: _dump_text,
+    int: lambda value: b"%d" % value,
+    type(None): lambda _: None,
+    bool: lambda value: b"t" if value else b"f",
+    float: lambda value: repr(value).encode(),
+    list: _dump_list,
+}
+
+
+def _dump(value: object) -> bytes | None:
+    dump = _DUMPS.get(type(value))
+    if dump is None:  # such as a member of an enumeration
+        dump = next(known for kind, known in _DUMPS.items() if isinstance(value, kind))
+    return dump(value)
+
+
+def _format(value: object) -> int:
+    return _BINARY if isinstance(value, bytes) else _TEXT
