@@ -105,6 +105,11 @@ test-deploy: setup ## run the checks of the deployments, with tools that are bui
 kills-many: setup ## kill servers that share a journal in PostgreSQL (TUSKPOINT_KILLS=100)
 	$(PY) -m pytest -q -s -m crash tests/many $(ARGS)
 
+.PHONY: models
+models: setup ## run the models of the journal on each database (EXAMPLES=100)
+	TUSKPOINT_EXAMPLES=$(or $(EXAMPLES),100) \
+	    $(PY) -m pytest -q -k model --timeout 3600 tests/contract $(ARGS)
+
 .PHONY: simulate
 simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDULES=2000)
 	@$(PY) -m tests.simulation --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),2000)

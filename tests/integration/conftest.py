@@ -1,6 +1,7 @@
 """A real server on a real socket, in this process or in one of its own.
 
-What depends on the journal is marked `usefixtures("database")` and runs on each database.
+What depends on the database is marked `usefixtures("database")` and runs on each one. Not so what
+the tests of the contract already prove there, such as which changes a watch delivers, and when.
 """
 
 from __future__ import annotations

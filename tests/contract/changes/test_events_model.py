@@ -21,6 +21,7 @@ from sqlalchemy import Connection, select
 from tests.contract.changes.kit import Extent, settle_index
 from tests.kit.archives import House, house
 from tests.kit.blobs.stores import MemoryStore
+from tests.kit.databases import examples
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Journal, World, made
 from tuskpoint_server.domain.errors import Refusal
@@ -256,11 +257,12 @@ def world(database: str) -> Iterator[WatchedWorld]:
     opened.close()
 
 
-def test_whatever_happens_every_number_is_one_event(world: WatchedWorld) -> None:
+def test_whatever_happens_every_number_is_one_event(world: WatchedWorld, database: str) -> None:
     class Machine(Lives):
         pass
 
     Machine.world = world
+    count = examples(database, 12)
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=12, stateful_step_count=30, deadline=None)
+        Machine, settings=settings(max_examples=count, stateful_step_count=30, deadline=None)
     )

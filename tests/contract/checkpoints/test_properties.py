@@ -18,6 +18,7 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import select
 
+from tests.kit.databases import examples
 from tests.kit.drafts import TENANT, Reference, as_loaded, channel, draft, key, write
 from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import value_pb2
@@ -291,11 +292,12 @@ class Threads(RuleBasedStateMachine):
             }
 
 
-def test_the_journal_equals_a_model(world: JournalWorld) -> None:
+def test_the_journal_equals_a_model(world: JournalWorld, database: str) -> None:
     class Machine(Threads):
         pass
 
     Machine.world = world
+    count = examples(database, 12)
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=12, stateful_step_count=30, deadline=None)
+        Machine, settings=settings(max_examples=count, stateful_step_count=30, deadline=None)
     )

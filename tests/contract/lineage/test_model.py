@@ -19,6 +19,7 @@ from hypothesis.stateful import (
 )
 
 from tests.contract.lineage.kit import History, Place, certify, history, logged, seen
+from tests.kit.databases import examples
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import checkpoint_pb2
@@ -433,11 +434,12 @@ def world(database: str) -> Iterator[JournalWorld]:
     opened.close()
 
 
-def test_lineage_equals_a_model(world: JournalWorld) -> None:
+def test_lineage_equals_a_model(world: JournalWorld, database: str) -> None:
     class Machine(Lineages):
         pass
 
     Machine.world = world
+    count = examples(database, 15)
     run_state_machine_as_test(
-        Machine, settings=settings(max_examples=15, stateful_step_count=25, deadline=None)
+        Machine, settings=settings(max_examples=count, stateful_step_count=25, deadline=None)
     )

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import delete, select
 
+from tests.kit.databases import examples
 from tests.kit.drafts import Reference, by_digest, channel, digest
 from tests.kit.journal import World
 from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
@@ -246,22 +247,25 @@ def shared(database: str) -> Iterator[tuple[World, Home]]:
     world.close()
 
 
-@settings(max_examples=12)
-@given(history=HISTORIES)
-def test_every_value_is_read_as_it_was_saved(
-    shared: tuple[World, Home], history: list[Step | tuple[str, tuple[None, ...], tuple[Step, ...]]]
-) -> None:
+def test_every_value_is_read_as_it_was_saved(shared: tuple[World, Home], database: str) -> None:
     world, home = shared
-    model = Model(home, world.next_prefix())
 
-    async def live_through() -> None:
-        for step in history:
-            if len(step) == 3:
-                await model.run_pass(*step)
-            else:
-                await model.run(step)
-            await model.check()
-        await model.check_nothing_is_left()
+    @settings(max_examples=examples(database, 12))
+    @given(history=HISTORIES)
+    def check(history: list[Step | tuple[str, tuple[None, ...], tuple[Step, ...]]]) -> None:
+        world.run(live_through(Model(home, world.next_prefix()), history))
+
+    check()
+
+
+async def live_through(
+    model: Model, history: list[Step | tuple[str, tuple[None, ...], tuple[Step, ...]]]
+) -> None:
+    for step in history:
+        if len(step) == 3:
+            await model.run_pass(*step)
+        else:
+            await model.run(step)
         await model.check()
-
-    world.run(live_through())
+    await model.check_nothing_is_left()
+    await model.check()

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
 
-pytestmark = pytest.mark.usefixtures("database")
-
 SECOND = Duration(seconds=1)
 ENTRY = checkpoint_pb2.VIEW_ENTRY
 LARGE = bytes(range(256)) * 5000  # more than one chunk
