@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from typing import Any, ClassVar
 
@@ -67,6 +67,14 @@ class Backend(ABC):
     def is_conflict(self, error: BaseException) -> bool:
         """Return whether a transaction failed because of another server's, and may succeed now."""
         return False
+
+    def is_busy(self, error: BaseException) -> bool:
+        """Return whether another server held a lock for longer than `waiting` allows."""
+        return False
+
+    def waiting(self, connection: Connection) -> AbstractContextManager[object]:
+        """Let the statements of the context wait for locks of other servers, but not long."""
+        return nullcontext()
 
     @abstractmethod
     def numbers(self, connection: Connection) -> Iterator[int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import psycopg
@@ -40,6 +40,7 @@ _CONNECTING: dict[str, Any] = {
     "tcp_user_timeout": 15_000,
 }
 _OWN_TIMEOUT_S = 5
+_LOCK_TIMEOUT_MS = 100  # for a thread; others of the batch wait meanwhile
 _OUTCOME_TIMEOUT_S = 60
 _OUTCOME_PAUSE_S = 0.1
 # First keys of the advisory locks; the second one is of the schema.
@@ -135,6 +136,18 @@ class Postgres(Backend):
     def is_conflict(self, error: BaseException) -> bool:
         """Return whether two servers began a thread at once, or waited for each other."""
         return isinstance(_cause(error), _CONFLICTS)
+
+    def is_busy(self, error: BaseException) -> bool:
+        """Return whether another server held a lock for longer than `waiting` allows."""
+        return isinstance(_cause(error), psycopg.errors.LockNotAvailable)
+
+    @contextmanager
+    def waiting(self, connection: Connection) -> Iterator[None]:
+        """Let the statements of the context wait for locks of other servers, but not long."""
+        driver = driver_of(connection)
+        driver.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT_MS}ms'")
+        yield
+        driver.execute("SET LOCAL lock_timeout = 0")
 
     def numbers(self, connection: Connection) -> Iterator[int]:
         """Return the next numbers of the sequence, which this server alone uses."""

@@ -59,6 +59,10 @@ class _Broken(Exception):
     """A statement of the batch failed, though the storage works: a change alone is to blame."""
 
 
+class _Busy(Exception):
+    """Another server has locked a thread for long."""
+
+
 class _Conflict(Exception):
     """Another server's transaction was in the way, or the connection was lost before the commit."""
 
@@ -201,11 +205,13 @@ class Writer:
 
     def _commit(self, changes: Sequence[Change]) -> Committed:
         """Run changes and commit them."""
-        attempts, one_by_one = iter(range(_ATTEMPTS)), False
+        attempts, one_by_one, waits = iter(range(_ATTEMPTS)), False, True
         try:
             while True:
                 try:
-                    return self._run(changes, one_by_one=one_by_one)
+                    return self._run(changes, one_by_one=one_by_one, waits=waits)
+                except _Busy:
+                    waits = False
                 except _Conflict:
                     one_by_one = next(attempts, None) is None
                 except _Broken:
@@ -221,11 +227,14 @@ class Writer:
                 change.error = outcome
             return Committed()
 
-    def _run(self, changes: Sequence[Change], *, one_by_one: bool) -> Committed:
-        """Run changes in a transaction.
+    def _run(self, changes: Sequence[Change], *, one_by_one: bool, waits: bool) -> Committed:
+        """Run changes in a transaction, but for those that are deferred.
+
+        `waits`: for threads that another server has locked, a little.
 
         Raises:
             _Broken: One of them is to blame for its failure.
+            _Busy: It waited, and not long enough.
             _Conflict: It may succeed if it is run again.
         """
         connection = self._connect()
@@ -235,11 +244,7 @@ class Writer:
         alone = one_by_one
         try:
             self._backend.begin(connection, writes=True)
-            waited = {one.thread for one in changes if one.deferred or one_by_one}
-            locked = batch.locking(filter(None, waited))
-            free = batch.locking({one.thread for one in changes if one.thread}, wait=False)
-            locked()
-            self._deferred = self._defer(batch, changes, free())
+            self._lock(batch, changes, waits=waits)
             for change in changes:
                 if change in self._deferred:
                     continue
@@ -254,6 +259,9 @@ class Writer:
             failpoint("journal.before_commit")
             self._backend.commit(connection)
         except Exception as error:
+            if self._backend.is_busy(error):
+                driver_of(connection).rollback()
+                raise _Busy from error
             is_lost = self._backend.is_lost(connection)
             self._disconnect()
             if isinstance(error, OutcomeUnknownError):
@@ -272,20 +280,27 @@ class Writer:
             self._disconnect()
         return Committed(batch.changed, batch.added)
 
-    def _defer(
-        self, batch: Batch, changes: Sequence[Change], busy: Set[ThreadName]
-    ) -> list[Change]:
-        """Return the changes that wait for the next batch: another server changes their threads.
+    def _lock(self, batch: Batch, changes: Sequence[Change], *, waits: bool) -> None:
+        """Lock the threads of changes, and defer those of threads that another server has locked.
 
-        The next batch waits for those threads; so does this one if it has no other changes.
+        Where it `waits`, it waits for threads that were deferred before, and if all are locked.
         """
-        later = [change for change in changes if change.thread in busy]
-        if len(later) == len(changes):
-            batch.lock(busy)
-            return []
-        for change in later:
+        due = {one.thread for one in changes if one.thread and one.deferred} if waits else set()
+        if due:
+            with self._backend.waiting(batch.connection):
+                locked = batch.locking(due)
+        free = batch.locking({one.thread for one in changes if one.thread}, wait=False)
+        if due:
+            locked()
+        busy = free()
+        self._deferred = [change for change in changes if change.thread in busy]
+        for change in self._deferred:
             change.deferred = True
-        return later
+        if waits and len(self._deferred) == len(changes):
+            with self._backend.waiting(batch.connection):
+                locked = batch.locking(busy)
+            locked()
+            self._deferred = []
 
     def _decide(self, batch: Batch, change: Change, *, alone: bool, one_by_one: bool) -> None:
         """Run a change; if alone, inside a savepoint, so that what it raises undoes it alone."""
