@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from sqlalchemy import Table, select
 
-from tests.kit.databases import place_of_new_journal
+from tests.kit.databases import place, place_of_new_journal
 from tests.kit.drafts import TENANT
 from tuskpoint_server.domain.threads import Thread
 from tuskpoint_server.journal.changes import Events
@@ -164,6 +164,8 @@ class JournalWorld(World):
         super().__init__()
         self.clock = Clock()
         self._entropy = entropy
+        # Used tables have statistics, by which PostgreSQL would read many new rows slowly.
+        place(self.directory / "journal.db")
         self.reopen()
 
     def reopen(self) -> None:
