@@ -70,8 +70,9 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 test: setup node-modules ## run every check and every test (ARGS='-k NAME' for pytest)
 	@tools/side_by_side.sh pytest -- lint clients-here emulators-here WORKERS=0
 
-# A worker takes whole files, the slowest first. WORKERS=0 runs all tests in one process, for a debugger.
-WORKERS ?= auto
+# A worker takes whole files, the slowest first. A third of the time it waits for servers, so there is one
+# more than processors. WORKERS=0 runs all tests in one process, for a debugger.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 .PHONY: pytest
 pytest: setup

@@ -91,7 +91,9 @@ def postgres() -> str:
     running = ExitStack()
     atexit.register(running.close)
     return running.enter_context(
-        running_postgres("fsync=off", "full_page_writes=off", "synchronous_commit=off")
+        running_postgres(
+            *("fsync=off", "full_page_writes=off", "synchronous_commit=off", "autovacuum=off")
+        )
     )
 
 
