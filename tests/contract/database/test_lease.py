@@ -151,10 +151,14 @@ async def test_no_server_takes_over_in_the_middle_of_a_change_of_the_keeper(
         going_on.wait(30)
         order.append("changed")
 
+    async def take() -> bool:
+        held = await servers.second.acquire()
+        order.append("taken")
+        return held
+
     changing = asyncio.ensure_future(servers.first.transact(work))
     await begun.wait()
-    taking = asyncio.create_task(servers.second.acquire())
-    taking.add_done_callback(lambda _: order.append("taken"))
+    taking = asyncio.create_task(take())
     await asyncio.wait({taking}, timeout=0.05)
     assert not taking.done()
     going_on.set()
