@@ -61,6 +61,21 @@ async def test_an_answer_that_was_lost_sends_the_same_bytes_again(
     assert await check_certified(home) == 4
 
 
+async def test_a_pack_that_is_forgotten_on_its_way_is_finished(
+    home: House, store: MemoryStore
+) -> None:
+    """As when the flusher stops while blobs are renewed."""
+    await grow(home, 2)
+
+    async def forget(_members: Sequence[Member]) -> None:
+        home.archive._flusher(TENANT).flush.forget()
+
+    store.on_put = forget
+    await home.flush()
+    assert len(store.packs) == 1
+    assert await check_certified(home) == 2
+
+
 async def test_a_pack_that_cannot_be_read_back_is_put_again(
     home: House, store: MemoryStore
 ) -> None:

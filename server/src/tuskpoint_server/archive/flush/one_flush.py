@@ -322,6 +322,11 @@ class Flush:
             if one.dirty.thread.number != number or (one.dirty.hole and one is not segment)
         ]
 
+    def _end_pack(self, pack: Pack) -> None:
+        """Take out a pack that is no longer on its way, unless `forget` has done so meanwhile."""
+        if pack in self._packs:
+            self._packs.remove(pack)
+
     async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
         about = self._about(pack.plan.checkpoints)
         with tracer.start_as_current_span("archive.flush", attributes=about):
@@ -331,12 +336,12 @@ class Flush:
                 if refusal.reason is not Reason.BLOB_REJECTED:
                     raise
                 await self._runner.abandon(pack)
-                self._packs.remove(pack)
+                self._end_pack(pack)
                 if not any(one.kind in _SEGMENTS for one in pack.members):
                     raise
                 self._split = True
                 return Flushed()
-        self._packs.remove(pack)
+        self._end_pack(pack)
         if catalog is None:
             return Flushed()
         self._lone.difference_update(thread.number for thread in pack.plan.threads)
