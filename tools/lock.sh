@@ -11,8 +11,13 @@ compile=(
     --generate-hashes --only-binary :all:
     --no-emit-index-url --no-emit-find-links --no-header
 )
+# Named one by one: the frameworks that the other extras integrate have environments of their own.
+extras=(
+    --extra cli --extra langgraph --extra mcp --extra objects --extra otel  # clients/python
+    --extra embedder --extra memwal --extra otlp --extra postgres           # server, which has objects too
+)
 "${compile[@]}" "$@" \
-    --all-extras --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
+    "${extras[@]}" --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
     --no-emit-package tuskpoint-emulators \
     --output-file requirements/dev.txt \
     requirements/dev.in clients/python/pyproject.toml server/pyproject.toml emulators/pyproject.toml

@@ -16,7 +16,7 @@ chosen=$(mktemp)
 trap 'rm -f "$chosen"' EXIT
 
 "$uv" pip compile --quiet --resolution "$resolution" --python .venv/bin/python --upgrade \
-    --all-extras --no-header --no-annotate \
+    --extra cli --extra langgraph --extra mcp --extra otel --extra objects --extra otlp --no-header --no-annotate \
     --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
     --no-emit-package tuskpoint-emulators \
     --output-file "$chosen" \
@@ -24,7 +24,7 @@ trap 'rm -f "$chosen"' EXIT
 "$uv" venv --quiet --clear --python .venv/bin/python "$venv"
 "$uv" pip install --quiet --python "$venv/bin/python" --upgrade \
     --requirement requirements/dev.in --constraint "$chosen" \
-    --editable 'clients/python[cli,langgraph,otel]' --editable 'server[objects,otlp]' \
+    --editable 'clients/python[cli,langgraph,mcp,otel]' --editable 'server[objects,otlp]' \
     --editable emulators
 "$uv" pip list --python "$venv/bin/python" |
     grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic|sqlalchemy|uvloop) '
