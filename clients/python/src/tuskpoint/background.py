@@ -9,7 +9,7 @@ import random
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, TypeGuard
@@ -17,6 +17,7 @@ from typing import Any, Self, TypeGuard
 from ._background.agent_steps import STEP_COMPLETE, AgentStep, agent_step
 from ._background.step_queue import Queued, QueueFull, StepQueue
 from ._messages import requests
+from ._messages.arguments import invalid_field
 from ._messages.checkpoint_ids import new_checkpoint_id
 from ._messages.records import DurabilityName
 from ._messages.saving import Draft, Known, Memory, now
@@ -58,6 +59,13 @@ class StepsNotSaved(TuskPointError):
         self.steps = tuple(steps)
 
 
+class _Done:
+    """An awaitable of something that has happened. It may also be dropped."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()
+
+
 class BackgroundSaver:
     """Saves each finished step of agents as a checkpoint without blocking the agents.
 
@@ -86,6 +94,7 @@ class BackgroundSaver:
         durability: "journaled", or "certified" to keep a step until it is in the blob store.
         searchable: Whether search finds the threads that it saves to. Default: unchanged; a new
             thread is searchable.
+        auto_checkpoint: Whether steps are accepted; see the property.
         timeout_s: Deadline of an attempt to save, in seconds; another attempt follows.
         token: This and the following arguments are those of `Client`.
         ca_file: Trusted CA certificates.
@@ -108,6 +117,7 @@ class BackgroundSaver:
         agent_id: str = "",
         durability: DurabilityName = "journaled",
         searchable: bool | None = None,
+        auto_checkpoint: bool = True,
         timeout_s: float = 30.0,
         token: str | None = None,
         ca_file: FilePath | None = None,
@@ -132,6 +142,7 @@ class BackgroundSaver:
         self._agent_id = agent_id
         self._durability = requests.durability(durability)
         self._searchable = requests.flag("searchable", searchable)
+        self.auto_checkpoint = auto_checkpoint
         self._queue = StepQueue(max_steps, max_bytes)
         self._calls: SyncCalls | None = None
         self._memory = Memory()
@@ -154,6 +165,21 @@ class BackgroundSaver:
         """Whether workers run: from `start` until the end of `stop`."""
         return bool(self._threads) and os.getpid() == self._process
 
+    @property
+    def auto_checkpoint(self) -> bool:
+        """Whether `handle_agent_step` accepts steps. It may be set at any time, in any thread.
+
+        While it is off, `handle_agent_step` drops each step and returns False. Steps that were
+        accepted before are saved all the same.
+        """
+        return self._auto_checkpoint
+
+    @auto_checkpoint.setter
+    def auto_checkpoint(self, is_on: bool) -> None:
+        if not isinstance(is_on, bool):
+            raise invalid_field("auto_checkpoint", f"it must be True or False, not {is_on!r:.80}")
+        self._auto_checkpoint = is_on
+
     def get_queue_size(self) -> int:
         """Return the number of accepted steps that are not saved yet."""
         return self._queue.steps
@@ -165,30 +191,38 @@ class BackgroundSaver:
         Steps accepted before the first `start` wait for it.
 
         Args:
-            event: A mapping, or an object with attributes, with `topic` "agent/step_complete"
-                and `payload`; or the payload alone. The payload, also a mapping or an object, has
-                `thread_id`, `step` (a whole number), `state` (channel to a value that JSON can
-                express), and may have `timestamp` (text, number or datetime; default: now),
-                `summary`, and `vector` (the numbers by which `search_similar` finds it).
+            event: A mapping, an object with attributes, or a JSON object as text or bytes, with
+                `topic` "agent/step_complete" and `payload`; or the payload alone. The payload, in
+                any of these forms, has `thread_id`, `step` (a whole number), `state` (channel to a
+                value that JSON can express), and may have `timestamp` (text, number or datetime;
+                default: now), `summary`, and `vector` (the numbers by which `search_similar`
+                finds it).
 
         Returns:
-            True if the step was accepted, False if the event has another topic.
+            True if the step was accepted, False if the event has another topic or
+            `auto_checkpoint` is off.
 
         Raises:
             QueueFull: `max_steps` or `max_bytes` is reached. The step was not accepted.
-            InvalidRequest: The payload lacks a field, the state is not JSON, the vector is
-                malformed, or the step alone is larger than `max_bytes`.
+            InvalidRequest: The event or its payload is text that is not a JSON object, the payload
+                lacks a field, the state is not JSON, the vector is malformed, or the step alone is
+                larger than `max_bytes`.
             PreconditionFailed: `stop` was called, or this is a forked child.
         """
         self._check_process()
+        if not self._auto_checkpoint:
+            return False
         step = agent_step(event)
         if step is None:
             return False
         self._queue.accept(step)
         return True
 
-    def start(self) -> None:
+    def start(self) -> Awaitable[None]:
         """Start the workers. Does nothing if they run.
+
+        Returns:
+            An awaitable that is done, so that `await saver.start()` works too.
 
         Raises:
             PreconditionFailed: This is a forked child, or a worker.
@@ -196,7 +230,7 @@ class BackgroundSaver:
         self._check_caller()
         with self._life:
             if self._threads:
-                return
+                return _Done()
             self._calls = SyncCalls(self._options)
             shift = self._queue.begin_shift()
             self._threads = [
@@ -210,6 +244,7 @@ class BackgroundSaver:
             ]
             for one in self._threads:
                 one.start()
+        return _Done()
 
     def flush(self, timeout_s: float | None = 30.0) -> None:
         """Wait until all steps accepted so far are saved or refused.
@@ -229,7 +264,7 @@ class BackgroundSaver:
         """Do what `flush` does, without blocking the event loop."""
         await asyncio.to_thread(self.flush, timeout_s)
 
-    def stop(self, timeout_s: float | None = 30.0) -> None:
+    def stop(self, timeout_s: float | None = 30.0) -> Awaitable[None]:
         """Accept no more steps, save the accepted ones, and stop. Does nothing if it has stopped.
 
         Steps that could not be saved are kept: `start` continues with them and with the same
@@ -238,11 +273,23 @@ class BackgroundSaver:
         Args:
             timeout_s: Maximum time to wait, in seconds; `None` for no limit.
 
+        Returns:
+            An awaitable. Where an event loop runs, `stop` does not block it: await the result to
+            wait for the end. Elsewhere `stop` returns when it has stopped.
+
         Raises:
             StepsNotSaved: The timeout passed, or the saver was not running. It has stopped,
                 unless another `stop` still waits.
             PreconditionFailed: This is a forked child, or a worker.
         """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._stop(timeout_s)
+            return _Done()
+        return loop.run_in_executor(None, self._stop, timeout_s)
+
+    def _stop(self, timeout_s: float | None = 30.0) -> None:
         self._check_caller()
         until = None if timeout_s is None else time.monotonic() + timeout_s
         if not self._life.acquire(timeout=-1 if timeout_s is None else max(timeout_s, 0.0)):
@@ -261,7 +308,7 @@ class BackgroundSaver:
 
     async def astop(self, timeout_s: float | None = 30.0) -> None:
         """Do what `stop` does, without blocking the event loop."""
-        await asyncio.to_thread(self.stop, timeout_s)
+        await self.stop(timeout_s)
 
     def forget(self, thread_id: str) -> None:
         """Let the next step of a thread follow the thread's latest checkpoint.
@@ -285,7 +332,7 @@ class BackgroundSaver:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self.stop()
+            self._stop()
         except StepsNotSaved as unsaved:
             if error is None:
                 raise

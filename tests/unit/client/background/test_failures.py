@@ -312,8 +312,8 @@ def test_a_save_on_its_way_when_the_time_is_up_is_not_lost(
 class Hasty(BackgroundSaver):
     """Gives up at once when it is left."""
 
-    def stop(self, timeout_s: float | None = 0) -> None:
-        super().stop(timeout_s)
+    def _stop(self, timeout_s: float | None = 0) -> None:
+        super()._stop(timeout_s)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -407,6 +407,32 @@ async def test_an_event_loop_is_not_held_up(service: Service) -> None:
         asyncio.get_running_loop().call_soon(gate.opened.set)
         await stopping
     assert service.steps("t") == [0, 1, 2]
+
+
+async def test_start_and_stop_may_be_awaited(service: Service) -> None:
+    gate = service.before = Gate()
+    saver = BackgroundSaver("h:1")
+    await saver.start()
+    await saver.start()
+    saver.handle_agent_step(event(1))
+    asyncio.get_running_loop().call_soon(gate.opened.set)
+    await saver.stop()
+    assert not saver.is_running
+    assert service.steps("t") == [1]
+    await saver.stop()
+
+
+async def test_an_awaited_stop_reports_unsaved_steps(service: Service) -> None:
+    gate = service.before = Gate()
+    saver = BackgroundSaver("h:1")
+    saver.start()
+    saver.handle_agent_step(event(1))
+    with pytest.raises(StepsNotSaved, match="1 step: step 1 of thread 't'"):
+        await saver.stop(0)
+    gate.opened.set()
+    saver.start()
+    await saver.stop()
+    assert service.steps("t") == [1]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -58,9 +58,14 @@ FIELDS: dict[str, Any] = {"thread_id": "t", "step": 3, "state": {"a": [1]}}
         FIELDS,
         Payload(),
         {**FIELDS, "node": "planner"},
+        json.dumps(FIELDS),
+        json.dumps(FIELDS).encode(),
+        {"topic": "agent/step_complete", "payload": json.dumps(FIELDS)},
+        Event("agent/step_complete", bytearray(json.dumps(FIELDS).encode())),
+        json.dumps({"topic": "agent/step_complete", "payload": FIELDS}).encode(),
     ],
 )
-def test_events_and_payloads_are_mappings_or_objects(given: object) -> None:
+def test_events_and_payloads_are_mappings_objects_or_json(given: object) -> None:
     step = agent_step(given)
     assert step is not None
     assert (step.thread_id, step.step, step.state, step.summary) == ("t", 3, {"a": [1]}, "")
@@ -77,6 +82,7 @@ def test_a_step_is_itself_a_payload(vector: object) -> None:
 def test_another_topic_is_not_looked_at() -> None:
     assert agent_step({"topic": "agent/started", "payload": None}) is None
     assert agent_step(Event("", FIELDS)) is None
+    assert agent_step('{"topic": "agent/started", "payload": "{"}') is None
 
 
 @pytest.mark.parametrize(
@@ -104,6 +110,11 @@ def test_the_timestamp_is_kept_as_it_was_spelled(given: object, saved: object) -
         (None, "thread_id: the event does not have it"),
         ({}, "thread_id: the event does not have it"),
         ({"topic": "agent/step_complete"}, "payload: the event does not have it"),
+        ("", "event: it is text that is not JSON"),
+        (b"\xff", "event: it is text that is not JSON"),
+        ("[" * 100_000, "event: it is text that is not JSON"),
+        ("[1]", "event: its JSON must be an object, not list"),
+        ({"topic": "agent/step_complete", "payload": "step"}, "payload: it is text that is not"),
         ({**FIELDS, "thread_id": ""}, "thread_id: it must be a string"),
         ({**FIELDS, "thread_id": 5}, "thread_id: it must be a string"),
         ({**FIELDS, "step": "3"}, "step: it must be a whole number"),
@@ -158,6 +169,24 @@ def test_an_event_of_another_topic_is_not_accepted(
     assert not saver.handle_agent_step({"topic": "agent/failed", "payload": FIELDS})
     saver.flush()
     assert service.requests == []
+
+
+def test_the_switch_works_while_the_saver_runs(saver: BackgroundSaver, service: Service) -> None:
+    gate = service.before = Gate()
+    assert saver.auto_checkpoint
+    assert saver.handle_agent_step(event(1))
+    assert gate.reached.wait(WAIT_S)
+    saver.auto_checkpoint = False
+    assert not saver.handle_agent_step(event(2))
+    gate.opened.set()
+    saver.auto_checkpoint = True
+    assert saver.handle_agent_step(event(3))
+    saver.flush()
+    history = service.history("t")
+    assert service.steps("t") == [1, 3]
+    assert parents(history) == line_of(history)
+    with pytest.raises(errors.InvalidRequest, match="auto_checkpoint: it must be True or False"):
+        saver.auto_checkpoint = "off"  # type: ignore[assignment]
 
 
 def test_the_first_step_follows_the_head_of_the_thread(

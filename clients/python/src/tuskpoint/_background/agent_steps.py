@@ -66,19 +66,21 @@ def agent_step(event: Any) -> AgentStep | None:
     """Return the step of an event; `None` if the event has another topic.
 
     Args:
-        event: A mapping, or an object with attributes: `topic` and `payload`, or the payload
-            alone. The payload, also a mapping or an object, has `thread_id`, `step`, `state`, and
-            may have `timestamp`, `summary` and `vector`. Other keys are ignored.
+        event: A mapping, an object with attributes, or a JSON object as text or bytes: `topic` and
+            `payload`, or the payload alone. The payload, in any of these forms, has `thread_id`,
+            `step`, `state`, and may have `timestamp`, `summary` and `vector`. Other keys are
+            ignored.
 
     Raises:
-        InvalidRequest: The payload lacks a field, the state is not JSON, or the vector is
-            malformed.
+        InvalidRequest: A text is not a JSON object, the payload lacks a field, the state is not
+            JSON, or the vector is malformed.
     """
+    event = _opened("event", event)
     topic = _get(event, "topic")
     if topic is _ABSENT:
         payload = event
     elif topic == STEP_COMPLETE:
-        payload = _required(event, "payload")
+        payload = _opened("payload", _required(event, "payload"))
     else:
         return None
     taken = AgentStep(
@@ -92,6 +94,19 @@ def agent_step(event: Any) -> AgentStep | None:
     # Refuses a number that JSON lacks now, while the caller can see the error.
     _ = taken.metadata_json
     return taken
+
+
+def _opened(name: str, given: Any) -> Any:
+    """Return what a JSON text says; anything else as it is."""
+    if not isinstance(given, str | bytes | bytearray):
+        return given
+    try:
+        said = json.loads(given)
+    except (ValueError, RecursionError) as error:
+        raise _invalid(name, f"it is text that is not JSON: {error}") from error
+    if not isinstance(said, dict):
+        raise _invalid(name, f"its JSON must be an object, not {type(said).__name__}")
+    return said
 
 
 def _get(holder: Any, name: str) -> Any:
