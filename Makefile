@@ -52,6 +52,10 @@ demo: env ## run the example: an agent and its server are killed and resume; the
 demo-walrus: env ## run the same with blobs on an emulated Walrus, then rebuild the server from the blobs alone
 	@$(PY) examples/document_agent/demo_walrus.py $(ARGS)
 
+.PHONY: example
+example: env ## run the example of a framework with a server of its own (NAME=openai_agents)
+	@$(PY) -m tools.frameworks example $(NAME)
+
 .PHONY: serve
 serve: env ## run the server (ARGS='--data-dir DIR --listen HOST:PORT')
 	@$(BIN)/tuskpoint-server $(ARGS)
@@ -68,7 +72,7 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 
 .PHONY: test
 test: setup node-modules ## run every check and every test (ARGS='-k NAME' for pytest)
-	@tools/side_by_side.sh pytest -- lint clients-here emulators-here WORKERS=0
+	@tools/side_by_side.sh pytest -- lint clients-here emulators-here frameworks WORKERS=0
 
 # A worker takes whole files, the slowest first. A third of the time it waits for servers, so there is one
 # more than processors. WORKERS=0 runs all tests in one process, for a debugger.
@@ -86,6 +90,10 @@ test-emulators: setup ## run the emulators' own tests
 .PHONY: emulators-here
 emulators-here: setup
 	@$(PY) -m tools.emulators --if-changed -n$(WORKERS) --dist=loadfile
+
+.PHONY: frameworks
+frameworks: setup ## test the adapters with the frameworks' packages, in environments of their own (NAME=crewai)
+	@$(PY) -m tools.frameworks test $(NAME)
 
 .PHONY: test-crash
 test-crash: setup ## run only the tests that kill servers
@@ -234,7 +242,7 @@ evidence: peers ## measure, and write the results and the pictures into docs/ (1
 
 .PHONY: clean
 clean: ## remove environments, caches and build output
-	rm -rf .venv .venv-generate .venv-newest .venv-lowest .venv-s3 .venv-deploy build dist
+	rm -rf .venv .venv-* build dist
 	rm -rf clients/typescript/node_modules clients/typescript/dist clients/typescript/build
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard server clients emulators bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -16,6 +16,9 @@ from hypothesis import settings
 from bench.running.postgres import LeftOutError, newest_binaries
 from tests.kit.databases import in_postgres, postgres, run_on_each
 
+# They have environments of their own; see tools/frameworks.py.
+collect_ignore = ["frameworks"]
+
 _MEMORY = Path("/dev/shm")
 _ENOUGH_BYTES = 4 << 30
 

@@ -43,3 +43,20 @@ extras=(
 "${compile[@]}" "$@" \
     --output-file requirements/deploy.txt \
     requirements/deploy.in
+
+# Frameworks that adapters are for, apart where their requirements contradict one another.
+"${compile[@]}" "$@" \
+    --extra agent-framework --extra claude-agent-sdk --extra google-adk \
+    --extra openai-agents --extra pydantic-ai --no-emit-package tuskpoint \
+    --output-file requirements/agents.txt \
+    requirements/agents.in clients/python/pyproject.toml
+"${compile[@]}" "$@" \
+    --extra crewai --no-emit-package tuskpoint \
+    --output-file requirements/crewai.txt \
+    requirements/crewai.in clients/python/pyproject.toml
+# One of its requirements has no wheels: the lock says so, and setup.sh builds it.
+sources=("${compile[@]/--only-binary/--no-binary}")
+"${sources[@]/:all:/forbiddenfruit}" "$@" \
+    --emit-build-options --extra langgraph --no-emit-package tuskpoint \
+    --output-file requirements/agent-server.txt \
+    requirements/agent-server.in clients/python/pyproject.toml

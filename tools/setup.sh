@@ -79,10 +79,9 @@ if ! usable || ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
     "$python" -m venv --clear "$venv"
 fi
 
-# Print the lines of the lock that pin one distribution and its hashes.
+# Print the lines of a lock that pin one distribution and its hashes.
 pinned() {
-    awk -v line="$1==" 'index($0, line) == 1 { found = 1 } found { print } found && !/\\$/ { exit }' \
-        requirements/dev.txt
+    awk -v line="$1==" 'index($0, line) == 1 { found = 1 } found { print } found && !/\\$/ { exit }' "$2"
 }
 
 # uv needs a tenth of pip's time. It reads none of pip's settings (an index, a proxy), so pip does
@@ -95,7 +94,12 @@ install() {
 printf 'installing %s\n' "$lock"
 pip=("$venv/bin/python" -m pip --disable-pip-version-check --quiet --no-input)
 hashed=(--require-hashes --only-binary :all:)
-"${pip[@]}" install --no-compile --no-deps "${hashed[@]}" --requirement <(pinned uv)
+"${pip[@]}" install --no-compile --no-deps "${hashed[@]}" --requirement <(pinned uv requirements/dev.txt)
+if grep -q '^--no-binary ' "$lock"; then
+    # The lock names what has no wheels; its own setuptools builds that.
+    install "${hashed[@]}" --requirement <(pinned setuptools "$lock")
+    hashed=(--require-hashes --no-build-isolation)
+fi
 install "${hashed[@]}" --requirement "$lock"
 if [ "${#editables[@]}" -gt 0 ]; then
     install --no-build-isolation "${editables[@]}"

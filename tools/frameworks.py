@@ -1,0 +1,140 @@
+"""Check, test and try the adapters for other frameworks, with the frameworks' real packages.
+
+The frameworks are not in the environment of the repository: they are large, and the requirements
+of some contradict those of others. So each entry of `ENVIRONMENTS` has an environment of its own.
+The servers run from the repository's environment.
+
+`python -m tools.frameworks test [ENVIRONMENT...]` checks the types and runs the tests of the named
+environments, or of all. `python -m tools.frameworks example NAME` runs an example with a server of
+its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ADAPTERS = ROOT / "clients/python/src/tuskpoint/frameworks"
+EXAMPLES = ROOT / "examples/frameworks"
+TESTS = ROOT / "tests/frameworks"
+SERVER = Path(sys.prefix) / "bin/tuskpoint-server"
+LISTENING = "tuskpoint-server listening on "
+
+
+@dataclass(frozen=True)
+class Environment:
+    """An environment with the packages of some frameworks.
+
+    Attributes:
+        name: Its name; the lock is `requirements/NAME.txt`, the folder `.venv-NAME`.
+        tests: Folder of its tests, below `tests/frameworks`.
+        adapters: Modules of `tuskpoint.frameworks` that need these packages; the examples of the
+            same names run there too.
+    """
+
+    name: str
+    tests: str
+    adapters: Sequence[str]
+
+    @property
+    def python(self) -> Path:
+        """Its interpreter."""
+        return ROOT / f".venv-{self.name}" / "bin/python"
+
+    def set_up(self) -> None:
+        """Make the environment, unless it is there and current."""
+        lock = f"requirements/{self.name}.txt"
+        run("tools/setup.sh", f".venv-{self.name}", lock, "clients/python")
+
+    def test(self, arguments: Sequence[str]) -> None:
+        """Check the types of its modules, and run its tests."""
+        self.set_up()
+        settings = {"TUSKPOINT_SERVER_PROGRAM": str(SERVER)}
+        run(str(self.python), "-m", "mypy", "--no-error-summary", *self._checked())
+        pytest = ("-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS))
+        run(str(self.python), *pytest, *arguments, TESTS / self.tests, **settings)
+
+    def _checked(self) -> Iterator[Path]:
+        for name in self.adapters:
+            yield from sources_of(ADAPTERS, name)
+            yield from sources_of(EXAMPLES, name)
+        yield from sorted((TESTS / self.tests).rglob("*.py"))
+
+
+ENVIRONMENTS: Sequence[Environment] = ()
+
+
+def sources_of(folder: Path, name: str) -> Sequence[Path]:
+    """Return the files of a module or a package in a folder; none if neither is there."""
+    if (folder / name).is_dir():
+        return sorted((folder / name).rglob("*.py"))
+    module = folder / f"{name}.py"
+    return [module] if module.is_file() else []
+
+
+def run(*command: str | Path, **settings: str) -> None:
+    """Run a command in the repository's folder; end with its code if it fails."""
+    code = subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=False).returncode
+    if code:
+        sys.exit(code)
+
+
+@contextmanager
+def server() -> Iterator[Mapping[str, str]]:
+    """Run a server on an empty directory; yield the setting by which programs find it."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [str(SERVER), "--listen", "127.0.0.1:0", "--data-dir", folder]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            if not line.startswith(LISTENING):
+                sys.exit(f"the server did not start: {line}")
+            yield {"TUSKPOINT_TARGET": line.removeprefix(LISTENING).strip()}
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def example(name: str) -> None:
+    """Run an example with a server of its own."""
+    for environment in ENVIRONMENTS:
+        if name in environment.adapters:
+            environment.set_up()
+            program = EXAMPLES / f"{name}.py"
+            with server() as settings:
+                run(str(environment.python), program, **settings)
+            return
+    known = ", ".join(name for one in ENVIRONMENTS for name in one.adapters)
+    sys.exit(f"there is no example {name!r}; there are: {known}")
+
+
+def main() -> None:
+    """Run what the arguments say."""
+    parser = argparse.ArgumentParser(description="Adapters for other frameworks.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    tests = commands.add_parser("test", help="check the types and run the tests")
+    names = [one.name for one in ENVIRONMENTS]
+    tests.add_argument("environments", nargs="*", help=f"of {', '.join(names)}; all by default")
+    commands.add_parser("example", help="run an example").add_argument("name")
+    arguments, for_pytest = parser.parse_known_args()
+    if arguments.command == "example":
+        example(arguments.name)
+        return
+    if unknown := set(arguments.environments) - set(names):
+        parser.error(f"no environments: {', '.join(sorted(unknown))}")
+    for one in ENVIRONMENTS:
+        if not arguments.environments or one.name in arguments.environments:
+            print(f"--- {one.name}", flush=True)
+            one.test(for_pytest)
+
+
+if __name__ == "__main__":
+    main()
