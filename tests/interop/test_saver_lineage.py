@@ -135,7 +135,7 @@ async def test_an_interrupted_thread_is_handed_off_adopted_and_resumed(
     assert (await there(Command(resume="go")))["log"] == ALL
     assert await asking.questions() == [{"question": "go on?"}]
     with pytest.raises(AlreadyExists):
-        await face.adopt_checkpoint(descriptor, mine)
+        await face.adopt_checkpoint(handoff_json=json.dumps(descriptor), new_thread_id=mine)
     with pytest.raises(InvalidDescriptor, match="blob_sha256"):
         await face.adopt_checkpoint({**descriptor, "blob_sha256": ""}, new_thread())
 
@@ -143,7 +143,7 @@ async def test_an_interrupted_thread_is_handed_off_adopted_and_resumed(
 async def test_the_latest_is_handed_off_unless_one_is_named(
     face: Face, asking: Run, thread_id: str
 ) -> None:
-    descriptor = await face.handoff_checkpoint(thread_id, None)
+    descriptor = await face.handoff_checkpoint(thread_id)
     assert (descriptor["checkpoint_id"], descriptor["to_agent"]) == (await asking.head(), "")
     with pytest.raises(NotFound):
         await face.handoff_checkpoint(thread_id, "nothing")

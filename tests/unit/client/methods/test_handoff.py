@@ -130,15 +130,15 @@ async def test_a_handoff(services: ScriptedServices, face: Face) -> None:
     services.on("CreateHandoff", LOST)
     services.on("CreateHandoff", pb.CreateHandoffResponse(descriptor=MESSAGE))
     services.on("CreateHandoff", pb.CreateHandoffResponse(descriptor=MESSAGE))
-    assert await face.call("handoff", "t:1", "2", to_agent="writer") == DESCRIPTOR
-    assert await face.call("handoff", "t:1") == DESCRIPTOR
+    assert await face.call("handoff", "t:1", "2", "writer") == DESCRIPTOR
+    assert await face.call("handoff", "t:1", None, None) == DESCRIPTOR
     first, second, third = services.requests
     assert first == second
     assert (first.ref, first.to_agent) == (
         CheckpointRef(thread_id="t:1", checkpoint_id="2"),
         "writer",
     )
-    assert third.ref.checkpoint_id == ""
+    assert (third.ref.checkpoint_id, third.to_agent) == ("", "")
     assert first.request_id != third.request_id != ""
 
 
@@ -156,6 +156,19 @@ async def test_an_adoption_reports_its_progress(services: ScriptedServices, face
     (asked,) = services.requests
     assert (asked.descriptor, asked.new_thread_id) == (MESSAGE, "n")
     assert asked.durability == DURABILITY_CERTIFIED
+
+
+async def test_a_descriptor_is_given_under_one_of_two_names(
+    services: ScriptedServices, face: Face
+) -> None:
+    services.on("AdoptHandoff", VERIFIED, ADOPTED)
+    assert await face.call("adopt", handoff_json=DESCRIPTOR.to_json()) == ADOPTION
+    (asked,) = services.requests
+    assert (asked.descriptor, asked.new_thread_id) == (MESSAGE, "")
+    with pytest.raises(InvalidDescriptor, match="given twice"):
+        await face.call("adopt", DESCRIPTOR, handoff_json=DESCRIPTOR)
+    with pytest.raises(InvalidDescriptor, match="it is missing"):
+        await face.call("adopt", new_thread_id="n")
 
 
 async def test_an_adoption_is_sent_again_and_reports_nothing_twice(

@@ -48,7 +48,7 @@ LOST = Refuse(grpc.StatusCode.UNAVAILABLE, "JOURNAL_UNAVAILABLE")
 async def test_a_fork(services: ScriptedServices, face: Face) -> None:
     answer = threads.ForkThreadResponse(ref=NEW, forked_from="t:1")
     services.on("ForkThread", answer)
-    forked = await face.call("fork", "t", "1", new_thread_id="n", durability="certified")
+    forked = await face.call("fork", "t", "1", "n", durability="certified")
     assert forked == Fork("n", "1", "t:1")
     (asked,) = services.requests
     assert (asked.ref, asked.new_thread_id) == (REF, "n")

@@ -18,6 +18,7 @@ from tuskpoint._sync.calls import SyncCalls
 from tuskpoint._transport import methods
 from tuskpoint._transport.methods import Method, Patience
 from tuskpoint._transport.settings.options import Options
+from tuskpoint.langgraph import TuskPointSaver
 
 SERVICES = [
     "AdminService",
@@ -46,6 +47,33 @@ def test_both_faces_have_the_same_methods_and_parameters(sync: type, aio: type) 
     assert set(ours) == set(theirs)
     for name, method in ours.items():
         assert signature(method).parameters == signature(theirs[name]).parameters, name
+
+
+TWINS = {
+    "adopt": "adopt_checkpoint",
+    "diff": "diff",
+    "fork": "fork",
+    "handoff": "handoff_checkpoint",
+    "rollback": "rollback_to",
+    "search_history": "search_history",
+    "search_similar": "search_similar",
+}
+
+
+@pytest.mark.parametrize(("ours", "savers"), TWINS.items())
+def test_the_saver_takes_the_same_positions(ours: str, savers: str) -> None:
+    of_client = positions(getattr(Client, ours))
+    assert positions(getattr(TuskPointSaver, savers)) == of_client
+    assert positions(getattr(TuskPointSaver, f"a{savers}")) == of_client
+
+
+def positions(method: Callable[..., Any]) -> list[tuple[str, object]]:
+    """Return the parameters that may be given by position, with their defaults."""
+    return [
+        (one.name, one.default)
+        for one in signature(method).parameters.values()
+        if one.kind is one.POSITIONAL_OR_KEYWORD
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(set(members(Client)) - {"close"}))

@@ -123,16 +123,32 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
 
 
 def handing_off(
-    thread_id: str, checkpoint_id: str | None, checkpoint_ns: str, to_agent: str
+    thread_id: str, checkpoint_id: str | None, checkpoint_ns: str, to_agent: str | None
 ) -> handoffs.CreateHandoffRequest:
     """Return the request that hands a checkpoint off."""
     return handoffs.CreateHandoffRequest(
-        ref=ref(thread_id, checkpoint_ns, checkpoint_id), to_agent=to_agent
+        ref=ref(thread_id, checkpoint_ns, checkpoint_id), to_agent=to_agent or ""
     )
 
 
+def given_descriptor(
+    descriptor: DescriptorLike | None, handoff_json: DescriptorLike | None
+) -> DescriptorLike:
+    """Return the descriptor, which is given under one of its two names.
+
+    Raises:
+        InvalidDescriptor: It is given under neither or both.
+    """
+    if descriptor is not None and handoff_json is not None:
+        raise _invalid("", "it is given twice, as descriptor and as handoff_json")
+    given = handoff_json if descriptor is None else descriptor
+    if given is None:
+        raise _invalid("", f"it is missing: an object with keys {', '.join(KEYS)}")
+    return given
+
+
 def adopting(
-    descriptor: DescriptorLike, new_thread_id: str, safe: DurabilityName
+    descriptor: DescriptorLike, new_thread_id: str | None, safe: DurabilityName
 ) -> handoffs.AdoptHandoffRequest:
     """Return the request that adopts a hand-off.
 
@@ -141,7 +157,7 @@ def adopting(
     """
     return handoffs.AdoptHandoffRequest(
         descriptor=handoffs.HandoffDescriptor(**read_descriptor(descriptor).as_dict()),
-        new_thread_id=new_thread_id,
+        new_thread_id=new_thread_id or "",
         durability=durability(safe),
     )
 

@@ -182,14 +182,14 @@ class Verification:
 def forking(
     thread_id: str,
     checkpoint_id: str | None,
-    new_thread_id: str,
+    new_thread_id: str | None,
     checkpoint_ns: str,
     safe: DurabilityName,
 ) -> threads.ForkThreadRequest:
     """Return the request that forks a checkpoint."""
     return threads.ForkThreadRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
-        new_thread_id=new_thread_id,
+        new_thread_id=new_thread_id or "",
         durability=durability(safe),
     )
 

@@ -27,8 +27,8 @@ class AsyncLineage(AsyncPart):
         self,
         thread_id: str,
         checkpoint_id: str | None = None,
+        new_thread_id: str | None = None,
         *,
-        new_thread_id: str = "",
         checkpoint_ns: str = "",
         durability: DurabilityName = "journaled",
     ) -> Fork:

@@ -20,8 +20,8 @@ class SyncHandoffs(SyncPart):
         self,
         thread_id: str,
         checkpoint_id: str | None = None,
+        to_agent: str | None = None,
         *,
-        to_agent: str = "",
         checkpoint_ns: str = "",
     ) -> Descriptor:
         """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
@@ -32,7 +32,7 @@ class SyncHandoffs(SyncPart):
         Args:
             thread_id: The thread.
             checkpoint_id: The checkpoint. Default: the latest.
-            to_agent: Name of the receiving agent.
+            to_agent: Name of the receiving agent. Default: none.
             checkpoint_ns: The namespace.
 
         Raises:
@@ -45,9 +45,10 @@ class SyncHandoffs(SyncPart):
 
     def adopt(
         self,
-        descriptor: DescriptorLike,
-        new_thread_id: str = "",
+        descriptor: DescriptorLike | None = None,
+        new_thread_id: str | None = None,
         *,
+        handoff_json: DescriptorLike | None = None,
         on_progress: Callable[[AdoptProgress], object] | None = None,
         durability: DurabilityName = "certified",
     ) -> Adoption:
@@ -59,6 +60,7 @@ class SyncHandoffs(SyncPart):
         Args:
             descriptor: What `handoff` returned, or its mapping, JSON text or message.
             new_thread_id: Name of the new thread. Default: the server generates one.
+            handoff_json: Another name for `descriptor`; give one of the two.
             on_progress: Called with each stage. An exception that it raises ends the wait, not the
                 adoption.
             durability: "certified", or "journaled" not to wait until the new checkpoint has a
@@ -72,7 +74,8 @@ class SyncHandoffs(SyncPart):
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting(on_progress)
-        request = handoffs.adopting(descriptor, new_thread_id, durability)
+        given = handoffs.given_descriptor(descriptor, handoff_json)
+        request = handoffs.adopting(given, new_thread_id, durability)
         with closing(self._calls.adopt_handoff(request)) as frames:
             for frame in frames:
                 adopting.add(frame)

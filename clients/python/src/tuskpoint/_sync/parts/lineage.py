@@ -28,8 +28,8 @@ class SyncLineage(SyncPart):
         self,
         thread_id: str,
         checkpoint_id: str | None = None,
+        new_thread_id: str | None = None,
         *,
-        new_thread_id: str = "",
         checkpoint_ns: str = "",
         durability: DurabilityName = "journaled",
     ) -> Fork:

@@ -19,7 +19,7 @@ class AsyncLineage(SaverBase):
     """Hand-offs, forks, rollbacks, verification and differences. All return plain dictionaries."""
 
     async def ahandoff_checkpoint(
-        self, thread_id: str, checkpoint_id: str | None, to_agent: str | None = None
+        self, thread_id: str, checkpoint_id: str | None = None, to_agent: str | None = None
     ) -> dict[str, str]:
         """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
 
@@ -28,7 +28,7 @@ class AsyncLineage(SaverBase):
         Args:
             thread_id: The thread.
             checkpoint_id: The checkpoint; `None` for the latest.
-            to_agent: Name of the receiving agent.
+            to_agent: Name of the receiving agent; `None` for none.
 
         Returns:
             `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent` and
@@ -38,12 +38,16 @@ class AsyncLineage(SaverBase):
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
         """
-        request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent or "")
+        request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent)
         answer = await self._async_calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()
 
     async def aadopt_checkpoint(
-        self, descriptor: DescriptorLike, new_thread_id: str
+        self,
+        descriptor: DescriptorLike | None = None,
+        new_thread_id: str | None = None,
+        *,
+        handoff_json: DescriptorLike | None = None,
     ) -> dict[str, Any]:
         """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
 
@@ -52,7 +56,8 @@ class AsyncLineage(SaverBase):
 
         Args:
             descriptor: What `ahandoff_checkpoint` returned, or its JSON text.
-            new_thread_id: Name of the new thread.
+            new_thread_id: Name of the new thread; `None` lets the server generate one.
+            handoff_json: Another name for `descriptor`; give one of the two.
 
         Returns:
             `adopted_from`, `new_thread_id`, `checkpoint_id`, `blob_id` and `verified`.
@@ -65,7 +70,8 @@ class AsyncLineage(SaverBase):
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting()
-        request = handoffs.adopting(descriptor, _named(new_thread_id), "certified")
+        given = handoffs.given_descriptor(descriptor, handoff_json)
+        request = handoffs.adopting(given, _named(new_thread_id), "certified")
         async with aclosing(self._async_calls.adopt_handoff(request)) as frames:
             async for frame in frames:
                 adopting.add(frame)

@@ -20,7 +20,7 @@ class SyncLineage(SaverBase):
     """Hand-offs, forks, rollbacks, verification and differences. All return plain dictionaries."""
 
     def handoff_checkpoint(
-        self, thread_id: str, checkpoint_id: str | None, to_agent: str | None = None
+        self, thread_id: str, checkpoint_id: str | None = None, to_agent: str | None = None
     ) -> dict[str, str]:
         """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
 
@@ -29,7 +29,7 @@ class SyncLineage(SaverBase):
         Args:
             thread_id: The thread.
             checkpoint_id: The checkpoint; `None` for the latest.
-            to_agent: Name of the receiving agent.
+            to_agent: Name of the receiving agent; `None` for none.
 
         Returns:
             `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent` and
@@ -39,11 +39,17 @@ class SyncLineage(SaverBase):
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
         """
-        request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent or "")
+        request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent)
         answer = self._calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()
 
-    def adopt_checkpoint(self, descriptor: DescriptorLike, new_thread_id: str) -> dict[str, Any]:
+    def adopt_checkpoint(
+        self,
+        descriptor: DescriptorLike | None = None,
+        new_thread_id: str | None = None,
+        *,
+        handoff_json: DescriptorLike | None = None,
+    ) -> dict[str, Any]:
         """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
 
         Continue with `graph.invoke(..., {"configurable": {"thread_id": new_thread_id}})`. The call
@@ -51,7 +57,8 @@ class SyncLineage(SaverBase):
 
         Args:
             descriptor: What `handoff_checkpoint` returned, or its JSON text.
-            new_thread_id: Name of the new thread.
+            new_thread_id: Name of the new thread; `None` lets the server generate one.
+            handoff_json: Another name for `descriptor`; give one of the two.
 
         Returns:
             `adopted_from`, `new_thread_id`, `checkpoint_id`, `blob_id` and `verified`.
@@ -64,7 +71,8 @@ class SyncLineage(SaverBase):
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting()
-        request = handoffs.adopting(descriptor, _named(new_thread_id), "certified")
+        given = handoffs.given_descriptor(descriptor, handoff_json)
+        request = handoffs.adopting(given, _named(new_thread_id), "certified")
         with closing(self._calls.adopt_handoff(request)) as frames:
             for frame in frames:
                 adopting.add(frame)
