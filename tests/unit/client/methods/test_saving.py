@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -266,6 +268,52 @@ def test_a_value_is_read_as_it_was_written(value: Any) -> None:
 def test_a_state_that_is_not_json_is_refused(state: Any) -> None:
     with pytest.raises(errors.InvalidRequest, match="state"):
         encode_state(state)
+
+
+looped: dict[str, Any] = {"x": [1]}
+looped["x"].append(looped)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({1: "x"}, "state['a']: the key 1 is not a string, as keys in JSON are"),
+        ([{"b": {None: 1}}], "state['a'][0]['b']: the key None is not a string"),
+        ([{"b": {(1, 2): 1}}], "state['a'][0]['b']: the key (1, 2) is not a string"),
+        ((0, {True: 1}), "state['a'][1]: the key True is not a string"),
+        ({"b": [1, {2}]}, "state['a']['b'][1]: it cannot be written as JSON: Object of type set"),
+        ({"b": [1.0, float("nan")]}, "state['a']['b'][1]: it cannot be written as JSON"),
+        ({"b": {"c": "\ud800"}}, "state['a']['b']['c']: it cannot be written as JSON"),
+        (looped, "state['a']: it cannot be written as JSON: Circular"),
+        ([10**5000], "state['a']: it cannot be written as JSON: Exceeds the limit"),
+    ],
+)
+def test_the_refusal_of_a_state_has_the_path(value: Any, message: str) -> None:
+    with pytest.raises(errors.InvalidRequest, match=re.escape(message)):
+        encode_state({"before": 1, "a": value})
+
+
+def test_a_state_that_is_too_deep_is_refused() -> None:
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(errors.InvalidRequest, match=r"state\['a'\]: it cannot be written"):
+        encode_state({"a": deep})
+
+
+class Text(str):
+    """A string that is no plain one."""
+
+
+@pytest.mark.parametrize(("value", "path"), [([{"b": (1, 2)}], "[0]['b']"), ((), "")])
+def test_only_a_strict_save_refuses_tuples(value: Any, path: str) -> None:
+    listed = json.loads(json.dumps(value))
+    assert json.loads(encode_state({"a": value})["a"]) == listed
+    message = f"state['a']{path}: it is a tuple, which would come back as a list"
+    with pytest.raises(errors.InvalidRequest, match=re.escape(message)):
+        encode_state({"a": value}, strict=True)
+    plain = {Text("k"): [Text("v"), OrderedDict(k=1)]}
+    assert json.loads(encode_state({"a": plain}, strict=True)["a"]) == plain
 
 
 @given(st.integers(0, 2**60 - 2), st.integers(0, 2**62 - 1), st.integers(0, 2**60 - 2))

@@ -244,7 +244,12 @@ BAD_SEARCHES: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
     ("search_history", ("q",), {"agent_id": 5}, "agent_id: it must be a string, not 5"),
     ("search_history", ("q",), {"mode": "fuzzy"}, "mode: it must be 'lexical' or 'vector' or 'mem"),
     ("search_history", ("q",), {"filter_metadata": ["a"]}, "filter_metadata: it must be a mapping"),
-    ("search_history", ("q",), {"filter_metadata": {"a": {1}}}, "filter_metadata: it cannot be"),
+    (
+        "search_history",
+        ("q",),
+        {"filter_metadata": {"a": {1}}},
+        "filter_metadata['a']: it cannot be",
+    ),
     ("search_similar", ([1],), {"metric": "dot"}, "metric: it must be 'cosine' or 'l2', not 'dot'"),
     ("search_similar", ([],), {}, "query_vector: it must have at least one component"),
     (

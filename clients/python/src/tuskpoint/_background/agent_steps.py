@@ -49,7 +49,7 @@ class AgentStep:
     def metadata_json(self) -> bytes:
         """The metadata that is saved with the step."""
         members = {"source": "loop", "step": self.step, "timestamp": self.timestamp}
-        return encode_json("timestamp", members)
+        return encode_json("metadata", members)
 
     @property
     def size(self) -> int:
@@ -92,7 +92,7 @@ def agent_step(event: Any) -> AgentStep | None:
         vector=_vector(_get(payload, "vector")),
     )
     # Refuses a number that JSON lacks now, while the caller can see the error.
-    _ = taken.metadata_json
+    encode_json("timestamp", taken.timestamp)
     return taken
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from numbers import Real
 from typing import Any, SupportsFloat
 
@@ -62,20 +62,24 @@ def _listed(what: str, vector: Vector) -> list[Any]:
     return list(given)
 
 
-def encode_state(state: Mapping[str, Any]) -> dict[str, bytes]:
+def encode_state(state: Mapping[str, Any], *, strict: bool = False) -> dict[str, bytes]:
     """Return each value of a state as JSON text.
 
-    JSON's rules apply: tuples become lists, and keys of inner mappings become strings.
+    Args:
+        state: Channel to value.
+        strict: Whether to refuse tuples, which come back as lists.
 
     Raises:
-        InvalidRequest: The state is not a mapping, a value cannot be written as JSON, or a key is
-            not a channel name.
+        InvalidRequest: The state is not a mapping, a value cannot be written as JSON (the message
+            has the path of the part), or a key is not a channel name.
     """
     if not isinstance(state, Mapping):
         raise invalid_field("state", f"it must be a mapping, not {type(state).__name__}")
     if not all(map(_is_name, state)):
         raise invalid_field("state", "its keys must be strings that are not empty")
-    return {name: encode_json(f"state[{name!r}]", value) for name, value in state.items()}
+    return {
+        name: encode_json(f"state[{name!r}]", value, strict=strict) for name, value in state.items()
+    }
 
 
 def _is_name(key: object) -> bool:
@@ -103,17 +107,114 @@ def check_text(what: str, given: object) -> None:
         raise invalid_field(what, "it has half of a surrogate pair, which UTF-8 cannot encode")
 
 
-def encode_json(what: str, value: Any) -> bytes:
+def encode_json(what: str, value: Any, *, strict: bool = False) -> bytes:
     """Return a value as compact JSON in UTF-8.
 
+    Python's `json` makes strings of the keys of mappings that are none; here they are refused.
+
+    Args:
+        what: Name of the value, for the error.
+        value: The value.
+        strict: Whether to refuse tuples, which come back as lists.
+
     Raises:
-        InvalidRequest: It cannot be written as JSON; `what` names it in the message.
+        InvalidRequest: It cannot be written as JSON. The message has the path of the part.
     """
+    failure = None
+    data = b""
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
+        data = text.encode()
+        if _is_plain(value):
+            return data
     except (TypeError, ValueError, RecursionError) as error:
-        raise invalid_field(what, f"it cannot be written as JSON: {error}") from error
+        failure = error
+    refused = _refused_part(value, failure, strict=strict)
+    if refused is not None:
+        path, problem = refused
+        raise invalid_field(f"{what}{_shown(path)}", problem) from failure
+    return data
+
+
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+_KEYS = frozenset((str,))
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether a value that JSON could hold is read as it was written.
+
+    Every save pays for this, so it looks at types only; `_refused_part` looks closer.
+    """
+    waiting = [value]
+    for one in waiting:  # grows meanwhile
+        if type(one) is dict:
+            if not _KEYS.issuperset(map(type, one)):
+                return False
+            parts: Collection[Any] = one.values()
+        elif type(one) is list:
+            parts = one
+        elif type(one) in _SCALARS:
+            continue
+        else:
+            return False
+        if not _SCALARS.issuperset(map(type, parts)):
+            waiting.extend(parts)
+    return True
+
+
+_Path = tuple[Any, Any] | None  # of a part: the path of the value that holds it, and its key there
+
+
+def _refused_part(
+    value: Any, failure: Exception | None, *, strict: bool
+) -> tuple[_Path, str] | None:
+    """Return the path and the problem of a part that JSON cannot express; `None` for none.
+
+    Args:
+        value: The value.
+        failure: The error with which it could not be written.
+        strict: Whether a tuple is such a part.
+    """
+    waiting: list[tuple[_Path, Any]] = [(None, value)]
+    seen: set[int] = set()  # a value may hold itself
+    for path, one in waiting:  # grows meanwhile
+        parts: Iterable[tuple[Any, Any]] = ()
+        if isinstance(one, dict):
+            for key in one:
+                if not isinstance(key, str):
+                    return path, f"the key {key!r:.80} is not a string, as keys in JSON are"
+            parts = one.items()
+        elif isinstance(one, list | tuple):
+            if strict and isinstance(one, tuple):
+                return path, "it is a tuple, which would come back as a list"
+            parts = enumerate(one)
+        elif failure is not None and not _is_scalar(one):
+            return path, f"it cannot be written as JSON: {failure}"
+        for key, part in parts:
+            if isinstance(part, dict | list | tuple):
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    waiting.append(((path, key), part))
+            elif failure is not None:
+                waiting.append(((path, key), part))
+    return None if failure is None else (None, f"it cannot be written as JSON: {failure}")
+
+
+def _shown(path: _Path) -> str:
+    keys = []
+    while path is not None:
+        path, key = path
+        keys.append(f"[{key!r}]")
+    return "".join(reversed(keys))
+
+
+def _is_scalar(part: object) -> bool:
+    """Return whether JSON has this value, which holds no others."""
+    if isinstance(part, str):
+        return is_unicode(part)
+    if isinstance(part, float):
+        return math.isfinite(part)
+    return part is None or isinstance(part, int)
 
 
 def invalid_field(field_name: str, problem: str) -> InvalidRequest:

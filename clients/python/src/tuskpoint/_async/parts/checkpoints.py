@@ -42,6 +42,7 @@ class AsyncCheckpoints(AsyncPart):
         checkpoint_ns: str = "",
         vector: Vector | None = None,
         searchable: bool | None = None,
+        strict: bool = False,
     ) -> str:
         """Save a checkpoint and return its ID.
 
@@ -51,7 +52,7 @@ class AsyncCheckpoints(AsyncPart):
 
         Args:
             thread_id: The thread; its first checkpoint creates it.
-            state: Channel to a value that JSON can express.
+            state: Channel to a value that JSON can express: keys of mappings are strings.
             checkpoint_id: The ID of the new checkpoint. Default: a UUIDv6 above the parent's.
             parent: The checkpoint to follow; empty for none. Default: `expected_head`, else the
                 latest of the namespace at the moment of the save, whichever client saved it.
@@ -68,16 +69,18 @@ class AsyncCheckpoints(AsyncPart):
                 sent before, or one that the server's embedder makes.
             searchable: Whether search finds the thread's checkpoints, from this save on.
                 Default: unchanged; a new thread is searchable.
+            strict: Whether to refuse tuples in the state. Default: they come back as lists.
 
         Raises:
-            InvalidRequest: The state is not JSON, or an argument breaks its limits.
+            InvalidRequest: The state is not JSON, and the message has the path of the part that is
+                not; or an argument breaks its limits.
             Conflict: The latest is not `expected_head`.
             ThreadDeleted: `parent` belongs to a deleted thread.
         """
         draft = Draft(
             thread_id=thread_id,
             checkpoint_ns=checkpoint_ns,
-            values=encode_state(state),
+            values=encode_state(state, strict=strict),
             checkpoint_id=checkpoint_id,
             parent=parent,
             expected_head=expected_head,
