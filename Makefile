@@ -240,6 +240,13 @@ bench: peers ## measure, side by side with other checkpointers (ARGS='--quick', 
 evidence: peers ## measure, and write the results and the pictures into docs/ (10 minutes)
 	@$(PY) -m bench.evidence $(ARGS)
 
+# --- releasing ------------------------------------------------------------------------------------
+
+.PHONY: dist
+dist: setup node-modules ## build the distributions and the npm package into dist/, check them and try each in a fresh environment
+	@tools/setup.sh .venv-dist requirements/dist.txt
+	@$(PY) -m tools.packages .venv-dist/bin/twine
+
 .PHONY: clean
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist

@@ -43,6 +43,9 @@ extras=(
 "${compile[@]}" "$@" \
     --output-file requirements/deploy.txt \
     requirements/deploy.in
+"${compile[@]}" "$@" \
+    --output-file requirements/dist.txt \
+    requirements/dist.in
 
 # Frameworks that adapters are for, apart where their requirements contradict one another.
 "${compile[@]}" "$@" \

@@ -1,0 +1,58 @@
+"""What `make dist` builds is what the source tree has."""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tools.packages.archives import (
+    CLIENT,
+    DISTRIBUTIONS,
+    Built,
+    Distribution,
+    build,
+    problems,
+    versions,
+)
+
+
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS, ids=lambda each: each.name)
+def test_archives_have_every_file_and_nothing_else(
+    distribution: Distribution, tmp_path: Path
+) -> None:
+    built = build(distribution, tmp_path)
+    assert problems(built) == []
+    assert len(distribution.sources()) > 10
+
+
+def rewritten(built: Built, folder: Path, without: str, but_with: dict[str, bytes]) -> Built:
+    """The same distribution with a wheel that was changed."""
+    wheel = folder / "changed.whl"
+    with zipfile.ZipFile(built.wheel) as old, zipfile.ZipFile(wheel, "w") as new:
+        for name in old.namelist():
+            if name != without:
+                new.writestr(name, but_with.pop(name, old.read(name)))
+        for name, content in but_with.items():
+            new.writestr(name, content)
+    return replace(built, wheel=wheel)
+
+
+def test_a_wheel_that_differs_is_described(tmp_path: Path) -> None:
+    built = build(CLIENT, tmp_path)
+    stub = "tuskpoint/v1/value_pb2.pyi"
+    test, changed = "tuskpoint/tests/test_client.py", "tuskpoint/client.py"
+    wrong = rewritten(built, tmp_path, stub, {test: b"", changed: b"pass\n"})
+    assert problems(wrong) == [
+        f"tuskpoint: {stub} is missing",
+        f"tuskpoint: {test} does not belong there",
+        f"tuskpoint: {changed} differs from the source tree",
+    ]
+
+
+def test_every_place_names_one_version() -> None:
+    found = versions()
+    assert len(found) == 8
+    assert len(set(found.values())) == 1, found

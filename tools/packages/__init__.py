@@ -1,0 +1,1 @@
+"""Build, check and try the packages that a release consists of."""
