@@ -58,9 +58,10 @@ class Environment:
         """Check the types of its modules, and run its tests."""
         self.set_up()
         settings = {"TUSKPOINT_SERVER_PROGRAM": str(SERVER)}
-        run(str(self.python), "-m", "mypy", "--no-error-summary", *self._checked())
-        pytest = ("-m", "pytest", "-q", "-c", str(TESTS / "pytest.ini"), "--rootdir", str(TESTS))
-        run(str(self.python), *pytest, *arguments, TESTS / self.tests, **settings)
+        run(self.python, "-m", "mypy", "--no-error-summary", *self._checked())
+        # Modules are named from the root: a folder of the same name must not hide a framework.
+        where = ("-c", TESTS / "pytest.ini", "--rootdir", ROOT, "--confcutdir", TESTS)
+        run(self.python, "-m", "pytest", "-q", *where, *arguments, TESTS / self.tests, **settings)
 
     def _checked(self) -> Iterator[Path]:
         for name in self.adapters:
@@ -69,7 +70,9 @@ class Environment:
         yield from sorted((TESTS / self.tests).rglob("*.py"))
 
 
-ENVIRONMENTS: Sequence[Environment] = ()
+ENVIRONMENTS: Sequence[Environment] = (
+    Environment("agents", tests="agents", adapters=("openai_agents",)),
+)
 
 
 def sources_of(folder: Path, name: str) -> Sequence[Path]:

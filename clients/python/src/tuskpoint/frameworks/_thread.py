@@ -1,0 +1,143 @@
+"""A thread that an adapter keeps in memory between calls, and changes by new checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..aio import AsyncClient
+from ..errors import Conflict, NotFound, PreconditionFailed
+
+MAX_ATTEMPTS = 64
+"""How often a change is made anew because another writer saved in between."""
+
+State = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a checkpoint of a framework changes.
+
+    Attributes:
+        state: The whole new state. Values that are not changed may be those of the old one.
+        summary: One sentence about what happened.
+        metadata: Metadata besides the framework's name.
+    """
+
+    state: State
+    summary: str
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Version:
+    """A checkpoint of the thread; that of a thread without one has no ID and an empty state."""
+
+    checkpoint_id: str
+    state: State
+    metadata: Mapping[str, Any]
+
+
+NOTHING = Version("", {}, {})
+
+
+class FrameworkThread:
+    """A thread that one framework writes, as one process sees it.
+
+    The latest checkpoint stays in memory. A read asks only for the ID of the latest, and loads
+    the state if that has changed. A change names the checkpoint that it follows; if another
+    process saved in between, it is made anew from what that one saved.
+
+    Args:
+        client: The client.
+        thread_id: The thread.
+        framework: Name of the framework, which each checkpoint has in its metadata.
+        agent_id: Name of the agent that drives the thread.
+    """
+
+    def __init__(
+        self, client: AsyncClient, thread_id: str, *, framework: str, agent_id: str
+    ) -> None:
+        self._client = client
+        self._thread_id = thread_id
+        self._framework = framework
+        self._agent_id = agent_id
+        self._held: Version | None = None
+
+    async def read(self) -> Version:
+        """Return the latest checkpoint. Its state must not be changed.
+
+        Raises:
+            PreconditionFailed: Another program than this framework wrote the thread.
+        """
+        held = self._held
+        if held is not None:
+            latest = await self._latest("entry")
+            if latest.checkpoint_id == held.checkpoint_id:
+                return held
+        self._held = await self._latest("full")
+        return self._held
+
+    async def change(self, edit: Callable[[Version], Change | None]) -> None:
+        """Save a checkpoint that follows the latest.
+
+        Args:
+            edit: Makes the change from the latest checkpoint; `None` changes nothing. It is
+                called again if another process saved in between.
+
+        Raises:
+            PreconditionFailed: Another program than this framework wrote the thread.
+            ThreadDeleted: The thread was deleted since it was last read here.
+            Conflict: Other processes saved in between `MAX_ATTEMPTS` times.
+        """
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            # Until the save is acknowledged it is unknown which checkpoint is the latest.
+            held, self._held = self._held, None
+            before = held or await self._latest("full")
+            change = edit(before)
+            if change is None:
+                self._held = before
+                return
+            metadata = {"framework": self._framework, **change.metadata}
+            try:
+                saved = await self._client.save(
+                    self._thread_id,
+                    change.state,
+                    expected_head=before.checkpoint_id,
+                    metadata=metadata,
+                    summary=change.summary,
+                    agent_id=self._agent_id,
+                )
+            except Conflict:
+                if attempt == MAX_ATTEMPTS:
+                    raise
+            else:
+                self._held = Version(saved, change.state, metadata)
+                return
+
+    async def delete(self) -> None:
+        """Delete the thread, unless there is none.
+
+        Raises:
+            PreconditionFailed: Another program than this framework wrote the thread.
+        """
+        self._held = None
+        if (await self._latest("entry")).checkpoint_id:
+            await self._client.delete(self._thread_id)
+
+    async def _latest(self, view: Literal["full", "entry"]) -> Version:
+        try:
+            record = await self._client.load(self._thread_id, view=view)
+        except NotFound:
+            return NOTHING
+        writer = record.metadata.get("framework")
+        if writer != self._framework:
+            known = f"by {writer}" if isinstance(writer, str) else "by another program"
+            raise PreconditionFailed(
+                f"thread '{self._thread_id}' was written {known}, not by {self._framework}: "
+                "use another ID; nothing was written",
+                status="FAILED_PRECONDITION",
+                metadata={"thread_id": self._thread_id},
+            )
+        return Version(record.checkpoint_id, record.state, record.metadata)

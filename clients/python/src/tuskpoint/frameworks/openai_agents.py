@@ -1,0 +1,199 @@
+"""Sessions of the OpenAI Agents SDK: the conversation of an agent, kept as a thread."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+
+from ..aio import AsyncClient
+from ._client import ClientOptions, OwnedClient
+from ._lists import appended, items_of, without_last
+from ._requirements import unusable
+from ._thread import Change, FrameworkThread, Version
+
+try:
+    from agents import RunState, SessionSettings, TResponseInputItem
+except ImportError as error:
+    raise unusable("openai-agents", "openai-agents", error) from error
+
+FRAMEWORK = "openai-agents"
+
+_ITEMS = "items"
+_RUN_STATE = "run_state"
+_MAX_KINDS = 8
+
+
+class TuskPointSession:
+    """A session of the OpenAI Agents SDK. Pass it as `Runner.run(..., session=...)`.
+
+    The session is the thread of the same name, and each change of it is a checkpoint. So what
+    was popped or cleared is still in the history, and a rollback or a fork of the thread is one of
+    the conversation. Constructing does no I/O.
+
+    Several programs may use a session: items that they add at the same time are all kept, each
+    call's items together.
+
+    Args:
+        session_id: The session, and the thread.
+        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        session_settings: Settings of the SDK, such as the number of items that a run reads.
+        agent_id: Name of the agent, recorded with the thread.
+        options: Options of `AsyncClient`, unless `target` is one.
+
+    Raises:
+        InvalidRequest: The target or an option is malformed.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        target: str | AsyncClient | None = None,
+        *,
+        session_settings: SessionSettings | None = None,
+        agent_id: str = "",
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self.session_id = session_id
+        self.session_settings: SessionSettings | None = session_settings or SessionSettings()
+        self._owned = OwnedClient(target, options)
+        self._thread = FrameworkThread(
+            self._owned.client, session_id, framework=FRAMEWORK, agent_id=agent_id
+        )
+
+    async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
+        """Return the latest items of the conversation, oldest first.
+
+        Args:
+            limit: At most so many. Default: the session's settings, else all.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        if limit is None and self.session_settings is not None:
+            limit = self.session_settings.limit
+        items = items_of((await self._thread.read()).state, _ITEMS)
+        if limit is not None:
+            items = items[-limit:] if limit > 0 else []
+        return cast(list[TResponseInputItem], _copied(items))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Add items to the conversation: one checkpoint, or none if there are no items.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            ThreadDeleted: The thread was deleted since this session last read it.
+            TypeError: An item cannot be written as JSON.
+        """
+        if not items:
+            return
+        added = _copied(items)
+        summary = f"{_counted(len(added))} added: {_kinds(added)}"
+
+        def add(before: Version) -> Change:
+            return _change(appended(before.state, _ITEMS, added), summary)
+
+        await self._thread.change(add)
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Remove the last item from the conversation and return it; `None` if there is none.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            ThreadDeleted: The thread was deleted since this session last read it.
+        """
+        popped: list[Any] = []
+
+        def pop(before: Version) -> Change | None:
+            popped[:] = items_of(before.state, _ITEMS)[-1:]
+            if not popped:
+                return None
+            summary = f"1 item removed: {_kinds(popped)}"
+            return _change(without_last(before.state, _ITEMS), summary)
+
+        await self._thread.change(pop)
+        return cast(TResponseInputItem, _copied(popped)[0]) if popped else None
+
+    async def clear_session(self) -> None:
+        """Remove all items, and the state of a run that was saved; the history keeps both.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            ThreadDeleted: The thread was deleted since this session last read it.
+        """
+
+        def clear(before: Version) -> Change | None:
+            count = len(items_of(before.state, _ITEMS))
+            if not count and _RUN_STATE not in before.state:
+                return None
+            return _change(appended({}, _ITEMS, []), f"cleared, {_counted(count)} removed")
+
+        await self._thread.change(clear)
+
+    async def save_run_state(self, state: RunState[Any] | Mapping[str, Any] | None) -> None:
+        """Keep the state of an interrupted run, so that another process can continue the run.
+
+        Args:
+            state: The state, or the result of its `to_json`, or `None` to forget the one that is
+                kept, which is due as soon as that run continues.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            ThreadDeleted: The thread was deleted since this session last read it.
+        """
+        kept = _copied(state.to_json() if isinstance(state, RunState) else state)
+
+        def save(before: Version) -> Change | None:
+            if before.state.get(_RUN_STATE) == kept:
+                return None
+            rest = {name: value for name, value in before.state.items() if name != _RUN_STATE}
+            if kept is None:
+                return _change(rest, "the state of the run was forgotten")
+            return _change({**rest, _RUN_STATE: kept}, "the run waits")
+
+        await self._thread.change(save)
+
+    async def load_run_state(self) -> dict[str, Any] | None:
+        """Return the state that `save_run_state` kept, for `RunState.from_json`; `None` if none.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        kept = (await self._thread.read()).state.get(_RUN_STATE)
+        return cast("dict[str, Any] | None", _copied(kept))
+
+    async def aclose(self) -> None:
+        """Close the client, if the session made it."""
+        await self._owned.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _change(state: Mapping[str, Any], summary: str) -> Change:
+    return Change(state, summary, {"items": len(items_of(state, _ITEMS))})
+
+
+def _copied(value: Any) -> Any:
+    """Return a value as it comes back from JSON, so that no caller shares what is kept."""
+    return json.loads(json.dumps(value))
+
+
+def _counted(count: int) -> str:
+    return f"{count} item" if count == 1 else f"{count} items"
+
+
+def _kinds(items: list[Any]) -> str:
+    """Return what the items are, by names only: a summary has no content."""
+    kinds = [str(item.get("role") or item.get("type") or "item") for item in items[:_MAX_KINDS]]
+    hidden = len(items) - len(kinds)
+    return ", ".join(kinds) + (f" and {hidden} more" if hidden else "")

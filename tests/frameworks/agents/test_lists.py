@@ -1,0 +1,51 @@
+"""Lists cut into pieces: what comes out is what went in, and a change stays small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuskpoint.frameworks._lists import (
+    PIECE_BYTES,
+    appended,
+    items_of,
+    names_of,
+    without_last,
+    without_list,
+)
+
+
+def test_items_come_back_in_order_however_they_were_added() -> None:
+    items = [{"n": number, "text": "x" * (number % 700)} for number in range(500)]
+    state: dict[str, Any] = {"other": 1}
+    for start in range(0, len(items), 7):
+        state = appended(state, "items", items[start : start + 7])
+    assert items_of(state, "items") == items
+    assert items_of(appended({}, "items", items), "items") == items
+    assert state["other"] == 1
+    assert len(state) > 5
+
+
+def test_an_append_changes_the_last_piece_only() -> None:
+    before = appended({}, "items", ["x" * 1000] * 100)
+    after = appended(before, "items", ["y"])
+    assert {name for name in after if after[name] is not before.get(name)} == {max(before)}
+    assert max(len(str(piece)) for piece in after.values()) < PIECE_BYTES + 2000
+    assert items_of(before, "items") == ["x" * 1000] * 100
+
+
+def test_items_are_taken_from_the_end_until_none_is_left() -> None:
+    state = appended({}, "items", ["x" * PIECE_BYTES, "y", "z"])
+    assert [*state] == ["items/00000", "items/00001"]
+    left = []
+    while items_of(state, "items"):
+        state = without_last(state, "items")
+        left.append([*state])
+    assert left == [["items/00000", "items/00001"], ["items/00000"], ["items/00000"]]
+    assert state == {"items/00000": []}
+
+
+def test_lists_do_not_touch_each_other() -> None:
+    state = appended(appended({"main": 1}, "main", ["a"]), "sub/one", ["b"])
+    assert names_of(state) == ["main", "sub/one"]
+    assert items_of(state, "sub") == []
+    assert without_list(state, "main") == {"main": 1, "sub/one/00000": ["b"]}
