@@ -36,6 +36,7 @@ func TestASaveComesBack(t *testing.T) {
 		want(t, "the metadata", string(loaded.Metadata), `{"source":"loop","step":1}`)
 		want(t, "the summary", loaded.Summary, "Planned.")
 		want(t, "the label", loaded.Label, "good")
+		want(t, "the agent", loaded.AgentID, "planner")
 		var state struct {
 			Plan []string
 			N    int

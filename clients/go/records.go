@@ -147,6 +147,9 @@ type Checkpoint struct {
 	// Created is the time at which the service first saved it.
 	Created time.Time
 
+	// AgentID is the agent that drives the thread; empty if none was named.
+	AgentID string
+
 	// Channels are its state as it was encoded, in order; none if it was read without state.
 	Channels []Channel
 
@@ -227,6 +230,7 @@ func checkpointOf(message *tuskpointv1.Checkpoint) *Checkpoint {
 		Sequence:   message.GetSeq(),
 		Location:   locationOf(message.GetLocation()),
 		Created:    timeOf(message.GetCreateTime()),
+		AgentID:    message.GetAgentId(),
 		Channels:   channelsOf(message.GetState().GetChannels()),
 		Writes:     writesOf(message.GetWrites()),
 	}

@@ -675,7 +675,10 @@ type Checkpoint struct {
 	// stored.
 	Location *BlobLocation `protobuf:"bytes,11,opt,name=location,proto3" json:"location,omitempty"`
 	// Output only. Time at which the server first saved it.
-	CreateTime    *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Output only. Name of the agent that drives the thread now, as
+	// `Thread.agent_id`; empty if none was named.
+	AgentId       string `protobuf:"bytes,13,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -794,6 +797,13 @@ func (x *Checkpoint) GetCreateTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Checkpoint) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
 var File_tuskpoint_v1_checkpoint_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
@@ -836,7 +846,7 @@ const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
 	"\vforked_from\x18\x01 \x01(\tR\n" +
 	"forkedFrom\x12(\n" +
 	"\x10rolled_back_from\x18\x02 \x01(\tR\x0erolledBackFrom\x12!\n" +
-	"\fadopted_from\x18\x03 \x01(\tR\vadoptedFrom\"\x9d\x04\n" +
+	"\fadopted_from\x18\x03 \x01(\tR\vadoptedFrom\"\xb8\x04\n" +
 	"\n" +
 	"Checkpoint\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x120\n" +
@@ -854,7 +864,8 @@ const file_tuskpoint_v1_checkpoint_proto_rawDesc = "" +
 	"durability\x126\n" +
 	"\blocation\x18\v \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\blocation\x12;\n" +
 	"\vcreate_time\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"createTime*\\\n" +
+	"createTime\x12\x19\n" +
+	"\bagent_id\x18\r \x01(\tR\aagentId*\\\n" +
 	"\n" +
 	"Durability\x12\x1a\n" +
 	"\x16DURABILITY_UNSPECIFIED\x10\x00\x12\x18\n" +

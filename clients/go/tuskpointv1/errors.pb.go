@@ -311,6 +311,9 @@ const (
 	WarningKind_WARNING_KIND_SEARCH_FELL_BACK WarningKind = 2
 	// MemWal has matches that it could not return.
 	WarningKind_WARNING_KIND_MEMORIES_DROPPED WarningKind = 3
+	// A search by vectors found nothing, because nothing in its scope has a
+	// vector.
+	WarningKind_WARNING_KIND_NO_VECTORS WarningKind = 4
 )
 
 // Enum value maps for WarningKind.
@@ -320,12 +323,14 @@ var (
 		1: "WARNING_KIND_BACKLOG",
 		2: "WARNING_KIND_SEARCH_FELL_BACK",
 		3: "WARNING_KIND_MEMORIES_DROPPED",
+		4: "WARNING_KIND_NO_VECTORS",
 	}
 	WarningKind_value = map[string]int32{
 		"WARNING_KIND_UNSPECIFIED":      0,
 		"WARNING_KIND_BACKLOG":          1,
 		"WARNING_KIND_SEARCH_FELL_BACK": 2,
 		"WARNING_KIND_MEMORIES_DROPPED": 3,
+		"WARNING_KIND_NO_VECTORS":       4,
 	}
 )
 
@@ -620,12 +625,13 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1aERROR_REASON_BLOB_REJECTED\x10\"\x12$\n" +
 	" ERROR_REASON_DESCRIPTOR_MISMATCH\x10#\x12#\n" +
 	"\x1fERROR_REASON_SEARCH_UNAVAILABLE\x10$\x12 \n" +
-	"\x1cERROR_REASON_SESSION_RESUMED\x10%*\x8b\x01\n" +
+	"\x1cERROR_REASON_SESSION_RESUMED\x10%*\xa8\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +
 	"\x1dWARNING_KIND_SEARCH_FELL_BACK\x10\x02\x12!\n" +
-	"\x1dWARNING_KIND_MEMORIES_DROPPED\x10\x03B\xa4\x01\n" +
+	"\x1dWARNING_KIND_MEMORIES_DROPPED\x10\x03\x12\x1b\n" +
+	"\x17WARNING_KIND_NO_VECTORS\x10\x04B\xa4\x01\n" +
 	"\x10com.tuskpoint.v1B\vErrorsProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (

@@ -439,7 +439,8 @@ type SearchCheckpointsResponse struct {
 	// filters apply to these.
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// Conditions that the caller should know: the search fell back to another
-	// mode, or MemWal has memories that it cannot return.
+	// mode, MemWal has memories that it cannot return, or there are no vectors to
+	// compare with.
 	Warnings      []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -81,6 +81,20 @@ async def test_a_state_comes_back_as_it_was_saved(client: AsyncClient) -> None:
     assert record.writes == ()
 
 
+async def test_records_carry_the_agent_of_their_thread(client: AsyncClient) -> None:
+    await client.save("t", {"n": 1}, agent_id="planner")
+    await client.save("nobody", {"n": 1})
+    fork = await client.fork("t")
+    await client.flush()
+    listed = {one.thread_id: one.agent_id async for one in client.list()}
+    assert listed == {"t": "planner", fork.new_thread_id: "planner", "nobody": ""}
+    for view in ("entry", "full", "json"):
+        assert (await client.load("t", view=view)).agent_id == "planner"
+        assert (await client.load("t", source="blob", view=view)).agent_id == "planner"
+    await client.save("t", {"n": 2}, agent_id="writer")
+    assert [one.agent_id async for one in client.history("t")] == ["writer", "writer"]
+
+
 async def test_each_save_follows_the_last(client: AsyncClient) -> None:
     ids = [await client.save("t", {"step": n, "same": "x" * 100}) for n in range(5)]
     assert ids == sorted(ids)

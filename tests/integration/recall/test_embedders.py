@@ -45,6 +45,8 @@ async def test_an_endpoint_that_comes_back_embeds_earlier_saves(
             (warning,) = found.warnings
             assert warning.kind == "search_fell_back"
             assert endpoint.url not in str(warning)
+            (warning,) = (await client.search_similar([1, 2])).warnings
+            assert str(warning).startswith("no checkpoint has a vector yet: the embedder")
             endpoint.vectors = vectors
             await has_vectors(client, 2)
             found = await client.search_history("a loaf")

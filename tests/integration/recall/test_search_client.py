@@ -75,6 +75,21 @@ async def test_vectors_find_the_nearest_however_it_was_saved(face: Face) -> None
         await face.call("search_similar", [1, 2, 3])
 
 
+async def test_a_search_without_vectors_says_why_it_finds_nothing(face: Face) -> None:
+    await face.call("save", "words", {"n": 1}, summary="Only words.")
+    [warning] = (await face.call("search_similar", [0, 1])).warnings
+    assert warning.kind == "no_vectors"
+    hint = "save with one, or start the server with --embedder"
+    assert str(warning) == f"no checkpoint has a vector: {hint}"
+    await face.call("save", "east", {"n": 1}, vector=[1, 0])
+    [warning] = (await face.call("search_similar", [0, 1], "words")).warnings
+    assert str(warning) == f"no checkpoint of thread 'words' has a vector: {hint}"
+    filtered = await face.call("search_similar", [0, 1], filter_metadata={"outcome": "success"})
+    assert (len(filtered), filtered.warnings) == (0, ())
+    found = await face.call("search_similar", [0, 1])
+    assert (len(found), found.warnings) == (1, ())
+
+
 async def test_scopes_keep_everything_else_out(face: Face) -> None:
     for thread_id, agent_id, outcome in [("a", "x", "success"), ("b", "y", "failure")]:
         await face.call(

@@ -125,6 +125,8 @@ export class CheckpointRecord {
   readonly location: Location | undefined;
   /** Time at which the service first saved it. */
   readonly created: Date | undefined;
+  /** The agent that drives the thread; empty if none was named. */
+  readonly agentId: string;
   /** The state as it was encoded; empty if it was read without state. */
   readonly channels: ReadonlyMap<string, Channel>;
   /** The pending writes, in order; empty if it was read without state. */
@@ -144,6 +146,7 @@ export class CheckpointRecord {
     this.durability = durabilityName(message.durability);
     this.location = locationOf(message.location);
     this.created = moment(message.createTime);
+    this.agentId = message.agentId;
     const channels = message.state?.channels ?? [];
     this.channels = new Map(channels.map((one) => [one.name, channelOf(one)]));
     this.writes = message.writes.map((one) => new Write(one));

@@ -42,6 +42,7 @@ describe("saving and loading", () => {
       seq: 1n,
       durability: "journaled",
       location: undefined,
+      agentId: "planner",
     });
     expect(record.created?.getTime()).toBeGreaterThan(0);
     expect(saved).toEqual({

@@ -166,6 +166,7 @@ class Entry:
     summary: str = ""
     lineage: Lineage = NO_LINEAGE
     segments: tuple[BlobLocation, ...] = ()  # that hold it, its state's first
+    agent_id: str = ""  # of the thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class SearchAnswer:
     truncated: bool = False  # more may exist that could not be looked at
     fell_back: str = ""  # why it was made in another mode than the server is set up for
     dropped: int = 0  # memories that MemWal has and could not return
+    no_vectors: str = ""  # why there is nothing to compare a vector with
 
 
 MAX_WORDS = 64

@@ -92,4 +92,7 @@ class SearchServicer:
         if answer.dropped:
             text = f"MemWal has {answer.dropped} more matches that it could not return"
             message.warnings.add(kind=errors_pb2.WARNING_KIND_MEMORIES_DROPPED, message=text)
+        if answer.no_vectors:
+            kind = errors_pb2.WARNING_KIND_NO_VECTORS
+            message.warnings.add(kind=kind, message=answer.no_vectors)
         return message

@@ -126,8 +126,26 @@ class _Asked:
     async def _near(self, vector: bytes, unindexed: int) -> SearchAnswer:
         query, nearest = self.query, self.recall.nearest
         found = await nearest(self.tenant, vector, query.metric, query.scope, query.limit)
-        metric = query.metric.name.lower()
-        return SearchAnswer(tuple(found), SearchMode.VECTOR, metric, unindexed=unindexed)
+        return SearchAnswer(
+            tuple(found),
+            SearchMode.VECTOR,
+            query.metric.name.lower(),
+            unindexed=unindexed,
+            no_vectors="" if found else await self._lacking(),
+        )
+
+    async def _lacking(self) -> str:
+        """Return why there is no vector in the scope of the search; empty if there is one."""
+        finding, thread_id = self.recall.finding, self.query.scope.thread_id
+        if not await finding.scan(self.tenant, 0, 1):
+            lacking = "no checkpoint has a vector"
+        elif thread_id and not await finding.scan_thread(self.tenant, thread_id):
+            lacking = f"no checkpoint of thread '{thread_id}' has a vector"
+        else:
+            return ""
+        if SearchMode.VECTOR in self.recall.modes:
+            return f"{lacking} yet: the embedder makes them after the save"
+        return f"{lacking}: save with one, or start the server with --embedder"
 
     async def _worded(self, words: Words) -> SearchAnswer:
         unindexed = await self.recall.catch_up(self.tenant)

@@ -128,6 +128,7 @@ class CheckpointRecord:
         created: Time of its first save.
         channels: The state as it was encoded; empty if it was read without state.
         writes: The pending writes, in order; empty if it was read without state.
+        agent_id: Name of the agent that drives the thread; empty if none was named.
     """
 
     thread_id: str
@@ -144,6 +145,7 @@ class CheckpointRecord:
     created: datetime | None
     channels: Mapping[str, Channel]
     writes: tuple[Write, ...]
+    agent_id: str = ""
 
     @property
     def state(self) -> dict[str, Any]:
@@ -235,6 +237,7 @@ def checkpoint_record(message: checkpoint_pb2.Checkpoint) -> CheckpointRecord:
         created=moment(message.create_time) if message.HasField("create_time") else None,
         channels={one.name: _channel(one) for one in message.state.channels},
         writes=tuple(_write(one) for one in message.writes),
+        agent_id=message.agent_id,
     )
 
 

@@ -124,7 +124,7 @@ class Lineage(_message.Message):
     def __init__(self, forked_from: _Optional[str] = ..., rolled_back_from: _Optional[str] = ..., adopted_from: _Optional[str] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
-    __slots__ = ("ref", "parent_checkpoint_id", "state", "metadata_json", "label", "summary", "lineage", "writes", "seq", "durability", "location", "create_time")
+    __slots__ = ("ref", "parent_checkpoint_id", "state", "metadata_json", "label", "summary", "lineage", "writes", "seq", "durability", "location", "create_time", "agent_id")
     REF_FIELD_NUMBER: _ClassVar[int]
     PARENT_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +137,7 @@ class Checkpoint(_message.Message):
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FIELD_NUMBER: _ClassVar[int]
     CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     ref: CheckpointRef
     parent_checkpoint_id: str
     state: CheckpointState
@@ -149,4 +150,5 @@ class Checkpoint(_message.Message):
     durability: Durability
     location: BlobLocation
     create_time: _timestamp_pb2.Timestamp
-    def __init__(self, ref: _Optional[_Union[CheckpointRef, _Mapping]] = ..., parent_checkpoint_id: _Optional[str] = ..., state: _Optional[_Union[CheckpointState, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., label: _Optional[str] = ..., summary: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., seq: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., location: _Optional[_Union[BlobLocation, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    agent_id: str
+    def __init__(self, ref: _Optional[_Union[CheckpointRef, _Mapping]] = ..., parent_checkpoint_id: _Optional[str] = ..., state: _Optional[_Union[CheckpointState, _Mapping]] = ..., metadata_json: _Optional[bytes] = ..., label: _Optional[str] = ..., summary: _Optional[str] = ..., lineage: _Optional[_Union[Lineage, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., seq: _Optional[int] = ..., durability: _Optional[_Union[Durability, str]] = ..., location: _Optional[_Union[BlobLocation, _Mapping]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., agent_id: _Optional[str] = ...) -> None: ...

@@ -201,6 +201,7 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
         summary=row.summary,
         lineage=Lineage(row.forked_from, row.rolled_back_from, row.adopted_from),
         segments=tuple(places),
+        agent_id=row.agent_id,
     )
 
 

@@ -60,6 +60,7 @@ class Row(NamedTuple):
     family: int
     incarnation: int
     certified_seq: int
+    agent_id: str
     checkpoint_ns: str
     checkpoint_id: str
     seq: int
@@ -89,7 +90,8 @@ ROW = (
     threads.c.family,
     threads.c.incarnation,
     threads.c.certified_seq,
-    *(checkpoints.c[name] for name in Row._fields[5:17]),
+    threads.c.agent_id,
+    *(checkpoints.c[name] for name in Row._fields[6:18]),
     exists().where(same_checkpoint(holes, checkpoints), holes.c.segment.is_(None)).label("hole"),
 )
 """Columns of `Row` up to `hole`, of checkpoints joined with their threads."""

@@ -147,6 +147,7 @@ def entry(stored: model.Entry) -> checkpoint_pb2.Checkpoint:
         create_time=timestamp(stored.created_us),
         lineage=lineage(stored.lineage),
         location=location(stored.segments[0]) if stored.segments else None,
+        agent_id=stored.agent_id,
     )
 
 

@@ -60,6 +60,9 @@ class AsyncSearch(AsyncPart):
     ) -> SearchResults:
         """Find checkpoints by a vector, nearest first. The results are as in `search_history`.
 
+        If there is nothing to compare with, a warning in `SearchResults.warnings` says so: the
+        checkpoints have no vectors.
+
         Args:
             query_vector: Numbers, as many as the vectors in the index have: a list, an
                 `array.array`, a NumPy array.

@@ -144,6 +144,7 @@ def show_entry(out: Output, one: CheckpointRecord) -> None:
             ("checkpoint", out.styled(one.checkpoint_id, "cyan")),
             ("thread", plain(one.thread_id)),
             ("namespace", plain(one.checkpoint_ns)),
+            ("agent", plain(one.agent_id)),
             ("follows", one.parent_checkpoint_id),
             ("forked from", plain(one.lineage.forked_from)),
             ("rolled back from", plain(one.lineage.rolled_back_from)),

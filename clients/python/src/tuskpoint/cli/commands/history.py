@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...errors import NotFound
 from .. import finding
 from ..arguments import (
     Checkpoint,
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from ..._messages.history import EventName, ThreadEvent
     from ..._messages.lineage import Change
     from ..._messages.records import CheckpointRecord
-    from ..._messages.reports import ThreadRecord
 
 _SIGNS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 
@@ -111,53 +109,33 @@ def history(
         found = client.list(thread_id, limit=None if most is None else most + 1)
     else:
         found = saved_last(client, threads, most + 1)
-    agents = _Agents(cli, threads)
     if cli.out.is_json:
-        for one in _in_order(islice(found, most), arranged, agents):
-            cli.out.line({**shapes.entry(one), "agent_id": agents.of(one.thread_id)})
+        for one in _in_order(islice(found, most), arranged):
+            cli.out.line(shapes.entry(one))
         return
     shown, is_more = head(found, most)
     if not shown:
         cli.out.note("no checkpoints")
         return
     if arranged is By.AGENT:
-        tree = agent_tree(cli.out, shown, agents.of)
+        tree = agent_tree(cli.out, shown)
     elif arranged is By.DATE:
-        tree = date_tree(cli.out, shown, agents.of)
+        tree = date_tree(cli.out, shown)
     else:
-        tree = thread_tree(cli.out, str(thread_id), agents.of(str(thread_id)), shown)
+        tree = thread_tree(cli.out, str(thread_id), shown[0].agent_id, shown)
     cli.out.tree(tree)
     if is_more:
         cli.out.note(f"these are the latest {most}: --limit N shows more")
 
 
-def _in_order(
-    found: Iterable[CheckpointRecord], arranged: By, agents: _Agents
-) -> Iterable[CheckpointRecord]:
+def _in_order(found: Iterable[CheckpointRecord], arranged: By) -> Iterable[CheckpointRecord]:
     """Return checkpoints in the order in which programs get them."""
     if arranged is By.PARENT:
         return found
     if arranged is By.DATE:
         return newest(found, None)
-    of_agents = by_agent(found, agents.of).values()
+    of_agents = by_agent(found).values()
     return chain.from_iterable(of_thread for one in of_agents for of_thread in one.values())
-
-
-class _Agents:
-    """The agents of threads, each asked for at most once."""
-
-    def __init__(self, cli: Session, threads: Iterable[ThreadRecord]) -> None:
-        self._cli = cli
-        self._known = {one.thread_id: one.agent_id for one in threads}
-
-    def of(self, thread_id: str) -> str:
-        """Return who drives a thread; empty if unknown."""
-        if thread_id not in self._known:  # it began after the threads were listed
-            try:
-                self._known[thread_id] = self._cli.client.thread(thread_id).agent_id
-            except NotFound:  # deleted since its checkpoints were listed
-                self._known[thread_id] = ""
-        return self._known[thread_id]
 
 
 @command("replay", panel=LOOK)

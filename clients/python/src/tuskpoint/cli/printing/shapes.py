@@ -78,6 +78,7 @@ def entry(one: CheckpointRecord) -> Shape:
         "checkpoint_ns": one.checkpoint_ns,
         "checkpoint_id": one.checkpoint_id,
         "parent_checkpoint_id": one.parent_checkpoint_id,
+        "agent_id": one.agent_id,
         "created": time(one.created),
         "summary": one.summary,
         "label": one.label,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from ..._messages.records import CheckpointRecord
 
-AgentOf = Callable[[str], str]
 Label = Callable[["CheckpointRecord"], "Text"]
 
 _NOBODY = "no agent named"
@@ -55,20 +54,20 @@ def _origin(one: CheckpointRecord) -> str:
 
 
 def by_agent(
-    checkpoints: Iterable[CheckpointRecord], agent_of: AgentOf
+    checkpoints: Iterable[CheckpointRecord],
 ) -> dict[str, dict[str, list[CheckpointRecord]]]:
     """Return agents, their threads and the checkpoints of these, each newest first."""
     agents: dict[str, dict[str, list[CheckpointRecord]]] = {}
     for one in newest(checkpoints, None):
-        threads = agents.setdefault(agent_of(one.thread_id), {})
+        threads = agents.setdefault(one.agent_id, {})
         threads.setdefault(one.thread_id, []).append(one)
     return agents
 
 
-def agent_tree(out: Output, checkpoints: Iterable[CheckpointRecord], agent_of: AgentOf) -> Tree:
+def agent_tree(out: Output, checkpoints: Iterable[CheckpointRecord]) -> Tree:
     """Return agents, below them their threads, below them their checkpoints."""
     tree = _root(out, "agents")
-    for agent, threads in by_agent(checkpoints, agent_of).items():
+    for agent, threads in by_agent(checkpoints).items():
         branch = tree.add(_agent_text(out, agent))
         for thread_id, of_thread in threads.items():
             twig = branch.add(out.styled(plain(thread_id), "bold"))
@@ -77,7 +76,7 @@ def agent_tree(out: Output, checkpoints: Iterable[CheckpointRecord], agent_of: A
     return tree
 
 
-def date_tree(out: Output, checkpoints: Iterable[CheckpointRecord], agent_of: AgentOf) -> Tree:
+def date_tree(out: Output, checkpoints: Iterable[CheckpointRecord]) -> Tree:
     """Return days of this machine's time zone, below them the checkpoints of all threads."""
     tree = _root(out, "days")
     days: dict[str, Tree] = {}
@@ -86,8 +85,7 @@ def date_tree(out: Output, checkpoints: Iterable[CheckpointRecord], agent_of: Ag
         if day not in days:
             days[day] = tree.add(out.styled(day, "bold"))
         line = checkpoint_line(out, one)
-        agent = agent_of(one.thread_id)
-        who = f"{plain(one.thread_id)} ({plain(agent)})" if agent else plain(one.thread_id)
+        who = plain(one.thread_id) + (f" ({plain(one.agent_id)})" if one.agent_id else "")
         days[day].add(out.styled(f"{who}  ", "bold").append_text(line))
     return tree
 

@@ -231,7 +231,8 @@ export type SearchCheckpointsResponse = Message<"tuskpoint.v1.SearchCheckpointsR
 
   /**
    * Conditions that the caller should know: the search fell back to another
-   * mode, or MemWal has memories that it cannot return.
+   * mode, MemWal has memories that it cannot return, or there are no vectors to
+   * compare with.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 6;
    */
