@@ -240,6 +240,13 @@ bench: peers ## measure, side by side with other checkpointers (ARGS='--quick', 
 evidence: peers ## measure, and write the results and the pictures into docs/ (10 minutes)
 	@$(PY) -m bench.evidence $(ARGS)
 
+# --- pages ----------------------------------------------------------------------------------------
+
+.PHONY: docs
+docs: env ## build the pages, and references of the Python client and the contract, as a site in build/site
+	@tools/setup.sh .venv-docs requirements/docs.txt
+	@$(PY) -m tools.pages .venv-docs
+
 # --- releasing ------------------------------------------------------------------------------------
 
 .PHONY: dist

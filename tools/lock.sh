@@ -46,6 +46,11 @@ extras=(
 "${compile[@]}" "$@" \
     --output-file requirements/dist.txt \
     requirements/dist.in
+"${compile[@]}" "$@" \
+    --extra cli --extra langgraph --extra mcp --extra objects --extra otel \
+    --constraint requirements/dev.txt --no-emit-package tuskpoint \
+    --output-file requirements/docs.txt \
+    requirements/docs.in clients/python/pyproject.toml
 
 # Frameworks that adapters are for, apart where their requirements contradict one another.
 "${compile[@]}" "$@" \

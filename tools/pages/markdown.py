@@ -1,0 +1,78 @@
+"""Links and headings of Markdown, as a code host reads them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+_PARSER = MarkdownIt("commonmark").enable("table")
+_ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:|//")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of Markdown.
+
+    Attributes:
+        title: Its first heading, in Markdown.
+        anchors: Fragments that a link to the page can have.
+        links: Targets of its links and images in this repository, each once, as they are written.
+    """
+
+    title: str
+    anchors: frozenset[str]
+    links: tuple[str, ...]
+
+
+def read(text: str) -> Page:
+    """Return what a text in Markdown has."""
+    tokens = _PARSER.parse(text)
+    headings = [following for token, following in pairwise(tokens) if token.type == "heading_open"]
+    links = {target: None for target in _targets(tokens) if not _ELSEWHERE.match(target)}
+    return Page(
+        title=headings[0].content if headings else "",
+        anchors=frozenset(_anchors(headings)),
+        links=tuple(links),
+    )
+
+
+def broken(root: Path, pages: list[Path]) -> list[str]:
+    """Return the links of pages that lead nowhere: a missing file, or a missing heading."""
+    found = []
+    for path in pages:
+        for link in read(path.read_text("utf-8")).links:
+            name, _, anchor = link.partition("#")
+            target = (path.parent / name).resolve() if name else path
+            if not target.is_relative_to(root) or not target.exists():
+                found.append(f"{path.relative_to(root)}: {link} does not exist")
+            elif anchor and anchor not in read(target.read_text("utf-8")).anchors:
+                found.append(f"{path.relative_to(root)}: {link} is not a heading there")
+    return found
+
+
+def _targets(tokens: list[Token]) -> Iterator[str]:
+    for token in tokens:
+        target = token.attrs.get("href") or token.attrs.get("src")
+        if isinstance(target, str):
+            yield target
+        yield from _targets(token.children or [])
+
+
+def _anchors(headings: list[Token]) -> Iterator[str]:
+    """Yield the fragments of headings; each repetition of one gets a number."""
+    seen: dict[str, int] = {}
+    for heading in headings:
+        words = "".join(
+            child.content
+            for child in heading.children or []
+            if child.type in ("text", "code_inline")
+        )
+        slug = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        number = seen[slug] = seen.get(slug, -1) + 1
+        yield f"{slug}-{number}" if number else slug

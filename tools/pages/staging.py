@@ -1,0 +1,211 @@
+"""Gather the sources of the site: pages as they are, and the references that are made.
+
+The pages keep their paths, so the links between them keep working. A link to another file of the
+repository leads to a page that shows it, one to a folder to a list of its files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path, PurePosixPath
+
+from tools.pages import markdown
+
+HOME = "README.md"
+INDEX = "index.md"
+MORE = "More"
+PYTHON = "reference/python"
+CONTRACT = "reference/contract"
+PROTO = "proto/tuskpoint/v1"
+# A page of docs/ that is in no group is in `More`.
+GROUPS = {
+    "Agents": [
+        "docs/langgraph.md",
+        "docs/langgraph-js.md",
+        "docs/python-client.md",
+        "clients/typescript/README.md",
+        "clients/go/README.md",
+        "docs/other-languages.md",
+        "docs/applications.md",
+        "docs/command-line.md",
+    ],
+    "Calls": [
+        "docs/contract.md",
+        "docs/errors.md",
+        "docs/lineage.md",
+        "docs/history.md",
+        "docs/handoff.md",
+        "docs/search.md",
+        "docs/json-view.md",
+        "docs/portable-state.md",
+        "docs/verify.md",
+        "docs/audit.md",
+    ],
+    "Servers": [
+        "docs/operations.md",
+        "docs/security.md",
+        "docs/deployment.md",
+        "docs/walrus.md",
+        "docs/object-stores.md",
+        "docs/postgresql.md",
+        "docs/many-servers.md",
+        "docs/moving.md",
+    ],
+    "References": [f"{PYTHON}/index", f"{CONTRACT}/index"],
+    "How it works": [
+        "docs/promises.md",
+        "docs/architecture.md",
+        "docs/storage.md",
+        "docs/testing.md",
+        "docs/benchmarks.md",
+        "docs/evidence.md",
+    ],
+    MORE: ["examples/README.md", "CONTRIBUTING.md", "CHANGELOG.md"],
+}
+# Three READMEs begin with the name of a package.
+TITLES = {
+    "clients/typescript/README.md": "The TypeScript client",
+    "clients/go/README.md": "The Go client",
+}
+LANGUAGES = {
+    ".go": "go",
+    ".js": "javascript",
+    ".json": "json",
+    ".md": "markdown",
+    ".proto": "protobuf",
+    ".py": "python",
+    ".rs": "rust",
+    ".java": "java",
+    ".toml": "toml",
+    ".ts": "typescript",
+    ".yaml": "yaml",
+}
+ONLY_LINKED = "---\norphan: true\n---\n"
+NOT_SEARCHED = "---\norphan: true\nnosearch: true\n---\n"
+
+
+class PageError(Exception):
+    """A page cannot be in the site as it is."""
+
+
+def stage(root: Path, out: Path, references: dict[str, str]) -> int:
+    """Write the sources of the site; return the number of pages of the repository.
+
+    Args:
+        root: The repository.
+        out: An empty folder, or one that earlier calls filled.
+        references: Texts of further pages, by their path.
+
+    Raises:
+        PageError: A link leads nowhere, or a group names a page that is not there.
+    """
+    shutil.rmtree(out, ignore_errors=True)
+    listed = [name for names in GROUPS.values() for name in names if name.endswith(".md")]
+    unlisted = sorted(
+        path.relative_to(root).as_posix()
+        for path in (root / "docs").glob("*.md")
+        if path.relative_to(root).as_posix() not in listed
+    )
+    if gone := [name for name in listed if not (root / name).is_file()]:
+        raise PageError(f"GROUPS of tools/pages/staging.py names {gone[0]}, which is not there")
+    in_menus = {HOME, *listed, *unlisted}
+    waiting, seen, shown = sorted(in_menus), set[str](), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        text, targets = _page(root, name, references)
+        lead = "" if name in in_menus else ONLY_LINKED
+        _write(out / _staged(name), lead + text + (_menus(unlisted) if name == HOME else ""))
+        waiting += [target for target in targets if target.endswith(".md")]
+        shown |= {target for target in targets if not target.endswith(".md")}
+    for name, text in references.items():
+        _write(out / name, text)
+    for name in shown:
+        _show(root, out, name, references)
+    return len(seen)
+
+
+def _page(root: Path, name: str, references: dict[str, str]) -> tuple[str, list[str]]:
+    """Return a page with links for the site, and the files that it links to."""
+    path = root / name
+    if found := markdown.broken(root, [path]):
+        raise PageError(found[0])
+    text, targets = path.read_text("utf-8"), []
+    for link in markdown.read(text).links:
+        relative, _, anchor = link.partition("#")
+        if not relative:
+            continue
+        target = _target(root, path, relative)
+        targets.append(target)
+        place = os.path.relpath(_place(target, references), PurePosixPath(name).parent)
+        end = f"#{anchor}" if anchor else ""
+        pattern = rf"(?<=\]\(){re.escape(link)}(?=[) ])"
+        text, count = re.subn(pattern, f"{place}{end}".replace("\\", r"\\"), text)
+        if not count:
+            raise PageError(f"{name}: write the link to {link} as [text]({link})")
+    return text, targets
+
+
+def _target(root: Path, path: Path, link: str) -> str:
+    """Return the path of what a page links to; of a folder with a README, that of the README."""
+    target = (path.parent / link).resolve()
+    if (target / HOME).is_file():
+        target /= HOME
+    return target.relative_to(root).as_posix()
+
+
+def _place(target: str, references: dict[str, str]) -> str:
+    """Return where the site has a file or a folder of the repository."""
+    if target in ("proto", PROTO):
+        return f"{CONTRACT}/index.md"
+    if (page := f"{CONTRACT}/{PurePosixPath(target).stem}.md") in references:
+        return page
+    if target.endswith(".svg"):
+        return target
+    return _staged(target) if target.endswith(".md") else f"files/{target}.md"
+
+
+def _staged(name: str) -> str:
+    return INDEX if name == HOME else name
+
+
+def _menus(unlisted: list[str]) -> str:
+    """Return the menus of the site, for the end of its first page."""
+    lines = []
+    for group, names in GROUPS.items():
+        lines += ["", "```{toctree}", ":hidden:", f":caption: {group}"]
+        for name in [*names, *(unlisted if group == MORE else [])]:
+            document = name.removesuffix(".md")
+            lines += [f"{TITLES[name]} <{document}>" if name in TITLES else document]
+        lines += ["```"]
+    return "\n".join([*lines, ""])
+
+
+def _show(root: Path, out: Path, name: str, references: dict[str, str]) -> None:
+    """Write the page that shows a file, or a folder and its files; copy a picture."""
+    path, place = root / name, _place(name, references)
+    if place in references:
+        return
+    if place == name:
+        (out / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, out / place)
+        return
+    lines = [f"{NOT_SEARCHED}# `{name}`", ""]
+    if path.is_dir():
+        for file in sorted(file for file in path.iterdir() if file.is_file()):
+            _show(root, out, f"{name}/{file.name}", references)
+            lines += [f"* [`{file.name}`]({path.name}/{file.name}.md)"]
+    else:
+        text = path.read_text("utf-8")
+        fence = "`" * max([2, *map(len, re.findall("`+", text))]) + "`"
+        lines += [f"{fence}{LANGUAGES.get(path.suffix, 'text')}", text.rstrip("\n"), fence]
+    _write(out / place, "\n".join([*lines, ""]))
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
