@@ -45,6 +45,9 @@ type ListOptions struct {
 	// Namespace lists only that one; "" is the root. nil: all.
 	Namespace *string
 
+	// CheckpointID lists only this ID, if not empty. Several threads may have it: forks keep IDs.
+	CheckpointID string
+
 	// Before lists only IDs below this one, if not empty.
 	Before string
 
@@ -79,6 +82,7 @@ func (c *Client) List(
 	}
 	request := &tuskpointv1.ListCheckpointsRequest{
 		CheckpointNs: given.Namespace,
+		CheckpointId: given.CheckpointID,
 		Before:       given.Before,
 		FilterJson:   filter,
 		Label:        given.Label,

@@ -196,6 +196,7 @@ func TestListingsAreNarrowed(t *testing.T) {
 	}{
 		"all":    {nil, []string{ids[2], ids[1], ids[0]}},
 		"limit":  {&tuskpoint.ListOptions{Limit: 1}, ids[2:]},
+		"ID":     {&tuskpoint.ListOptions{CheckpointID: ids[1]}, ids[1:2]},
 		"before": {&tuskpoint.ListOptions{Before: ids[1], Namespace: &root}, ids[:1]},
 		"filter": {&tuskpoint.ListOptions{Filter: map[string]any{"even": false}}, ids[1:2]},
 	} {

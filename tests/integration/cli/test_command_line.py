@@ -420,6 +420,49 @@ def test_restore_takes_a_snapshot_back(world: World) -> None:
     assert shown["lineage"]["rolled_back_from"] == f"moved:{saved}"
 
 
+def test_a_checkpoint_is_shown_and_restored_by_its_id_alone(world: World) -> None:
+    with Client(world.target) as client:
+        first = client.save("alone", {"n": 1})
+        second = client.save("alone", {"n": 2})
+        inner = client.save("alone", {"n": 3}, checkpoint_ns="inner")
+        shared = client.fork("alone", second, "alone-forked").checkpoint_id
+    for given, state in ((first, 1), (first[:23], 1), (inner, 3)):
+        shown = world.run("show", given, "--json").object
+        assert (shown["thread_id"], shown["state"]) == ("alone", {"n": state})
+    restored = world.run("restore", first[:23], "--yes", "--json").object
+    assert restored["rolled_back_from"] == f"alone:{first}"
+    assert world.run("show", "alone", "--json").object["state"] == {"n": 1}
+    # Where several have it, the thread has to be named.
+    for command in (["show"], ["restore", "--yes"]):
+        refused = world.run(*command, shared)
+        assert refused.code == Exit.USAGE
+        named = f"several threads have checkpoint {shared}: 'alone', 'alone-forked': name one"
+        assert named in refused.errors
+    assert world.run("show", "alone-forked", shared, "--json").object["state"] == {"n": 2}
+    with Client(world.target) as client:
+        for given in ("my-chosen-1", "my-chosen-2"):
+            client.save(given[::-1], {"n": given}, checkpoint_id=given)
+    assert world.run("show", "my-chosen-1", "--json").object["state"] == {"n": "my-chosen-1"}
+    assert "several checkpoints begin with 'my-chosen-'" in world.run("show", "my-chosen-").errors
+    # A thread comes before a checkpoint, and a checkpoint of a subgraph goes back with its root.
+    with Client(world.target) as client:
+        client.save(first, {"n": "thread"})
+    assert world.run("show", first, "--json").object["thread_id"] == first
+    absent = world.run("restore", inner, "--yes")
+    assert absent.code == Exit.NOT_FOUND
+    assert f"no snapshot '{inner}', and no checkpoint of this ID" in absent.errors
+
+
+def test_a_beginning_of_a_snapshot_and_a_checkpoint_is_ambiguous(world: World) -> None:
+    snapshot = world.run("snapshot", "create", "atlas", "--json").object["snapshot_id"]
+    with Client(world.target) as client:
+        client.save("alike", {}, checkpoint_id=f"{snapshot[:23]}-of-my-own")
+    refused = world.run("restore", snapshot[:23], "--yes")
+    assert refused.code == Exit.USAGE
+    assert "a snapshot and a checkpoint begin with" in refused.errors
+    assert world.run("snapshot", "delete", snapshot, "--yes").code == 0
+
+
 def test_browse_looks_restores_and_forks(world: World) -> None:
     for number in (1, 2):
         world.run("save", "browsed", "-m", f"step {number}", given=f'{{"n": {number}}}')

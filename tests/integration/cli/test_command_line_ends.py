@@ -83,7 +83,7 @@ def target(directory: Path) -> Iterator[str]:
         ),
         (["show", "many", "1"], Exit.USAGE, "more than 3 checkpoints of thread 'many' begin with"),
         (["shw"], Exit.USAGE, "Did you mean 'show'"),
-        (["show"], Exit.USAGE, "Missing argument 'THREAD': see `tuskpoint show --help`"),
+        (["show"], Exit.USAGE, "Missing argument 'THREAD|CHECKPOINT': see `tuskpoint show --help`"),
         (["list", "many", "--limit", "0"], Exit.USAGE, "--limit"),
         (["list", "many", "--metadata", "[]"], Exit.USAGE, "--metadata is not a JSON object"),
         (

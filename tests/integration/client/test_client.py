@@ -81,6 +81,20 @@ async def test_a_state_comes_back_as_it_was_saved(client: AsyncClient) -> None:
     assert record.writes == ()
 
 
+async def test_a_checkpoint_is_found_by_its_id_alone(client: AsyncClient) -> None:
+    first = await client.save("t", {"n": 1})
+    await client.save("t", {"n": 2})
+    await client.fork("t", first, "fork")
+
+    async def having(*arguments: Any, **named: Any) -> list[tuple[str, str]]:
+        listed = client.list(*arguments, **named)
+        return [(one.thread_id, one.checkpoint_id) async for one in listed]
+
+    assert await having(checkpoint_id=first) == [("fork", first), ("t", first)]
+    assert await having("t", checkpoint_id=first) == [("t", first)]
+    assert await having(checkpoint_id=first[:-1]) == []
+
+
 async def test_records_carry_the_agent_of_their_thread(client: AsyncClient) -> None:
     await client.save("t", {"n": 1}, agent_id="planner")
     await client.save("nobody", {"n": 1})

@@ -112,13 +112,14 @@ export abstract class Checkpoints extends Base {
 }
 
 function listing(threadId: string | undefined, options: ListOptions): ListCheckpointsRequest {
-  const { checkpointNs, before = "", label = "", limit } = options;
+  const { checkpointNs, checkpointId = "", before = "", label = "", limit } = options;
   if (limit !== undefined && !(Number.isInteger(limit) && limit >= 0 && limit < 2 ** 32)) {
     throw invalidField("limit", `it is a whole number, 0 or more, not ${limit}`);
   }
   return create(ListCheckpointsRequestSchema, {
     ...(threadId === undefined ? {} : { threadId }),
     ...(checkpointNs === undefined ? {} : { checkpointNs }),
+    checkpointId,
     before,
     filterJson: encodeObject("metadata", options.metadata),
     label,

@@ -77,6 +77,8 @@ export interface LoadOptions extends CheckpointOptions {
 export interface ListOptions extends CallOptions {
   /** Only this namespace; empty is the root. Default: all. */
   readonly checkpointNs?: string | undefined;
+  /** Only this ID. Several threads may have it: forks and copies keep IDs. */
+  readonly checkpointId?: string | undefined;
   /** Only IDs below this one. */
   readonly before?: string | undefined;
   /** Only checkpoints whose metadata has all of these. */

@@ -184,7 +184,7 @@ describe("saving and loading", () => {
 
   test("lists are newest first, bounded and filtered", async () => {
     const thread = newThread();
-    await client.save(thread, { n: 1 }, { summary: "One.", metadata: { by: "a" } });
+    const one = await client.save(thread, { n: 1 }, { summary: "One.", metadata: { by: "a" } });
     await client.save(thread, { n: 2 }, { summary: "Two.", label: "kept" });
 
     const summaries = async (options: Parameters<Client["list"]>[1]) =>
@@ -195,6 +195,7 @@ describe("saving and loading", () => {
     expect(await summaries({ limit: 0 })).toEqual([]);
     expect(await summaries({ metadata: { by: "a" } })).toEqual(["One."]);
     expect(await summaries({ label: "kept" })).toEqual(["Two."]);
+    expect(await summaries({ checkpointId: one.checkpointId })).toEqual(["One."]);
     expect(await all(client.list("no such thread"))).toEqual([]);
   });
 });

@@ -126,6 +126,7 @@ def not_found(one: checkpoint.CheckpointRef) -> NotFound:
 def listing(
     thread_id: str | None,
     checkpoint_ns: str | None,
+    checkpoint_id: str,
     before: str,
     metadata: Mapping[str, Any] | None,
     label: str,
@@ -139,6 +140,7 @@ def listing(
     return ListCheckpointsRequest(
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
+        checkpoint_id=checkpoint_id,
         before=before,
         filter_json=metadata_json(metadata),
         label=label,

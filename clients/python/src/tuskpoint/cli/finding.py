@@ -1,11 +1,12 @@
 """Finding a checkpoint or snapshot by its ID, the beginning of its ID, or `latest`.
 
-A whole ID is looked up exactly. A shorter one must be the beginning of exactly one ID.
+A whole ID is looked up exactly. A shorter one must be the beginning of exactly one ID. Without a
+thread, exactly one thread must have the checkpoint: forks and copies keep the IDs.
 """
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 LATEST = "latest"
 _GREATEST = "\U0010ffff"  # IDs are ordered by code point, so none that begins so is above this
 _NAMED = 3  # of those that an ambiguous beginning could mean
+_NAMED_THREADS = 20
+_LEAST = 8  # characters of an ID that is looked for in all threads; less may be a thread misspelled
 
 
 def load(
@@ -56,6 +59,112 @@ def load(
             raise _absent(thread_id, given, checkpoint_ns) from error
     whole = _completed(client, thread_id, given, checkpoint_ns)
     return client.load(thread_id, whole, checkpoint_ns=checkpoint_ns, view=view, source=source)
+
+
+def anywhere(
+    client: Client, given: str, checkpoint_ns: str | None = None
+) -> CheckpointRecord | None:
+    """Return the checkpoint, without its state, that an ID or its beginning names in any thread.
+
+    Args:
+        client: The client.
+        given: An ID, or its beginning of at least `_LEAST` characters.
+        checkpoint_ns: The namespace. Default: any.
+
+    Returns:
+        The checkpoint; `None` if there is none.
+
+    Raises:
+        CommandError: Several IDs begin with it, or several threads have the checkpoint.
+    """
+
+    def having(whole: str) -> list[CheckpointRecord]:
+        listing = client.list(checkpoint_ns=checkpoint_ns, checkpoint_id=whole)
+        return list(islice(listing, _NAMED_THREADS + 1))
+
+    found = having(given)
+    if not found and len(given) >= _LEAST and not _is_uuid(given):
+        listing = client.list(checkpoint_ns=checkpoint_ns, before=given + _GREATEST)
+        ids: list[str] = []
+        for one in takewhile(lambda one: one.checkpoint_id.startswith(given), listing):
+            if one.checkpoint_id not in ids:
+                ids.append(one.checkpoint_id)
+            if len(ids) > 1:
+                raise _ambiguous(given, "several checkpoints", ids)
+        found = having(ids[0]) if ids else []
+    if len(found) > 1:
+        shown = ", ".join(f"'{plain(one.thread_id)}'" for one in found[:_NAMED_THREADS])
+        more = ", ..." if len(found) > _NAMED_THREADS else ""
+        raise CommandError(
+            Exit.USAGE,
+            f"several threads have checkpoint {plain(found[0].checkpoint_id)}: {shown}{more}",
+            "name one of them before the ID",
+        )
+    return found[0] if found else None
+
+
+def load_either(
+    client: Client,
+    given: str,
+    checkpoint_ns: str = "",
+    *,
+    view: ViewName = "entry",
+    source: SourceName = "any",
+) -> CheckpointRecord:
+    """Return the latest checkpoint of a thread, or the checkpoint that an ID names by itself.
+
+    A thread comes first.
+
+    Args:
+        client: The client.
+        given: A thread; or a checkpoint, as in `anywhere`.
+        checkpoint_ns: The namespace; empty is the root of a thread, or any for an ID.
+        view: How much of it to load.
+        source: Where to load it from.
+
+    Raises:
+        CommandError: There is neither, or several checkpoints are meant.
+    """
+    try:
+        return load(client, given, None, checkpoint_ns, view=view, source=source)
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        one = anywhere(client, given, checkpoint_ns or None)
+        if one is None:
+            raise
+    return load(
+        client, one.thread_id, one.checkpoint_id, one.checkpoint_ns, view=view, source=source
+    )
+
+
+def snapshot_or_checkpoint(client: Client, given: str) -> SnapshotRecord | CheckpointRecord:
+    """Return the snapshot, or the checkpoint of a root namespace, that an ID names by itself.
+
+    Args:
+        client: The client.
+        given: An ID, or its beginning; "latest" for the newest snapshot.
+
+    Raises:
+        CommandError: There is neither, or several are meant.
+    """
+    one = None if given == LATEST else anywhere(client, given, "")
+    try:
+        found = snapshot(client, given)
+    except CommandError as error:
+        if error.code is not Exit.NOT_FOUND:
+            raise
+        if one is not None:
+            return one
+        raise CommandError(
+            Exit.NOT_FOUND,
+            error.message + ("" if given == LATEST else ", and no checkpoint of this ID"),
+            "to restore a thread, give a checkpoint or --label",
+        ) from error
+    if one is not None:
+        what = "a snapshot and a checkpoint"
+        raise _ambiguous(given, what, [found.snapshot_id, one.checkpoint_id])
+    return found
 
 
 def checkpoint_id(

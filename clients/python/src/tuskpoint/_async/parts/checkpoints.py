@@ -131,6 +131,7 @@ class AsyncCheckpoints(AsyncPart):
         thread_id: str | None = None,
         *,
         checkpoint_ns: str | None = None,
+        checkpoint_id: str = "",
         before: str = "",
         metadata: Mapping[str, Any] | None = None,
         label: str = "",
@@ -144,6 +145,7 @@ class AsyncCheckpoints(AsyncPart):
         Args:
             thread_id: Only this thread. Default: all.
             checkpoint_ns: Only this namespace; empty is the root. Default: all.
+            checkpoint_id: Only this ID. Several threads may have it: forks and copies keep IDs.
             before: Only IDs below this one.
             metadata: Only checkpoints whose metadata has all of these.
             label: Only checkpoints with this label.
@@ -155,6 +157,7 @@ class AsyncCheckpoints(AsyncPart):
         request = requests.listing(
             thread_id,
             checkpoint_ns,
+            checkpoint_id,
             before,
             metadata,
             label,

@@ -21,6 +21,7 @@ from ..arguments import (
     durability,
     table_limit,
 )
+from ..completion import complete_thread
 from ..exits import CommandError, Exit
 from ..printing import shapes
 from ..printing.output import Output, head
@@ -98,7 +99,14 @@ def durability_text(out: Output, durability: str) -> Text:
 @command("show", panel=LOOK)
 def show(
     cli: Session,
-    thread_id: Thread,
+    thread_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="THREAD|CHECKPOINT",
+            help="The thread, or a checkpoint's ID if only one thread has it.",
+            autocompletion=complete_thread,
+        ),
+    ],
     checkpoint: CheckpointOrLatest = None,
     checkpoint_ns: Namespace = "",
     state: Annotated[
@@ -111,7 +119,12 @@ def show(
     """Show a checkpoint: its state, in the JSON view, and what it waits for."""
     source: SourceName = "blob" if blob else "any"
     view: ViewName = "full" if state else "json"
-    one = finding.load(cli.client, thread_id, checkpoint, checkpoint_ns, view=view, source=source)
+    if checkpoint is None:
+        one = finding.load_either(cli.client, thread_id, checkpoint_ns, view=view, source=source)
+    else:
+        one = finding.load(
+            cli.client, thread_id, checkpoint, checkpoint_ns, view=view, source=source
+        )
     if state:
         cli.out.object(_plain_state(one))
     elif cli.out.is_json:

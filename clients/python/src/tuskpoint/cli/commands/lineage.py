@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ from ..program import CHANGE, command
 from ..session import Session
 from .history import print_changes
 from .snapshots import restore_members
+
+if TYPE_CHECKING:
+    from ..._messages.snapshots import SnapshotRecord
 
 _SHOWN_CHANGES = 10
 
@@ -120,11 +123,11 @@ def roll_back(
 @command("restore", panel=CHANGE)
 def restore(
     cli: Session,
-    thread_or_snapshot: Annotated[
+    given: Annotated[
         str,
         typer.Argument(
-            metavar="THREAD|SNAPSHOT",
-            help="A thread or a snapshot to restore.",
+            metavar="THREAD|SNAPSHOT|CHECKPOINT",
+            help="A thread, a snapshot, or a checkpoint's ID if only one thread has it.",
             autocompletion=complete_thread,
         ),
     ],
@@ -146,16 +149,21 @@ def restore(
     It shows what would change, and asks. The earlier state is appended, as by `rollback`.
     To leave the threads as they are, use `fork` and `snapshot restore`.
     """
-    if checkpoint is None and label is None:
-        _restore_snapshot(cli, thread_or_snapshot, certified=certified, yes=yes)
-        return
+    from ..._messages.snapshots import SnapshotRecord
+
     if checkpoint is not None and label is not None:
         raise CommandError(Exit.USAGE, "CHECKPOINT and --label exclude one another", "give one")
-    client, thread_id = cli.client, thread_or_snapshot
-    if checkpoint is None:
-        wanted = _labelled(cli, thread_id, str(label))
-    else:
+    client, thread_id = cli.client, given
+    if checkpoint is not None:
         wanted = finding.checkpoint_id(client, thread_id, checkpoint)
+    elif label is not None:
+        wanted = _labelled(cli, thread_id, label)
+    else:
+        found = finding.snapshot_or_checkpoint(client, given)
+        if isinstance(found, SnapshotRecord):
+            _restore_snapshot(cli, found, certified=certified, yes=yes)
+            return
+        thread_id, wanted = found.thread_id, found.checkpoint_id
     latest = finding.load(client, thread_id, None).checkpoint_id
     if wanted == latest:
         raise CommandError(
@@ -182,17 +190,9 @@ def _labelled(cli: Session, thread_id: str, label: str) -> str:
     return found.checkpoint_id
 
 
-def _restore_snapshot(cli: Session, given: str, *, certified: bool, yes: bool) -> None:
-    try:
-        snapshot = finding.snapshot(cli.client, given)
-    except CommandError as error:
-        if error.code is not Exit.NOT_FOUND:
-            raise
-        raise CommandError(
-            Exit.NOT_FOUND,
-            error.message,
-            "to restore a thread, give a checkpoint or --label",
-        ) from error
+def _restore_snapshot(
+    cli: Session, snapshot: SnapshotRecord, *, certified: bool, yes: bool
+) -> None:
     names = ", ".join(f"'{one.thread_id}'" for one in snapshot.members)
     count = counted(len(snapshot.members), "thread")
     cli.confirm(f"Take {count} back to snapshot {snapshot.snapshot_id}: {names}", is_agreed=yes)
