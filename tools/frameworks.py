@@ -71,7 +71,7 @@ class Environment:
 
 
 ENVIRONMENTS: Sequence[Environment] = (
-    Environment("agents", tests="agents", adapters=("openai_agents",)),
+    Environment("agents", tests="agents", adapters=("claude_agent_sdk", "openai_agents")),
 )
 
 
@@ -111,7 +111,8 @@ def example(name: str) -> None:
     for environment in ENVIRONMENTS:
         if name in environment.adapters:
             environment.set_up()
-            program = EXAMPLES / f"{name}.py"
+            folder = EXAMPLES / name
+            program = folder if folder.is_dir() else EXAMPLES / f"{name}.py"
             with server() as settings:
                 run(str(environment.python), program, **settings)
             return

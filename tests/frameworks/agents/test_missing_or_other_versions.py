@@ -8,7 +8,10 @@ from importlib.metadata import version
 
 import pytest
 
-ADAPTERS = [("openai_agents", "openai-agents", "agents")]
+ADAPTERS = [
+    ("claude_agent_sdk", "claude-agent-sdk", "claude_agent_sdk"),
+    ("openai_agents", "openai-agents", "agents"),
+]
 
 PROGRAM = """
 import importlib, importlib.metadata, sys, types

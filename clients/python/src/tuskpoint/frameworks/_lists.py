@@ -14,6 +14,7 @@ from typing import Any
 
 PIECE_BYTES = 16 * 1024
 _PIECES_OF_A_SIZE = 1024
+_MAX_KINDS = 8
 
 
 def items_of(state: Mapping[str, Any], name: str) -> list[Any]:
@@ -56,6 +57,23 @@ def names_of(state: Mapping[str, Any]) -> list[str]:
     """Return the names of the lists in a state."""
     names = (channel.rpartition("/") for channel in state)
     return list(dict.fromkeys(name for name, _, number in names if name and number.isdigit()))
+
+
+def copied(value: Any) -> Any:
+    """Return a value as it comes back from JSON, so that no caller shares what is kept.
+
+    Raises:
+        TypeError: It cannot be written as JSON.
+        ValueError: The same.
+    """
+    return json.loads(json.dumps(value))
+
+
+def kinds_of(items: Sequence[Mapping[str, Any]]) -> str:
+    """Return what items are, by names only, for a summary: it has no content."""
+    kinds = [str(item.get("role") or item.get("type") or "item") for item in items[:_MAX_KINDS]]
+    hidden = len(items) - len(kinds)
+    return ", ".join(kinds) + (f" and {hidden} more" if hidden else "")
 
 
 def _pieces(state: Mapping[str, Any], name: str) -> list[str]:

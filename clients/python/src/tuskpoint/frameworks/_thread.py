@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..aio import AsyncClient
-from ..errors import Conflict, NotFound, PreconditionFailed
+from ..errors import Conflict, NotFound, PreconditionFailed, ThreadDeleted
 
 MAX_ATTEMPTS = 64
 """How often a change is made anew because another writer saved in between."""
@@ -112,6 +112,9 @@ class FrameworkThread:
             except Conflict:
                 if attempt == MAX_ATTEMPTS:
                     raise
+            except ThreadDeleted:
+                self._held = before  # a repetition is refused too
+                raise
             else:
                 self._held = Version(saved, change.state, metadata)
                 return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from ..aio import AsyncClient
 from ._client import ClientOptions, OwnedClient
-from ._lists import appended, items_of, without_last
+from ._lists import appended, copied, items_of, kinds_of, without_last
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, Version
 
@@ -22,7 +21,6 @@ FRAMEWORK = "openai-agents"
 
 _ITEMS = "items"
 _RUN_STATE = "run_state"
-_MAX_KINDS = 8
 
 
 class TuskPointSession:
@@ -76,7 +74,7 @@ class TuskPointSession:
         items = items_of((await self._thread.read()).state, _ITEMS)
         if limit is not None:
             items = items[-limit:] if limit > 0 else []
-        return cast(list[TResponseInputItem], _copied(items))
+        return cast(list[TResponseInputItem], copied(items))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
         """Add items to the conversation: one checkpoint, or none if there are no items.
@@ -88,8 +86,8 @@ class TuskPointSession:
         """
         if not items:
             return
-        added = _copied(items)
-        summary = f"{_counted(len(added))} added: {_kinds(added)}"
+        added = copied(items)
+        summary = f"{_counted(len(added))} added: {kinds_of(added)}"
 
         def add(before: Version) -> Change:
             return _change(appended(before.state, _ITEMS, added), summary)
@@ -109,11 +107,11 @@ class TuskPointSession:
             popped[:] = items_of(before.state, _ITEMS)[-1:]
             if not popped:
                 return None
-            summary = f"1 item removed: {_kinds(popped)}"
+            summary = f"1 item removed: {kinds_of(popped)}"
             return _change(without_last(before.state, _ITEMS), summary)
 
         await self._thread.change(pop)
-        return cast(TResponseInputItem, _copied(popped)[0]) if popped else None
+        return cast(TResponseInputItem, copied(popped)[0]) if popped else None
 
     async def clear_session(self) -> None:
         """Remove all items, and the state of a run that was saved; the history keeps both.
@@ -142,7 +140,7 @@ class TuskPointSession:
             PreconditionFailed: Another program wrote the thread.
             ThreadDeleted: The thread was deleted since this session last read it.
         """
-        kept = _copied(state.to_json() if isinstance(state, RunState) else state)
+        kept = copied(state.to_json() if isinstance(state, RunState) else state)
 
         def save(before: Version) -> Change | None:
             if before.state.get(_RUN_STATE) == kept:
@@ -161,7 +159,7 @@ class TuskPointSession:
             PreconditionFailed: Another program wrote the thread.
         """
         kept = (await self._thread.read()).state.get(_RUN_STATE)
-        return cast("dict[str, Any] | None", _copied(kept))
+        return cast("dict[str, Any] | None", copied(kept))
 
     async def aclose(self) -> None:
         """Close the client, if the session made it."""
@@ -183,17 +181,5 @@ def _change(state: Mapping[str, Any], summary: str) -> Change:
     return Change(state, summary, {"items": len(items_of(state, _ITEMS))})
 
 
-def _copied(value: Any) -> Any:
-    """Return a value as it comes back from JSON, so that no caller shares what is kept."""
-    return json.loads(json.dumps(value))
-
-
 def _counted(count: int) -> str:
     return f"{count} item" if count == 1 else f"{count} items"
-
-
-def _kinds(items: list[Any]) -> str:
-    """Return what the items are, by names only: a summary has no content."""
-    kinds = [str(item.get("role") or item.get("type") or "item") for item in items[:_MAX_KINDS]]
-    hidden = len(items) - len(kinds)
-    return ", ".join(kinds) + (f" and {hidden} more" if hidden else "")

@@ -1,0 +1,231 @@
+"""Session stores of the Claude Agent SDK: the transcripts of a session, kept as a thread."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self, Unpack, cast
+from urllib.parse import quote, unquote
+
+from ..aio import AsyncClient
+from ..errors import NotFound
+from ._client import ClientOptions, OwnedClient
+from ._lists import appended, copied, items_of, kinds_of, names_of, without_list
+from ._requirements import unusable
+from ._thread import Change, FrameworkThread, Version
+
+try:
+    from claude_agent_sdk import (
+        SessionKey,
+        SessionListSubkeysKey,
+        SessionStore,
+        SessionStoreEntry,
+        SessionStoreListEntry,
+        SessionSummaryEntry,
+        fold_session_summary,
+    )
+except ImportError as error:
+    raise unusable("claude-agent-sdk", "claude-agent-sdk", error) from error
+
+FRAMEWORK = "claude-agent-sdk"
+
+_TRANSCRIPT = "transcript"
+_SUBPATH = "subpath/"
+_SUMMARY = "session_summary"
+_MAX_HELD = 32
+_LOADS_AT_ONCE = 64
+
+
+def thread_of(project_key: str, session_id: str) -> str:
+    """Return the thread that is a session: `PROJECT_KEY/SESSION_ID`.
+
+    Session IDs are UUIDs. In any other ID, what could be taken for the end of the project key
+    is escaped as in a URL.
+    """
+    return f"{project_key}/{quote(session_id, safe='')}"
+
+
+class TuskPointSessionStore(SessionStore):
+    """A session store of the Claude Agent SDK. Pass it as `ClaudeAgentOptions(session_store=...)`.
+
+    A session is a thread (see `thread_of`), with the transcripts of its subagents. Each append is a
+    checkpoint, so a rollback or a fork of the thread is one of the session. Constructing does
+    no I/O. It needs asyncio; the SDK's trio mode cannot use it.
+
+    Several programs may use a session: entries that they append at the same time are all kept. An
+    entry whose `uuid` the transcript has is not appended again.
+
+    Args:
+        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        options: Options of `AsyncClient`, unless `target` is one.
+
+    Raises:
+        InvalidRequest: The target or an option is malformed.
+    """
+
+    def __init__(
+        self, target: str | AsyncClient | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        self._owned = OwnedClient(target, options)
+        self._client = self._owned.client
+        # The sessions used last, as threads keep their state in memory.
+        self._threads: dict[str, FrameworkThread] = {}
+
+    async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
+        """Append entries to a transcript: one checkpoint, or none if all are there already.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            ThreadDeleted: The session was deleted since this store last read it.
+            TypeError: An entry cannot be written as JSON.
+        """
+        name = _list_of(key)
+        given = cast(list[SessionStoreEntry], copied(entries))
+
+        def append(before: Version) -> Change | None:
+            new = _without_known(items_of(before.state, name), given)
+            if not new:
+                return None
+            metadata = {**before.metadata, **_identity(key)}
+            if name == _TRANSCRIPT:
+                metadata[_SUMMARY] = _summarized(key, before, new)
+            counted = "1 entry" if len(new) == 1 else f"{len(new)} entries"
+            summary = f"{counted} added to {name}: {kinds_of(new)}"
+            return Change(appended(before.state, name, new), summary, metadata)
+
+        await self._thread(key).change(append)
+
+    async def load(self, key: SessionKey) -> list[SessionStoreEntry] | None:
+        """Return the entries of a transcript; `None` if it does not exist.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        entries = items_of((await self._thread(key).read()).state, _list_of(key))
+        return cast(list[SessionStoreEntry], copied(entries)) or None
+
+    async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
+        """Return the sessions of a project, with the times of their last changes."""
+        return [one async for one in self._sessions(project_key)]
+
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """Return what the SDK shows of each session of a project, without loading transcripts."""
+        listed = [one async for one in self._sessions(project_key)]
+        found: list[SessionSummaryEntry] = []
+        for start in range(0, len(listed), _LOADS_AT_ONCE):
+            some = listed[start : start + _LOADS_AT_ONCE]
+            summaries = await asyncio.gather(*(self._summary(project_key, one) for one in some))
+            found.extend(one for one in summaries if one is not None)
+        return found
+
+    async def delete(self, key: SessionKey) -> None:
+        """Delete a session with all transcripts, or the transcript of a subagent.
+
+        Of a subagent's transcript the history of the thread keeps what there was.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        name = _list_of(key)
+        if name == _TRANSCRIPT:
+            await self._thread(key).delete()
+            return
+
+        def remove(before: Version) -> Change | None:
+            if name not in names_of(before.state):
+                return None
+            return Change(without_list(before.state, name), f"{name} removed", before.metadata)
+
+        await self._thread(key).change(remove)
+
+    async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
+        """Return the subpaths of a session, such as those of its subagents.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        state = (await self._thread(key).read()).state
+        return [
+            name.removeprefix(_SUBPATH) for name in names_of(state) if name.startswith(_SUBPATH)
+        ]
+
+    async def aclose(self) -> None:
+        """Close the client, if the store made it."""
+        await self._owned.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _thread(self, key: SessionKey | SessionListSubkeysKey) -> FrameworkThread:
+        thread_id = thread_of(key["project_key"], key["session_id"])
+        thread = self._threads.pop(thread_id, None)
+        if thread is None:
+            # The agent's name is the project's, by which the server finds its sessions.
+            thread = FrameworkThread(
+                self._client, thread_id, framework=FRAMEWORK, agent_id=key["project_key"]
+            )
+        self._threads[thread_id] = thread
+        if len(self._threads) > _MAX_HELD:
+            del self._threads[next(iter(self._threads))]
+        return thread
+
+    async def _sessions(self, project_key: str) -> AsyncIterator[SessionStoreListEntry]:
+        prefix = thread_of(project_key, "")
+        async for thread in self._client.list_threads(agent_id=project_key):
+            escaped = thread.thread_id.removeprefix(prefix)
+            if thread.thread_id.startswith(prefix) and "/" not in escaped:
+                mtime = int(thread.updated.timestamp() * 1000)
+                yield {"session_id": unquote(escaped), "mtime": mtime}
+
+    async def _summary(
+        self, project_key: str, listed: SessionStoreListEntry
+    ) -> SessionSummaryEntry | None:
+        thread_id = thread_of(project_key, listed["session_id"])
+        try:
+            metadata = (await self._client.load(thread_id, view="entry")).metadata
+        except NotFound:
+            return None  # deleted since it was listed
+        if metadata.get("framework") != FRAMEWORK or _SUMMARY not in metadata:
+            return None
+        return {**listed, "data": metadata[_SUMMARY]}
+
+
+def _list_of(key: SessionKey) -> str:
+    return _SUBPATH + key["subpath"] if "subpath" in key else _TRANSCRIPT
+
+
+def _identity(key: SessionKey) -> dict[str, str]:
+    return {"project_key": key["project_key"], "session_id": key["session_id"]}
+
+
+def _without_known(
+    entries: list[SessionStoreEntry], given: list[SessionStoreEntry]
+) -> list[SessionStoreEntry]:
+    """Return those of the given entries that the transcript does not have, by their UUID."""
+    known = {entry["uuid"] for entry in entries if "uuid" in entry}
+    new = []
+    for entry in given:
+        if "uuid" not in entry:
+            new.append(entry)
+        elif entry["uuid"] not in known:
+            known.add(entry["uuid"])
+            new.append(entry)
+    return new
+
+
+def _summarized(key: SessionKey, before: Version, new: list[SessionStoreEntry]) -> object:
+    """Return the SDK's own summary of the session with new entries."""
+    last: SessionSummaryEntry | None = None
+    if _SUMMARY in before.metadata:
+        data = copied(before.metadata[_SUMMARY])
+        last = {"session_id": key["session_id"], "mtime": 0, "data": data}
+    return fold_session_summary(last, key, new)["data"]
