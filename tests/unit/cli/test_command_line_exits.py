@@ -38,6 +38,7 @@ CODES = {
     "ThreadDeleted": Exit.REFUSED,
     "TuskPointError": Exit.DEFECT,
     "Unauthenticated": Exit.CREDENTIALS,
+    "TlsMismatch": Exit.UNREACHABLE,
     "Unavailable": Exit.UNREACHABLE,
     "Unimplemented": Exit.DEFECT,
     "UnreadableValue": Exit.REFUSED,

@@ -1,7 +1,7 @@
 """The errors of the clients: one class for each reaction of a caller.
 
 The reason decides the class; the canonical status decides where there is no reason or it leaves the
-choice open. Message text never decides.
+choice open. Message text decides about `TlsMismatch` only: gRPC reports it in no other way.
 """
 
 from __future__ import annotations
@@ -161,6 +161,13 @@ class ResourceExhausted(TuskPointError):
 
 class Unavailable(TuskPointError):
     """The service, or the store behind it, does not answer: try again later."""
+
+
+class TlsMismatch(Unavailable):
+    """The TLS settings of client and server do not match: correct them, a retry cannot help.
+
+    The server's certificate is not trusted or has other names, or the server does not speak TLS.
+    """
 
 
 class DeadlineExceeded(TuskPointError):

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from ..errors import TuskPointError
+from ..errors import TlsMismatch, TuskPointError
 from ..v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 from ..v1.checkpoint_service_pb2 import SaveCheckpointRequest
 from .methods import Method, Patience
@@ -77,7 +77,7 @@ def pause_or_raise(
         failure = from_rpc_error(error, options.target, tls=options.security.tls is not None)
         cause = error
     pause_s = None
-    if not begun:
+    if not begun and not isinstance(failure, TlsMismatch):
         unknown = failure.status == "UNAUTHENTICATED" and tried.is_safe
         if unknown and options.security.headers() != shown:
             return 0.0  # the token was replaced while the call ran

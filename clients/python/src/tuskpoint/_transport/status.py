@@ -10,8 +10,9 @@ import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
-from ..errors import InvalidRequest, TuskPointError, ValuesMissing, error_class
+from ..errors import InvalidRequest, TlsMismatch, TuskPointError, ValuesMissing, error_class
 from ..v1.errors_pb2 import CallError, ErrorReason
+from .settings.target import is_several
 
 _STATUS_DETAILS = "grpc-status-details-bin"
 _STATUS_NAMES = {code.value[0]: code.name for code in grpc.StatusCode}
@@ -44,9 +45,11 @@ def from_rpc_error(error: grpc.RpcError, target: str, *, tls: bool = False) -> T
         # drains ends a stream while the client still sends.
         status = "UNAVAILABLE"
     if details.reason:
-        message = advise(details.reason, text)
-    else:
-        message = explain(status, text, target, tls=tls)
+        return _error(status, advise(details.reason, text), details)
+    message = explain(status, text, target, tls=tls)
+    # Where there are several servers, another one may have the right certificate.
+    if tls and status == "UNAVAILABLE" and _is_mismatch(text) and not is_several(target):
+        return TlsMismatch(message, status=status)
     return _error(status, message, details)
 
 
@@ -125,7 +128,7 @@ _OTHER_NAMES = (
     "certificate that names this one"
 )
 # Texts of gRPC's core; the first match wins. Some differ between releases.
-_SIGNS_WITH_TLS = (
+_MISMATCHES = (
     (
         "CERTIFICATE_VERIFY_FAILED",
         "has a certificate that is not trusted: set the CA that signed it with `ca_file` or "
@@ -138,6 +141,10 @@ _SIGNS_WITH_TLS = (
         "does not speak TLS: start it with --tls-cert and --tls-key, or switch TLS off in the "
         "client with `tls=False` or TUSKPOINT_TLS=0",
     ),
+)
+_SIGNS_WITH_TLS = (
+    *_MISMATCHES,
+    # A server that stops closes connections too.
     (
         "Socket closed",
         "closed the connection: if it requires a client certificate, set one that it trusts, with "
@@ -176,8 +183,7 @@ def advise(reason: str, text: str) -> str:
 def explain(status: str, text: str, target: str, *, tls: bool = False) -> str:
     """Return the message for an error that did not come from the service.
 
-    The text of gRPC's core is all that distinguishes a wrong certificate from a missing server. It
-    is used for messages only: neither the class of an error nor a retry depends on it.
+    The text of gRPC's core is all that distinguishes a wrong certificate from a missing server.
 
     Args:
         status: Name of the canonical status.
@@ -207,6 +213,11 @@ def explain(status: str, text: str, target: str, *, tls: bool = False) -> str:
     if status == "CANCELLED":
         return f"the call to {target} was cancelled before it was answered ({text})"
     return f"{target} answered {status}: {text}" if text else f"{target} answered {status}"
+
+
+def _is_mismatch(text: str) -> bool:
+    """Return whether a handshake failed for a reason that only other settings change."""
+    return any(sign in text for sign, _ in _MISMATCHES)
 
 
 def _unavailable(text: str, target: str, *, tls: bool) -> str:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import ServerError, TuskPointError
+from ...errors import ServerError, TlsMismatch, TuskPointError
 from ...v1.checkpoint_service_pb2 import Answer, ExchangeResponse, Hello, SaveCheckpointRequest
 from ..retry import Attempts, Repeat
 from ..status import from_call_error
@@ -119,6 +119,8 @@ class Call:
 
     def is_over(self, failure: TuskPointError, reason: str, now_s: float) -> bool:
         """Return whether the call ends with the stream that it was to be answered on."""
+        if isinstance(failure, TlsMismatch):
+            return True
         pause_s = self.tried.delay_s(
             now_s, failure.status, reason, failure.retry_after_s, random.random
         )
