@@ -21,6 +21,7 @@ GROUPS = (
     "server",
     "verifying",
     "audit",
+    "mcp",
 )
 """The modules of `commands`, in the order of help. Each adds its commands when it is imported."""
 

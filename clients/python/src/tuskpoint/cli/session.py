@@ -19,6 +19,7 @@ from .printing.output import Output
 from .printing.words import plain
 
 if TYPE_CHECKING:
+    from ..aio import AsyncClient
     from ..client import Client
 
 STDIN = "-"
@@ -87,11 +88,35 @@ class Session:
             CommandError: The settings cannot be used.
             TuskPointError: The same.
         """
+        from .._transport.retry import RetryPolicy
+        from ..client import Client
+
+        client = Client(self.settings.target, **self._of_client())
+        calls = client._calls
+        calls.options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS))
+        logging.getLogger("tuskpoint").addHandler(self._warnings)
+        return client
+
+    def async_client(self) -> AsyncClient:
+        """Return a client for asyncio, which the caller closes.
+
+        Raises:
+            CommandError: The settings cannot be used.
+            TuskPointError: The same.
+        """
+        from .._transport.retry import RetryPolicy
+        from ..aio import AsyncClient
+
+        client = AsyncClient(self.settings.target, **self._of_client())
+        calls = client._calls
+        calls.options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS))
+        return client
+
+    def _of_client(self) -> dict[str, Any]:
+        """Return what both clients get, besides the target."""
         # gRPC's own log would be a second line beside an error's, and no JSON.
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-        from .._transport.retry import RetryPolicy
         from .._transport.settings.token import TokenFile
-        from ..client import Client
 
         settings = self.settings
         timeout_s = _TIMEOUT_S if settings.timeout is None else settings.timeout
@@ -104,18 +129,13 @@ class Session:
             # The client reads the file again when it changes if the environment names it.
             os.environ[_TOKEN_FILE] = settings.token_file
             os.environ.pop(_TOKEN, None)
-        client = Client(
-            settings.target,
-            timeout_s=timeout_s,
-            ca_file=settings.ca_file,
-            cert_file=settings.cert_file,
-            key_file=settings.key_file,
-            tls=settings.tls,
-        )
-        calls = client._calls
-        calls.options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS))
-        logging.getLogger("tuskpoint").addHandler(self._warnings)
-        return client
+        return {
+            "timeout_s": timeout_s,
+            "ca_file": settings.ca_file,
+            "cert_file": settings.cert_file,
+            "key_file": settings.key_file,
+            "tls": settings.tls,
+        }
 
     def close(self) -> None:
         """Close the connection, if there is one."""

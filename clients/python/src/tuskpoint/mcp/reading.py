@@ -1,0 +1,138 @@
+"""How much of it a tool returns: pages of lists, and parts of long states."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any, TypeVar
+
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel, Field
+
+from .results import Omitted, Part
+
+PAGE_CHARS = 20_000
+"""Characters of JSON after which a result is cut, unless the caller asks for more."""
+MAX_OMITTED = 100
+
+MaxChars = Annotated[
+    int,
+    Field(ge=1_000, le=1_000_000, description="Characters of JSON after which a result is cut."),
+]
+Limit = Annotated[int, Field(ge=1, le=500, description="At most this many.")]
+
+ItemT = TypeVar("ItemT")
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def json_text(value: Any) -> str:
+    """Return a value as compact JSON text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def parsed(name: str, text: str, hint: str) -> Any:
+    """Return the value of JSON text that a caller gave.
+
+    Args:
+        name: The parameter.
+        text: The JSON text.
+        hint: What to write instead.
+
+    Raises:
+        ToolError: It is not JSON.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"{name} is not JSON: {error}; {hint}") from error
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def moment(time: datetime) -> str:
+    """Return a time as the results have it."""
+    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def page(models: Iterable[ModelT], limit: int, max_chars: int) -> tuple[list[ModelT], bool]:
+    """Return as many models as fit, at least one; and whether there are more.
+
+    Args:
+        models: The models, of which one more than `limit` is enough.
+        limit: At most this many.
+        max_chars: Characters of their JSON.
+    """
+    taken: list[ModelT] = []
+    left = max_chars
+    for one in models:
+        left -= len(one.model_dump_json(by_alias=True))
+        if len(taken) == limit or (taken and left < 0):
+            return taken, True
+        taken.append(one)
+    return taken, False
+
+
+async def first(
+    found: AsyncIterator[ItemT], count: int, is_skipped: Callable[[ItemT], bool]
+) -> list[ItemT]:
+    """Return the first items that are not skipped."""
+    taken: list[ItemT] = []
+    async for one in found:
+        if not is_skipped(one):
+            taken.append(one)
+        if len(taken) == count:
+            break
+    return taken
+
+
+def fitting(state: Mapping[str, Any], max_chars: int) -> tuple[dict[str, Any], list[Omitted]]:
+    """Return the channels that fit together, smallest first, and those that do not."""
+    sizes = {name: len(json_text(name)) + len(json_text(value)) for name, value in state.items()}
+    left, taken = max_chars, set()
+    for name in sorted(state, key=lambda one: sizes[one]):
+        left -= sizes[name]
+        if left < 0:
+            break
+        taken.add(name)
+    omitted = [
+        Omitted(channel=name, chars=sizes[name] - len(json_text(name)))
+        for name in state
+        if name not in taken
+    ]
+    return {name: state[name] for name in state if name in taken}, omitted[:MAX_OMITTED]
+
+
+def part(state: Mapping[str, Any], channel: str | None, offset: int, max_chars: int) -> Part:
+    """Return a part of the JSON text of a channel, or of the whole state.
+
+    Raises:
+        ToolError: There is no such channel, or its text ends before the offset.
+    """
+    if channel is not None and channel not in state:
+        raise ToolError(f"the checkpoint has no channel '{channel}'; it has {_named(list(state))}")
+    text = json_text(state if channel is None else state[channel])
+    if offset >= len(text):
+        raise ToolError(f"offset {offset} is behind the end: the text has {len(text)} characters")
+    end = min(offset + max_chars, len(text))
+    return Part(
+        channel=channel,
+        offset=offset,
+        text=text[offset:end],
+        next_offset=None if end == len(text) else end,
+        total_chars=len(text),
+    )
+
+
+def _named(names: Sequence[str], most: int = 20) -> str:
+    if not names:
+        return "none"
+    shown = ", ".join(f"'{one}'" for one in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text, cut at this many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

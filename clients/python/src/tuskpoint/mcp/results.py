@@ -1,0 +1,341 @@
+"""The results of the tools, as models: clients get their schemas. Times are ISO 8601 in UTC."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Status = Literal["PASS", "FAIL", "UNVERIFIED", "RETRACTED"]
+
+
+class Result(BaseModel):
+    """What a tool returns, or a part of it."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True, extra="forbid")
+
+
+class Saved(Result):
+    """A saved checkpoint."""
+
+    thread_id: str
+    checkpoint_id: str
+    blob_id: str | None
+    """The blob that holds it; null until it is certified."""
+    durability: Literal["journaled", "certified"]
+
+
+class Omitted(Result):
+    """A channel that did not fit."""
+
+    channel: str
+    chars: int
+    """Length of its value as JSON text."""
+
+
+class Part(Result):
+    """A part of a long JSON text."""
+
+    channel: str | None
+    """The channel; null if it is the whole state."""
+    offset: int
+    text: str
+    next_offset: int | None
+    """Offset of the next part; null if this is the last."""
+    total_chars: int
+
+
+class Entry(Result):
+    """A checkpoint without its state."""
+
+    checkpoint_id: str
+    checkpoint_ns: str
+    parent_checkpoint_id: str | None
+    timestamp: str | None
+    summary: str
+    label: str
+    durability: Literal["journaled", "certified"]
+    blob_id: str | None
+    """The blob that holds it; null until it is certified."""
+    forked_from: str | None
+    rolled_back_from: str | None
+    adopted_from: str | None
+
+
+class Loaded(Entry):
+    """A checkpoint with its state."""
+
+    thread_id: str
+    metadata: dict[str, Any] | None
+    """Null if it is too long: a larger max_chars shows it."""
+    state: dict[str, Any]
+    """Channel to value. Channels that did not fit are in `omitted`."""
+    truncated: bool
+    """Whether this is not the whole state."""
+    omitted: list[Omitted]
+    """The channels that did not fit, at most 100. Read one with checkpoint_load(channel=...)."""
+    part: Part | None
+    """The part that was asked for with `channel` or `offset`, if it is not in `state`."""
+
+
+class Checkpoints(Result):
+    """Checkpoints of a thread, newest first."""
+
+    thread_id: str
+    count: int
+    """How many are here."""
+    checkpoints: list[Entry]
+    next_before: str | None
+    """Give it as `before` to read on; null if there are no more."""
+
+
+class FromTo(Result):
+    """A value before and after."""
+
+    from_: Any = Field(alias="from")
+    to: Any
+
+
+class Difference(Result):
+    """What differs between two states, by channel and JSON Pointer inside it."""
+
+    thread_id: str
+    id_a: str
+    id_b: str
+    added: dict[str, Any]
+    removed: dict[str, Any]
+    changed: dict[str, FromTo]
+    human_readable: str
+    truncated: bool
+    """Whether there are more differences."""
+
+
+class Found(Result):
+    """A checkpoint that a search found."""
+
+    text: str
+    """The text that was searched, cut at 500 characters."""
+    distance: float
+    """Smaller is nearer; comparable within one answer only."""
+    thread_id: str
+    checkpoint_id: str
+    checkpoint_ns: str
+    summary: str
+
+
+class SearchAnswer(Result):
+    """What a search found, nearest first."""
+
+    query: str
+    mode: str
+    results: list[Found]
+    warnings: list[str]
+
+
+class Forked(Result):
+    """The outcome of a fork."""
+
+    source: str
+    new_thread_id: str
+    checkpoint_id: str
+    blob_id: str | None
+    """The blob that holds it; null until it is certified."""
+    forked_from: str
+
+
+class RolledBack(Result):
+    """The outcome of a rollback."""
+
+    thread_id: str
+    checkpoint_id: str
+    """The new latest checkpoint."""
+    restored_from: str
+    """The checkpoint whose state it has."""
+    blob_id: str | None
+    """The blob that holds it; null until it is certified."""
+    rolled_back_from: str
+    """The same as "thread:checkpoint"."""
+
+
+class Handoff(Result):
+    """The descriptor of a hand-off. Give it to adopt_checkpoint unchanged, as JSON text."""
+
+    source: str
+    thread_id: str
+    checkpoint_id: str
+    blob_id: str
+    blob_sha256: str
+    to_agent: str
+    summary: str
+
+
+class Adopted(Result):
+    """The outcome of an adoption."""
+
+    adopted_from: str
+    new_thread_id: str
+    checkpoint_id: str
+    blob_id: str | None
+    """The blob that holds it in the new thread; null until it is certified."""
+    verified: bool
+
+
+class Step(Result):
+    """What reading one stored checkpoint back showed."""
+
+    checkpoint_id: str
+    checkpoint_ns: str
+    blob_id: str | None
+    stored_hash: str | None
+    recomputed_hash: str | None
+    status: Status
+    """UNVERIFIED: not certified yet. RETRACTED: deleted."""
+    detail: str
+
+
+class Trail(Result):
+    """The result of reading a whole thread back from the blob store."""
+
+    thread_id: str
+    ok: bool
+    """Whether at least one checkpoint passed, none failed, and the catalog leads to them."""
+    checkpoint_count: int
+    verified: int
+    tampered_count: int
+    unverified_count: int
+    retracted_count: int
+    chain_detail: str
+    """The problem in the chain from the catalog to the stored bytes; empty if there is none."""
+    steps: list[Step]
+    """The failures first, then the others in order."""
+    truncated: bool
+    """Whether there are more steps. The counts are of all."""
+
+
+class Thread(Result):
+    """A thread: one run of an agent."""
+
+    thread_id: str
+    agent_id: str
+    state: Literal["idle", "interrupted", "failed"]
+    """"interrupted": it waits for an answer."""
+    checkpoint_id: str | None
+    """Its latest checkpoint."""
+    created: str
+    updated: str
+
+
+class Threads(Result):
+    """Threads by ID."""
+
+    count: int
+    threads: list[Thread]
+    next_after: str | None
+    """Give it as `after` to read on; null if there are no more."""
+
+
+class Question(Result):
+    """A question that an agent asks a person."""
+
+    interrupt_id: str
+    question: Any
+    """The question; its JSON text cut at max_chars if `truncated`."""
+    truncated: bool
+
+
+class Waiting(Result):
+    """A thread that waits for a person."""
+
+    thread_id: str
+    agent_id: str
+    checkpoint_id: str
+    """The checkpoint that waits. thread_answer takes it, so that no later one is answered."""
+    since: str
+    """Time of the thread's last change."""
+    questions: list[Question]
+
+
+class AllWaiting(Result):
+    """The threads that wait for a person, by ID."""
+
+    count: int
+    waiting: list[Waiting]
+    next_after: str | None
+    """Give it as `after` to read on; null if there are no more."""
+
+
+class Answered(Result):
+    """A saved answer. The agent continues when its program next runs it."""
+
+    thread_id: str
+    checkpoint_id: str
+    """The checkpoint that waited."""
+    interrupt_id: str
+
+
+class Event(Result):
+    """A change of a thread."""
+
+    seq: int
+    kind: str
+    time: str
+    checkpoint_id: str | None
+    checkpoint_ns: str | None
+    summary: str
+    label: str
+    deleted_checkpoints: int
+
+
+class History(Result):
+    """The changes of a thread, oldest first."""
+
+    thread_id: str
+    count: int
+    events: list[Event]
+    cursor: str
+    """Give it as `cursor` to get later changes only."""
+    more: bool
+    """Whether there are more already."""
+
+
+class ToolSummary(Result):
+    """A tool."""
+
+    name: str
+    summary: str
+
+
+class Setup(Result):
+    """How an MCP client gets this server."""
+
+    where: str
+    """A file, or "shell" for a command."""
+    text: str
+
+
+class TuskPointServer(Result):
+    """The TuskPoint server."""
+
+    version: str
+    blob_backend: str
+    journal_backend: str
+    search_modes: list[str]
+    started: str
+
+
+class Info(Result):
+    """A description of this MCP server."""
+
+    name: str
+    version: str
+    transport: Literal["stdio", "streamable-http"]
+    target: str
+    """The address of the TuskPoint server."""
+    server: TuskPointServer | None
+    """The TuskPoint server; null if it did not answer."""
+    problem: str
+    """Why it did not answer, and what to do; empty if it did."""
+    tools: list[ToolSummary]
+    connect: dict[str, Setup]
+    """MCP client to its set-up."""
+    notes: list[str]

@@ -1,0 +1,135 @@
+"""Tools that fork, roll back, hand off, adopt and verify."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from ..._messages.lineage import CheckpointVerdict
+from ...aio import AsyncClient
+from ..results import Adopted, Forked, Handoff, RolledBack, Status, Step, Trail
+from .checkpoints import ThreadId
+
+NewThreadId = Annotated[
+    str, Field(description="A name that no thread has; empty: the server chooses.")
+]
+
+_STATUSES: dict[str, Status] = {
+    "pass": "PASS",
+    "fail": "FAIL",
+    "unverified": "UNVERIFIED",
+    "retracted": "RETRACTED",
+}
+
+
+async def checkpoint_fork(
+    client: AsyncClient,
+    source_thread_id: Annotated[str, Field(description="The thread to fork.")],
+    source_checkpoint_id: Annotated[str, Field(description="The checkpoint to start from.")],
+    new_thread_id: NewThreadId,
+) -> Forked:
+    """Start a new thread from a checkpoint of another one, which does not change."""
+    made = await client.fork(source_thread_id, source_checkpoint_id, new_thread_id=new_thread_id)
+    return Forked(
+        source=made.forked_from,
+        new_thread_id=made.new_thread_id,
+        checkpoint_id=made.checkpoint_id,
+        blob_id=None,
+        forked_from=made.forked_from,
+    )
+
+
+async def checkpoint_rollback(
+    client: AsyncClient,
+    thread_id: ThreadId,
+    checkpoint_id: Annotated[str, Field(description="The checkpoint to go back to.")],
+    expected_head: Annotated[
+        str | None, Field(description="Roll back only if this is the latest checkpoint.")
+    ] = None,
+) -> RolledBack:
+    """Append a checkpoint with the state of an earlier one: the agent continues from there.
+
+    Nothing is removed; the checkpoints in between stay in the history.
+    """
+    made = await client.rollback(thread_id, checkpoint_id, expected_head=expected_head)
+    return RolledBack(
+        thread_id=made.thread_id,
+        checkpoint_id=made.checkpoint_id,
+        restored_from=checkpoint_id,
+        blob_id=None,
+        rolled_back_from=made.rolled_back_from,
+    )
+
+
+async def handoff_checkpoint(
+    client: AsyncClient,
+    thread_id: ThreadId,
+    checkpoint_id: Annotated[str, Field(description="The checkpoint to hand off.")],
+    to_agent: Annotated[str, Field(description="The agent that receives it.")] = "",
+) -> Handoff:
+    """Store all that continuing from a checkpoint needs as one blob; return its descriptor.
+
+    Another agent gives the descriptor to adopt_checkpoint, on any server with the same blob store.
+    """
+    made = await client.handoff(thread_id, checkpoint_id, to_agent=to_agent)
+    return Handoff(**made.as_dict())
+
+
+async def adopt_checkpoint(
+    client: AsyncClient,
+    handoff_json: Annotated[
+        str, Field(description="The descriptor from handoff_checkpoint, unchanged, as JSON text.")
+    ],
+    new_thread_id: NewThreadId,
+) -> Adopted:
+    """Start a new thread from a hand-off, once the hash of its blob is checked."""
+    made = await client.adopt(handoff_json, new_thread_id, durability="journaled")
+    return Adopted(
+        adopted_from=made.adopted_from,
+        new_thread_id=made.new_thread_id,
+        checkpoint_id=made.checkpoint_id,
+        blob_id=made.blob_id or None,
+        verified=made.verified,
+    )
+
+
+async def verify_trail(
+    client: AsyncClient,
+    thread_id: ThreadId,
+    limit: Annotated[int, Field(ge=1, le=500, description="At most this many steps.")] = 50,
+) -> Trail:
+    """Read every stored checkpoint of a thread back, and compare it with its recorded hash."""
+    others: list[Step] = []
+
+    def take(one: CheckpointVerdict) -> None:
+        if one.verdict != "fail" and len(others) < limit:
+            others.append(_step(one))
+
+    total = await client.verify(thread_id, take)
+    count = total.passed + total.failed + total.unverified + total.retracted
+    steps = [*map(_step, total.failures[:limit]), *others][:limit]
+    return Trail(
+        thread_id=thread_id,
+        ok=total.ok,
+        checkpoint_count=count,
+        verified=total.passed,
+        tampered_count=total.failed,
+        unverified_count=total.unverified,
+        retracted_count=total.retracted,
+        chain_detail=total.chain_detail,
+        steps=steps,
+        truncated=count > len(steps),
+    )
+
+
+def _step(one: CheckpointVerdict) -> Step:
+    return Step(
+        checkpoint_id=one.checkpoint_id,
+        checkpoint_ns=one.checkpoint_ns,
+        blob_id=None if one.location is None else one.location.blob_id,
+        stored_hash=None if one.location is None else one.location.sha256,
+        recomputed_hash=one.actual_sha256 or None,
+        status=_STATUSES[one.verdict],
+        detail=one.detail,
+    )

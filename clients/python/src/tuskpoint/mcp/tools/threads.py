@@ -1,0 +1,215 @@
+"""Tools about threads: which there are, which wait for a person, and what happened in one."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import Annotated
+
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import Field
+
+from ..._messages.history import ThreadEvent
+from ..._messages.interrupts import OpenInterrupt
+from ..._messages.reports import StateName, ThreadRecord
+from ...aio import AsyncClient
+from ...errors import NotFound
+from ..reading import PAGE_CHARS, Limit, MaxChars, first, json_text, moment, page, parsed
+from ..results import (
+    AllWaiting,
+    Answered,
+    Event,
+    History,
+    Question,
+    Thread,
+    Threads,
+    Waiting,
+)
+from .checkpoints import ThreadId
+
+_SILENCE_S = 1.0  # the shortest after which a watch says that nothing more happened
+
+After = Annotated[str, Field(description="Only threads whose ID is above this one.")]
+AgentId = Annotated[str, Field(description="Only threads of this agent. Default: all.")]
+
+
+async def thread_list(
+    client: AsyncClient,
+    agent_id: AgentId = "",
+    state: Annotated[
+        StateName | None,
+        Field(description='Only threads in this state; "interrupted" waits for an answer.'),
+    ] = None,
+    label: Annotated[
+        str, Field(description="Only threads that have a checkpoint with this label.")
+    ] = "",
+    limit: Limit = 50,
+    after: After = "",
+) -> Threads:
+    """List the threads, by ID."""
+    found = client.list_threads(agent_id=agent_id, label=label, state=state)
+    records = await first(found, limit + 1, lambda one: one.thread_id <= after)
+    shown, is_more = page(map(_thread, records), limit, PAGE_CHARS)
+    return Threads(
+        count=len(shown), threads=shown, next_after=shown[-1].thread_id if is_more else None
+    )
+
+
+async def thread_waiting(
+    client: AsyncClient,
+    thread_id: Annotated[str, Field(description="Only this thread. Default: all.")] = "",
+    agent_id: AgentId = "",
+    limit: Annotated[int, Field(ge=1, le=100, description="At most this many threads.")] = 20,
+    after: After = "",
+    max_chars: MaxChars = PAGE_CHARS,
+) -> AllWaiting:
+    """List the threads whose agent waits for the answer of a person, with the questions."""
+    if thread_id:
+        records = [await client.get_thread(thread_id)]
+    else:
+        found = client.list_threads(agent_id=agent_id, state="interrupted")
+        records = await first(found, limit + 1, lambda one: one.thread_id <= after)
+    waiting = []
+    for one in records:
+        try:
+            questions = await client.interrupts(one.thread_id)
+        except NotFound:
+            continue  # deleted meanwhile, or a thread that has no checkpoint in its root
+        if questions:
+            waiting.append(_waiting(one, questions, max_chars))
+    shown, is_more = page(waiting, limit, max_chars)
+    is_more = is_more or len(records) > limit
+    last = shown[-1].thread_id if shown else records[-1].thread_id if records else ""
+    return AllWaiting(count=len(shown), waiting=shown, next_after=last if is_more else None)
+
+
+async def thread_answer(
+    client: AsyncClient,
+    thread_id: ThreadId,
+    answer_json: Annotated[
+        str, Field(description='The answer as JSON: true, "yes", {"approved": true}; not null.')
+    ],
+    interrupt_id: Annotated[
+        str, Field(description="The question. Default: the only one that waits.")
+    ] = "",
+    checkpoint_id: Annotated[
+        str,
+        Field(
+            description="The checkpoint that waits, from thread_waiting: then no later question "
+            "is answered by mistake."
+        ),
+    ] = "",
+) -> Answered:
+    """Answer the question that an agent asks a person, with the answer that the person gave.
+
+    The agent continues with it when its program next runs it.
+    """
+    value = parsed("answer_json", answer_json, 'write a text in double quotes: "yes"')
+    waiting = await client.interrupts(thread_id, checkpoint_id=checkpoint_id or None)
+    if not waiting:
+        raise ToolError(
+            f"thread '{thread_id}' waits for no answer: thread_waiting lists those that do"
+        )
+    answered = await client.answer(
+        thread_id,
+        value,
+        checkpoint_id=waiting[0].checkpoint_id,
+        interrupt_id=interrupt_id or None,
+    )
+    return Answered(
+        thread_id=thread_id,
+        checkpoint_id=answered,
+        interrupt_id=interrupt_id or waiting[0].interrupt_id,
+    )
+
+
+async def thread_history(
+    client: AsyncClient,
+    thread_id: ThreadId,
+    cursor: Annotated[
+        str, Field(description="Only changes after this cursor, from an earlier result.")
+    ] = "",
+    limit: Limit = 100,
+) -> History:
+    """List what happened in a thread, oldest first: saves, answers, labels, deletions, hand-offs.
+
+    It takes a second, because it waits that long for more.
+    """
+    events: list[Event] = []
+    more, left = False, PAGE_CHARS
+    reached = _decoded(cursor)
+    watch = client.watch(thread_id, cursor=reached, view="entry", progress_s=_SILENCE_S)
+    async with aclosing(watch) as found:
+        async for one in found:
+            if one.is_progress:
+                reached = one.cursor
+                break
+            event = _event(one)
+            left -= len(event.model_dump_json())
+            more = len(events) == limit or (bool(events) and left < 0)
+            if more:
+                break
+            events.append(event)
+            reached = one.cursor
+    return History(
+        thread_id=thread_id,
+        count=len(events),
+        events=events,
+        cursor=base64.b64encode(reached).decode(),
+        more=more,
+    )
+
+
+def _decoded(cursor: str) -> bytes:
+    try:
+        return base64.b64decode(cursor, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ToolError(
+            "cursor is not from an earlier result: give it unchanged, or leave it out"
+        ) from error
+
+
+def _thread(one: ThreadRecord) -> Thread:
+    return Thread(
+        thread_id=one.thread_id,
+        agent_id=one.agent_id,
+        state=one.state,
+        checkpoint_id=one.head_checkpoint_id or None,
+        created=moment(one.created),
+        updated=moment(one.updated),
+    )
+
+
+def _waiting(thread: ThreadRecord, asked: Sequence[OpenInterrupt], max_chars: int) -> Waiting:
+    return Waiting(
+        thread_id=thread.thread_id,
+        agent_id=thread.agent_id,
+        checkpoint_id=asked[0].checkpoint_id,
+        since=moment(thread.updated),
+        questions=[_question(one, max_chars) for one in asked],
+    )
+
+
+def _question(one: OpenInterrupt, max_chars: int) -> Question:
+    text = json_text(one.value)
+    is_long = len(text) > max_chars
+    return Question(
+        interrupt_id=one.interrupt_id,
+        question=text[:max_chars] if is_long else one.value,
+        truncated=is_long,
+    )
+
+
+def _event(one: ThreadEvent) -> Event:
+    return Event(
+        seq=one.seq,
+        kind=one.kind,
+        time=moment(one.time),
+        checkpoint_id=None if one.checkpoint is None else one.checkpoint.checkpoint_id,
+        checkpoint_ns=None if one.checkpoint is None else one.checkpoint.checkpoint_ns,
+        summary="" if one.checkpoint is None else one.checkpoint.summary,
+        label="" if one.checkpoint is None else one.checkpoint.label,
+        deleted_checkpoints=one.deleted_checkpoints,
+    )

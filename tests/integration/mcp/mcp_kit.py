@@ -1,0 +1,90 @@
+"""The MCP server as a program of its own, and the official client of the protocol."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+from mcp import Client, StdioServerParameters, stdio_client
+from mcp.client import Transport
+from mcp_types import TextContent, Tool
+
+from tests.kit.servers.processes import STOP_SECONDS, await_line, own_environment
+
+PROGRAM = (sys.executable, "-m", "tuskpoint.cli", "mcp")
+LISTENING = "tuskpoint mcp listening on "
+
+
+class Caller:
+    """Calls tools, and compares each result with the schema that the server announced."""
+
+    def __init__(self, client: Client, tools: list[Tool]) -> None:
+        self.client = client
+        self.tools = {one.name: one for one in tools}
+
+    async def __call__(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """Return the structured content of a result."""
+        result = await self.client.call_tool(name, arguments)
+        [block] = result.content
+        assert isinstance(block, TextContent)
+        assert not result.is_error, block.text
+        content: dict[str, Any] = json.loads(block.text)
+        assert result.structured_content == content
+        schema = self.tools[name].output_schema
+        assert schema is not None
+        jsonschema.validate(content, schema)
+        return content
+
+    async def refused(self, name: str, **arguments: Any) -> str:
+        """Return the text of an error."""
+        result = await self.client.call_tool(name, arguments)
+        [block] = result.content
+        assert isinstance(block, TextContent)
+        assert result.is_error, block.text
+        assert "Traceback" not in block.text
+        return block.text
+
+
+@asynccontextmanager
+async def calling(server: Transport | str) -> AsyncIterator[Caller]:
+    """Connect to a server; a URL is streamable HTTP."""
+    async with Client(server) as client:
+        yield Caller(client, (await client.list_tools()).tools)
+
+
+def over_stdio(target: str, *options: str, **env: str) -> Transport:
+    """Return how the client starts a server of its own."""
+    given = environment(target, **env)
+    args = [*PROGRAM[1:], *options]
+    return stdio_client(StdioServerParameters(command=PROGRAM[0], args=args, env=given))
+
+
+def environment(target: str, **others: str) -> dict[str, str]:
+    """Return the environment of a server."""
+    return {**own_environment(), "TUSKPOINT_TARGET": target, **others}
+
+
+@contextmanager
+def over_http(
+    target: str, *options: str, env: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a server on a free port; return its URL and its process."""
+    process = subprocess.Popen(
+        [*PROGRAM, "--http", "--listen", "127.0.0.1:0", *options],
+        stdout=subprocess.PIPE,
+        env=environment(target, **(env or {})),
+    )
+    assert process.stdout is not None
+    try:
+        url = await_line(process.stdout, LISTENING)
+        assert url is not None, "it did not listen"
+        yield url, process
+    finally:
+        process.kill()
+        process.wait(STOP_SECONDS)
+        process.stdout.close()

@@ -1,0 +1,130 @@
+"""Agents that wait for a person are found and answered through the tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, TypedDict
+from uuid import uuid4
+
+import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import interrupt
+
+from tests.integration.mcp.mcp_kit import Caller
+from tuskpoint import TuskPointSaver
+
+
+class Draft(TypedDict, total=False):
+    said: Any
+    also: Any
+
+
+@pytest.fixture(scope="module")
+def saver(target: str) -> Iterator[TuskPointSaver]:
+    with TuskPointSaver(target) as made:
+        yield made
+
+
+def a_graph(saver: TuskPointSaver, question: Any, *others: Any) -> Any:
+    """Return a graph whose nodes ask at once."""
+    builder = StateGraph(Draft)
+    asked = dict(zip(("said", "also"), (question, *others), strict=False))
+    for key, one in asked.items():
+        # The defaults bind what the loop has now.
+        builder.add_node(f"ask_{key}", lambda _, key=key, one=one: {key: interrupt(one)})
+        builder.add_edge(START, f"ask_{key}")
+        builder.add_edge(f"ask_{key}", END)
+    return builder.compile(checkpointer=saver)
+
+
+def a_config() -> RunnableConfig:
+    return {"configurable": {"thread_id": f"thread-{uuid4()}"}}
+
+
+async def test_a_question_is_found_and_answered(call: Caller, saver: TuskPointSaver) -> None:
+    graph, config = a_graph(saver, {"question": "publish?"}), a_config()
+    thread = config["configurable"]["thread_id"]
+    graph.invoke({}, config)
+    everywhere = await call("thread_waiting")
+    assert thread in [one["thread_id"] for one in everywhere["waiting"]]
+    [waiting] = (await call("thread_waiting", thread_id=thread))["waiting"]
+    [question] = waiting["questions"]
+    assert question["question"] == {"question": "publish?"}
+    answered = await call(
+        "thread_answer",
+        thread_id=thread,
+        answer_json='{"approved": true}',
+        interrupt_id=question["interrupt_id"],
+        checkpoint_id=waiting["checkpoint_id"],
+    )
+    assert answered["checkpoint_id"] == waiting["checkpoint_id"]
+    everywhere = await call("thread_waiting")
+    assert thread not in [one["thread_id"] for one in everywhere["waiting"]]
+    assert graph.invoke(None, config)["said"] == {"approved": True}
+    listed = await call("thread_list")
+    [state] = [one["state"] for one in listed["threads"] if one["thread_id"] == thread]
+    assert state == "idle"
+
+
+async def test_one_of_several_questions_has_to_be_named(
+    call: Caller, saver: TuskPointSaver
+) -> None:
+    graph, config = a_graph(saver, "first?", "second?"), a_config()
+    thread = config["configurable"]["thread_id"]
+    graph.invoke({}, config)
+    [waiting] = (await call("thread_waiting", thread_id=thread))["waiting"]
+    ids = {one["question"]: one["interrupt_id"] for one in waiting["questions"]}
+    said = await call.refused("thread_answer", thread_id=thread, answer_json='"yes"')
+    assert all(one in said for one in ids.values())
+    for question, named in ids.items():
+        answer = json.dumps(f"to {question}")
+        await call("thread_answer", thread_id=thread, answer_json=answer, interrupt_id=named)
+    assert graph.invoke(None, config) == {"said": "to first?", "also": "to second?"}
+
+
+async def test_only_a_waiting_thread_and_the_named_checkpoint_are_answered(
+    call: Caller, saver: TuskPointSaver
+) -> None:
+    graph, config = a_graph(saver, "go on?"), a_config()
+    thread = config["configurable"]["thread_id"]
+    graph.invoke({}, config)
+    [waiting] = (await call("thread_waiting", thread_id=thread))["waiting"]
+    assert "null" in await call.refused("thread_answer", thread_id=thread, answer_json="null")
+    await call("thread_answer", thread_id=thread, answer_json='"yes"')
+    graph.invoke(None, config)
+    said = await call.refused("thread_answer", thread_id=thread, answer_json='"no"')
+    assert "thread_waiting lists those that do" in said
+    graph.invoke({}, config)  # it asks again
+    said = await call.refused(
+        "thread_answer",
+        thread_id=thread,
+        answer_json='"no"',
+        checkpoint_id=waiting["checkpoint_id"],
+    )
+    assert "waits for no answer" in said
+    assert (await call("thread_waiting", thread_id=thread))["count"] == 1
+
+
+async def test_long_questions_are_cut_and_threads_come_in_pages(
+    call: Caller, saver: TuskPointSaver
+) -> None:
+    graph = a_graph(saver, "x" * 3_000)
+    configs = [a_config() for _ in range(3)]
+    for config in configs:
+        graph.invoke({}, config)
+    threads = sorted(config["configurable"]["thread_id"] for config in configs)
+    found: dict[str, Any] = {}
+    after: str | None = ""
+    while after is not None:
+        page = await call("thread_waiting", after=after, limit=2, max_chars=2_000)
+        found |= {one["thread_id"]: one["questions"] for one in page["waiting"]}
+        after = page["next_after"]
+    assert set(threads) <= set(found)
+    for thread in threads:
+        [question] = found[thread]
+        assert question["truncated"]
+        assert len(question["question"]) == 2_000
+    [whole] = (await call("thread_waiting", thread_id=threads[0]))["waiting"]
+    assert whole["questions"][0]["question"] == "x" * 3_000
