@@ -51,9 +51,13 @@ def broken(root: Path, pages: list[Path]) -> list[str]:
             target = (path.parent / name).resolve() if name else path
             if not target.is_relative_to(root) or not target.exists():
                 found.append(f"{path.relative_to(root)}: {link} does not exist")
-            elif anchor and anchor not in read(target.read_text("utf-8")).anchors:
+            elif anchor and anchor not in _headings(target):
                 found.append(f"{path.relative_to(root)}: {link} is not a heading there")
     return found
+
+
+def _headings(path: Path) -> frozenset[str]:
+    return read(path.read_text("utf-8")).anchors if path.suffix == ".md" else frozenset()
 
 
 def _targets(tokens: list[Token]) -> Iterator[str]:

@@ -29,6 +29,8 @@ GROUPS = {
         "clients/go/README.md",
         "docs/other-languages.md",
         "docs/applications.md",
+        "docs/claude-agent-sdk.md",
+        "docs/openai-agents.md",
         "docs/command-line.md",
     ],
     "Calls": [
@@ -82,6 +84,7 @@ LANGUAGES = {
     ".ts": "typescript",
     ".yaml": "yaml",
 }
+PICTURES = (".png", ".svg")
 ONLY_LINKED = "---\norphan: true\n---\n"
 NOT_SEARCHED = "---\norphan: true\nnosearch: true\n---\n"
 
@@ -105,7 +108,7 @@ def stage(root: Path, out: Path, references: dict[str, str]) -> int:
     listed = [name for names in GROUPS.values() for name in names if name.endswith(".md")]
     unlisted = sorted(
         path.relative_to(root).as_posix()
-        for path in (root / "docs").glob("*.md")
+        for path in (root / "docs").rglob("*.md")
         if path.relative_to(root).as_posix() not in listed
     )
     if gone := [name for name in listed if not (root / name).is_file()]:
@@ -160,11 +163,12 @@ def _target(root: Path, path: Path, link: str) -> str:
 
 def _place(target: str, references: dict[str, str]) -> str:
     """Return where the site has a file or a folder of the repository."""
+    path = PurePosixPath(target)
     if target in ("proto", PROTO):
         return f"{CONTRACT}/index.md"
-    if (page := f"{CONTRACT}/{PurePosixPath(target).stem}.md") in references:
+    if str(path.parent) == PROTO and (page := f"{CONTRACT}/{path.stem}.md") in references:
         return page
-    if target.endswith(".svg"):
+    if path.suffix in PICTURES:
         return target
     return _staged(target) if target.endswith(".md") else f"files/{target}.md"
 

@@ -69,6 +69,11 @@ def test_links_lead_to_a_page_of_the_site(tmp_path: Path, image: FileDescriptorS
     pages = [path for path in tmp_path.rglob("*.md") if "reference" not in path.parts]
     assert len(pages) > count > 30
     assert markdown.broken(tmp_path, pages) == []
+    contract_page = (tmp_path / "docs/contract.md").read_text()
+    assert "](../reference/contract/index.md)" in contract_page
+    assert "](errors.md)" in contract_page
+    errors_page = (tmp_path / "docs/errors.md").read_text()
+    assert "](../reference/contract/errors.md)" in errors_page
     menus = (tmp_path / "index.md").read_text()
     for page in (ROOT / "docs").glob("*.md"):
         assert f"\ndocs/{page.stem}\n" in menus
