@@ -176,6 +176,34 @@ async def test_an_application_starts_with_its_last_state(
     assert {one.thread_id: one.checkpoint_id for one in again.members} == heads
 
 
+async def test_a_session_that_was_killed_continues_from_what_was_acknowledged(
+    sessions: Sessions, client: AsyncClient
+) -> None:
+    for one in "abc":
+        await client.save(one, {"who": one, "n": 1})
+    await sessions(threads="abc").close()
+    killed = sessions()
+    assert (await killed.restore_latest()).newer == {}
+    await client.save("a", {"who": "a", "n": 2})
+    last = await client.save("a", {"who": "a", "n": 3})
+    await client.delete("c")
+
+    session = sessions(threads="c")
+    restored = await session.restore_latest(mode="continue")
+    assert {name: one.checkpoint_id for name, one in restored.newer.items()} == {"a": last}
+    assert restored.threads["a"] == restored.newer["a"]
+    assert session.threads == tuple(restored.threads) == ("a", "b")
+    assert await states(client, "a", "b") == [{"who": "a", "n": 3}, {"who": "b", "n": 1}]
+    again = await session.close()
+    assert again.members[0].checkpoint_id == last
+
+    # A rollback names what it leaves behind.
+    last = await client.save("a", {"who": "a", "n": 4})
+    restored = await sessions().restore_latest()
+    assert {name: one.checkpoint_id for name, one in restored.newer.items()} == {"a": last}
+    assert await states(client, "a") == [{"who": "a", "n": 3}]
+
+
 async def test_unchanged_threads_are_not_rolled_back(
     sessions: Sessions, client: AsyncClient
 ) -> None:

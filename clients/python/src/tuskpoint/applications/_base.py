@@ -7,10 +7,10 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from .._messages.records import DurabilityName, Reference
 from .._messages.snapshots import SnapshotRecord
@@ -20,6 +20,8 @@ from ..client import Client
 from ..errors import TuskPointError
 
 MAX_LABEL_BYTES = 256
+
+SessionModeName = Literal["rollback", "new_threads", "continue"]
 
 ClientT = TypeVar("ClientT", bound=Client | AsyncClient)
 
@@ -33,11 +35,15 @@ class RestoredSession:
     Attributes:
         snapshot: The snapshot.
         threads: Each captured thread, and the checkpoint that it continues from: of a new
-            thread, or of its own.
+            thread, or of its own. The mode "continue" leaves deleted threads out.
+        newer: Each captured thread that was saved to after the snapshot, and the latest checkpoint
+            that it had. The session continues from it with the mode "continue" only; otherwise it
+            is in the history of its thread.
     """
 
     snapshot: SnapshotRecord
     threads: Mapping[str, Reference]
+    newer: Mapping[str, Reference] = field(default_factory=dict)
 
 
 def input_label(message: str) -> str:
@@ -91,14 +97,26 @@ class SessionBase(Generic[ClientT]):
         """Remove a thread from the session."""
         self._heads.pop(thread_id, None)
 
-    def _restored(self, snapshot: SnapshotRecord, restored: Sequence[Reference]) -> RestoredSession:
-        threads = {
-            member.thread_id: now for member, now in zip(snapshot.members, restored, strict=True)
-        }
-        for captured, now in threads.items():
-            self._heads.pop(captured, None)
+    def _restored(
+        self,
+        snapshot: SnapshotRecord,
+        latest: Mapping[str, Reference],
+        threads: Mapping[str, Reference],
+    ) -> RestoredSession:
+        """Follow the restored threads from now on.
+
+        Args:
+            snapshot: The snapshot.
+            latest: The latest checkpoint that each captured thread had; none of a deleted thread.
+            threads: The checkpoint that each captured thread continues from.
+        """
+        for member in snapshot.members:
+            self._heads.pop(member.thread_id, None)
+        for now in threads.values():
             self._followed(now.thread_id, now.checkpoint_id)
-        return RestoredSession(snapshot, threads)
+        captured = {one.thread_id: one.checkpoint_id for one in snapshot.members}
+        newer = {name: one for name, one in latest.items() if one.checkpoint_id > captured[name]}
+        return RestoredSession(snapshot, threads, newer)
 
     def _followed(self, thread_id: str, checkpoint_id: str) -> None:
         """Note a checkpoint that the session made, so that background saving follows it."""

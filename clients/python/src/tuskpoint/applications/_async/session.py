@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from ..._messages.records import Reference
-from ..._messages.snapshots import RestoreModeName, SnapshotRecord
+from ..._messages.snapshots import SnapshotRecord
 from ...aio import AsyncClient
 from ...errors import NotFound, TuskPointError
-from .._base import RestoredSession, SessionBase, input_label, log_unlabelled, report_beside
+from .._base import (
+    RestoredSession,
+    SessionBase,
+    SessionModeName,
+    input_label,
+    log_unlabelled,
+    report_beside,
+)
 
 
 class AsyncApplicationSession(SessionBase[AsyncClient]):
@@ -44,15 +51,17 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
         """Add a thread, which need not exist yet, to the session."""
         self._heads[thread_id] = await self._head(thread_id)
 
-    async def restore_latest(self, *, mode: RestoreModeName = "rollback") -> RestoredSession | None:
+    async def restore_latest(self, *, mode: SessionModeName = "rollback") -> RestoredSession | None:
         """Restore the newest snapshot of this session, host and directory, if there is one.
 
-        The restored threads belong to the session from then on.
+        The restored threads belong to the session from then on. If the last session did not end
+        cleanly, they have checkpoints after the snapshot: `RestoredSession.newer` names them.
 
         Args:
             mode: "rollback" takes each thread back to where it was, unless all of them still
                 are there: then nothing is changed and what waits for an answer keeps waiting;
-                "new_threads" makes a new thread of each.
+                "new_threads" makes a new thread of each; "continue" changes nothing: each thread
+                continues from its latest acknowledged checkpoint.
 
         Returns:
             What was restored; `None` if there is no snapshot.
@@ -66,12 +75,16 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
             if error.reason != "SNAPSHOT_NOT_FOUND":
                 raise
             return None
+        heads = {one.thread_id: await self._head(one.thread_id) for one in snapshot.members}
+        latest = {name: Reference(name, "", head) for name, head in heads.items() if head}
+        if mode == "continue":
+            return self._restored(snapshot, latest, latest)
         restored = snapshot.members
-        if mode != "rollback" or not await self._heads_are(snapshot.members):
+        if mode != "rollback" or tuple(latest.values()) != restored:
             restored = await self._client.restore_snapshot(
                 snapshot.snapshot_id, mode=mode, durability=self._durability
             )
-        return self._restored(snapshot, restored)
+        return self._restored(snapshot, latest, dict(zip(heads, restored, strict=True)))
 
     async def input_handled(
         self, thread_id: str, message: str, state: Mapping[str, Any] | None = None
@@ -176,8 +189,3 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
             if error.reason != "THREAD_NOT_FOUND":
                 raise
             return ""
-
-    async def _heads_are(self, members: Sequence[Reference]) -> bool:
-        """Return whether the latest checkpoint of each thread is this one."""
-        heads = [await self._head(one.thread_id) for one in members]
-        return heads == [one.checkpoint_id for one in members]
