@@ -97,10 +97,11 @@ def test_ctrl_c_ends_it(target: str) -> None:
         assert process.wait(STOP_SECONDS) == -signal.SIGINT
 
 
-def test_over_http_it_stops_cleanly(target: str) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_over_http_it_stops_cleanly(target: str, number: signal.Signals) -> None:
     with over_http(target) as (url, process):
         assert httpx.post(url, json=HELLO, headers=JSON_HEADERS, trust_env=False).is_success
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         assert process.wait(STOP_SECONDS) == 0
 
 

@@ -70,6 +70,27 @@ async def test_long_metadata_is_left_out(call: Caller, client: Client) -> None:
     assert more["metadata"] == {"prompt": "x" * 6_000}
 
 
+async def test_metadata_that_no_parser_would_take_is_left_out(call: Caller, client: Client) -> None:
+    thread, levels = a_thread(), 400
+    client.save(thread, {"n": 1}, metadata={"deep": json.loads("[" * levels + "]" * levels)})
+    loaded = await call("checkpoint_load", thread_id=thread, max_chars=100_000)
+    assert (loaded["metadata"], loaded["state"]) == (None, {"n": 1})
+
+
+async def test_many_results_of_a_search_and_steps_of_a_trail_are_cut(
+    call: Caller, client: Client
+) -> None:
+    thread, words = a_thread(), "walrus " * 150
+    for number in range(30):
+        client.save(thread, {f"n{number}": words}, summary=words[:1_000])
+    found = await call("checkpoint_search", query="walrus", thread_id=thread, limit=100)
+    assert found["truncated"]
+    assert 10 < len(found["results"]) < 30
+    client.flush()
+    trail = await call("verify_trail", thread_id=thread, limit=20)
+    assert (trail["verified"], len(trail["steps"]), trail["truncated"]) == (30, 20, True)
+
+
 async def test_lists_come_in_pages(call: Caller, client: Client) -> None:
     thread = a_thread()
     saved = [client.save(thread, {"n": n}, summary="x" * 1_000) for n in range(30)]

@@ -15,6 +15,7 @@ from .results import Omitted, Part
 PAGE_CHARS = 20_000
 """Characters of JSON after which a result is cut, unless the caller asks for more."""
 MAX_OMITTED = 100
+_MAX_LEVELS = 64
 
 MaxChars = Annotated[
     int,
@@ -131,6 +132,25 @@ def _named(names: Sequence[str], most: int = 20) -> str:
         return "none"
     shown = ", ".join(f"'{one}'" for one in names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def is_deep(value: Any) -> bool:
+    """Return whether a value has more levels than the JSON view of a state can have.
+
+    Parsers of JSON refuse what is nested too deeply, and with it the whole result.
+    """
+    level = [value]
+    for _ in range(_MAX_LEVELS):
+        level = [inner for one in level for inner in _inside(one)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def cut(text: str, most: int) -> str:

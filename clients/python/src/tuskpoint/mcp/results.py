@@ -67,7 +67,7 @@ class Loaded(Entry):
 
     thread_id: str
     metadata: dict[str, Any] | None
-    """Null if it is too long: a larger max_chars shows it."""
+    """Null if it is too long (a larger max_chars shows it) or nested too deeply."""
     state: dict[str, Any]
     """Channel to value. Channels that did not fit are in `omitted`."""
     truncated: bool
@@ -129,6 +129,8 @@ class SearchAnswer(Result):
     query: str
     mode: str
     results: list[Found]
+    truncated: bool
+    """Whether there were more results than fit."""
     warnings: list[str]
 
 

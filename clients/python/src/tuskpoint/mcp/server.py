@@ -155,10 +155,7 @@ async def _described(client: AsyncClient) -> tuple[TuskPointServer | None, str]:
 
 
 def _tool(function: ToolFunction, client: AsyncClient) -> Callable[..., Awaitable[CallToolResult]]:
-    """Return a function as the server calls it: without the client, and with errors for callers.
-
-    The text of a result is its structured content as compact JSON, which models read for less.
-    """
+    """Return a function as the server calls it: without the client, and with errors for callers."""
     signature = inspect.signature(function, eval_str=True)
     own = list(signature.parameters.values())[1:]
     returned = Annotated[CallToolResult, signature.return_annotation]
@@ -166,7 +163,7 @@ def _tool(function: ToolFunction, client: AsyncClient) -> Callable[..., Awaitabl
     @functools.wraps(function)
     async def call(**arguments: Any) -> CallToolResult:
         try:
-            result = await function(client, **arguments)
+            return _sent(await function(client, **arguments))
         except TuskPointError as error:
             raise ToolError(_said(error)) from error
         except ToolError:
@@ -174,14 +171,21 @@ def _tool(function: ToolFunction, client: AsyncClient) -> Callable[..., Awaitabl
         except Exception as error:
             _log.exception("%s failed", function.__name__)
             raise ToolError("a bug in tuskpoint mcp: its log has the details") from error
-        return CallToolResult(
-            content=[TextContent(type="text", text=result.model_dump_json(by_alias=True))],
-            structured_content=result.model_dump(mode="json", by_alias=True),
-        )
 
     call.__signature__ = inspect.Signature(own, return_annotation=returned)  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in own} | {"return": returned}
     return call
+
+
+def _sent(result: Result) -> CallToolResult:
+    """Return a result as it is sent.
+
+    Its text is the structured content as compact JSON: the SDK's own is indented, and longer.
+    """
+    return CallToolResult(
+        content=[TextContent(type="text", text=result.model_dump_json(by_alias=True))],
+        structured_content=result.model_dump(mode="json", by_alias=True),
+    )
 
 
 def _said(error: TuskPointError) -> str:

@@ -12,7 +12,18 @@ from pydantic import Field
 from ..._messages.lineage import Change
 from ..._messages.records import CheckpointRecord, DurabilityName
 from ...aio import AsyncClient
-from ..reading import PAGE_CHARS, Limit, MaxChars, cut, fitting, json_text, moment, page, parsed
+from ..reading import (
+    PAGE_CHARS,
+    Limit,
+    MaxChars,
+    cut,
+    fitting,
+    is_deep,
+    json_text,
+    moment,
+    page,
+    parsed,
+)
 from ..reading import part as part_of
 from ..results import (
     Checkpoints,
@@ -224,20 +235,23 @@ async def checkpoint_search(
     found = await client.search_history(
         query, limit, thread_id=thread_id or None, agent_id=agent_id or None
     )
+    results = [
+        Found(
+            text=cut(one.content, _FOUND_CHARS),
+            distance=one.distance,
+            thread_id=one.thread_id,
+            checkpoint_id=one.checkpoint_id,
+            checkpoint_ns=one.checkpoint_ns,
+            summary=cut(one.summary, _FOUND_CHARS),
+        )
+        for one in found
+    ]
+    shown, is_more = page(results, limit, PAGE_CHARS)
     return SearchAnswer(
         query=query,
         mode=found.mode,
-        results=[
-            Found(
-                text=cut(one.content, _FOUND_CHARS),
-                distance=one.distance,
-                thread_id=one.thread_id,
-                checkpoint_id=one.checkpoint_id,
-                checkpoint_ns=one.checkpoint_ns,
-                summary=cut(one.summary, _FOUND_CHARS),
-            )
-            for one in found
-        ],
+        results=shown,
+        truncated=is_more,
         warnings=[one.message for one in found.warnings],
     )
 
@@ -252,11 +266,11 @@ def _loaded(
     part: Part | None = None,
 ) -> Loaded:
     metadata = dict(found.metadata)
-    is_short = len(json_text(metadata)) <= max_chars // _METADATA_PART
+    is_shown = not is_deep(metadata) and len(json_text(metadata)) <= max_chars // _METADATA_PART
     return Loaded(
         **_common(found),
         thread_id=found.thread_id,
-        metadata=metadata if is_short else None,
+        metadata=metadata if is_shown else None,
         state=dict(state or {}),
         truncated=truncated,
         omitted=list(omitted),

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ..._messages.lineage import CheckpointVerdict
 from ...aio import AsyncClient
+from ..reading import PAGE_CHARS, page
 from ..results import Adopted, Forked, Handoff, RolledBack, Status, Step, Trail
 from .checkpoints import ThreadId
 
@@ -108,7 +109,7 @@ async def verify_trail(
 
     total = await client.verify(thread_id, take)
     count = total.passed + total.failed + total.unverified + total.retracted
-    steps = [*map(_step, total.failures[:limit]), *others][:limit]
+    steps, _ = page([*map(_step, total.failures[:limit]), *others], limit, PAGE_CHARS)
     return Trail(
         thread_id=thread_id,
         ok=total.ok,
