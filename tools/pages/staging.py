@@ -32,6 +32,7 @@ GROUPS = {
         "docs/claude-agent-sdk.md",
         "docs/openai-agents.md",
         "docs/command-line.md",
+        "docs/import.md",
     ],
     "Calls": [
         "docs/contract.md",

@@ -68,6 +68,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         descriptor = directory / "descriptor.json"
         descriptor.write_text(client.handoff("atlas", to_agent="writer").to_json())
         snapshot = client.create_snapshot("atlas", session_id="monday").snapshot_id
+        assert run(target, "export", str(directory / "exported"), "--thread", "atlas").code == 0
         client.flush()
         wait_until_indexed(client)
         yield World(target, ids, snapshot, descriptor)
@@ -78,7 +79,8 @@ class Case:
     """A command, what it says to people, and whether programs get many objects.
 
     In the arguments `NAME` is "people" or "json", `FIRST` and `SECOND` are checkpoints of the
-    thread "atlas", `SNAPSHOT` and `DESCRIPTOR` what there is of it.
+    thread "atlas", `SNAPSHOT`, `DESCRIPTOR` and `EXPORTED` what there is of it, and `FOLDER` is a
+    directory.
     """
 
     name: str
@@ -106,6 +108,8 @@ CASES = [
     Case("delete", "delete gone-NAME --yes", r"^deleted thread gone-\w+: 2 checkpoints", True),
     Case("handoff", "handoff atlas FIRST --to writer", r'"to_agent": "writer"'),
     Case("adopt", "adopt DESCRIPTOR --as adopted-NAME", r"^adopted atlas:\S{36} as thread adopted"),
+    Case("import", "import EXPORTED --prefix NAME-", r"^imported 1 thread, 3 ch.*, equal to", True),
+    Case("export", "export FOLDER/NAME --thread atlas", r"^exported 1 thread, \d checkpoints to /"),
     Case("verify", "verify atlas --all", r"(?m)^pass +\S{18} +\d+ B +[0-9a-f]{16}", is_stream=True),
     Case("search", 'search "finished step" -n 3', r"(?m)^\S+ +\S{18} +-?\d\.\d{3} +finished step"),
     Case("snapshot create", "snapshot create atlas", r"^captured 1 thread as snapshot \S{36}"),
@@ -129,6 +133,8 @@ def arguments_of(world: World, case: Case, name: str) -> list[str]:
         "SECOND": world.ids[1],
         "SNAPSHOT": world.snapshot,
         "DESCRIPTOR": str(world.descriptor),
+        "EXPORTED": str(world.descriptor.with_name("exported")),
+        "FOLDER": str(world.descriptor.parent),
         "DROP": dropped.snapshot_id if dropped else "",
     }
     text = case.arguments

@@ -18,6 +18,7 @@ GROUPS = (
     "lineage",
     "snapshots",
     "handoffs",
+    "moving",
     "server",
     "verifying",
     "audit",

@@ -1,0 +1,285 @@
+"""`import`, `export`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from ...errors import (
+    DeadlineExceeded,
+    PermissionDenied,
+    TuskPointError,
+    Unauthenticated,
+    Unavailable,
+)
+from ..completion import complete_thread
+from ..exits import CommandError, Exit
+from ..printing.progress import Bar, progress
+from ..printing.words import counted, plain, size
+from ..program import OPERATE, command
+from ..session import Session
+
+if TYPE_CHECKING:
+    from ..._messages.reports import ThreadRecord
+    from ...transfer.arriving import Arrival, Plan
+    from ...transfer.comparing import GraphSource
+    from ...transfer.threads import Problem, Source
+
+IMPORTED, UNCHANGED, PLANNED, FAILED = "imported", "unchanged", "planned", "failed"
+
+_ALL_FAIL = (Unavailable, DeadlineExceeded, Unauthenticated, PermissionDenied)
+"""Errors that every other thread would meet, too."""
+
+Compare = Callable[["Arrival", "Plan", Callable[[], object]], None]
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What became of a thread; `--json` prints it."""
+
+    thread_id: str
+    new_thread_id: str
+    outcome: str = FAILED
+    checkpoints: int = 0
+    saved_checkpoints: int = 0
+    saved_writes: int = 0
+    compared: bool = False
+    problem: str = ""
+    hint: str = ""
+
+
+@command("import", panel=OPERATE)
+def import_threads(
+    cli: Session,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="A file of SqliteSaver or of `tuskpoint export`; postgresql://... or redis://...; "
+            "or env:NAME, the variable that holds the URL.",
+        ),
+    ],
+    thread: Annotated[
+        list[str] | None,
+        typer.Option("--thread", metavar="THREAD", help="Only this thread; may be repeated."),
+    ] = None,
+    prefix: Annotated[
+        str, typer.Option(metavar="TEXT", help="Put this before the ID of each thread.")
+    ] = "",
+    agent: Annotated[
+        str, typer.Option(metavar="NAME", help="The agent that drives the threads.")
+    ] = "",
+    restart_deleted: Annotated[
+        bool, typer.Option("--restart-deleted", help="Begin threads again that were deleted.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read and check everything, and save nothing.")
+    ] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Compare both sides after each thread.")
+    ] = True,
+) -> None:
+    """Bring threads from LangGraph's savers, or from a file of `export`. May be repeated."""
+    from ...transfer.arriving import Arrival
+
+    logging.getLogger("langgraph").setLevel(logging.ERROR)  # names types that it does not build
+    with closing(_opened(source)) as opened:
+        arrival = Arrival(cli.client._calls, opened, prefix, agent, restarts=restart_deleted)
+        compares = _comparison(cli, opened) if compare and not dry_run else None
+        wanted = None if not thread else list(dict.fromkeys(thread))
+        passes = 1 if dry_run else 2 + compare
+        total = opened.size(wanted) * passes
+        run = _Import(cli, opened, arrival, compares, dry_run=dry_run)
+        with progress(cli.out, "importing", total=total, is_streaming=cli.out.is_json) as bar:
+            outcomes = [run.thread(one, bar) for one in wanted or opened.threads()]
+    _conclude(cli, outcomes, run, source)
+
+
+class _Import:
+    """One run of `import`."""
+
+    def __init__(
+        self,
+        cli: Session,
+        source: Source,
+        arrival: Arrival,
+        compare: Compare | None,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._cli = cli
+        self._source = source
+        self._arrival = arrival
+        self._compare = compare
+        self._dry_run = dry_run
+        self.has_damage = False
+
+    def thread(self, thread_id: str, bar: Bar) -> _Outcome:
+        """Import a thread, and say so; other threads go on if it fails."""
+        from ...transfer.threads import Problem
+
+        outcome = _Outcome(thread_id, self._arrival.target_of(thread_id))
+        try:
+            self._move(thread_id, outcome, bar)
+        except _ALL_FAIL:
+            self._cli.out.note("what was saved stays: the same command continues")
+            raise
+        except Problem as problem:
+            self.has_damage |= problem.is_damage
+            self._fail(outcome, problem.message, problem.hint)
+        except TuskPointError as error:
+            self._fail(outcome, error.message, "correct that; the same command continues")
+        finally:
+            self._source.release()
+        if self._cli.out.is_json:
+            self._cli.out.line(asdict(outcome))
+        return outcome
+
+    def _move(self, thread_id: str, outcome: _Outcome, bar: Bar) -> None:
+        plan = self._arrival.plan(thread_id, bar.advance)
+        outcome.checkpoints = plan.checkpoints
+        outcome.saved_checkpoints = len(plan.missing)
+        outcome.saved_writes = plan.count_of_writes
+        outcome.outcome = UNCHANGED if plan.is_done else PLANNED
+        if self._dry_run:
+            return
+        if not plan.is_done:
+            self._arrival.write(plan, bar.advance)
+            outcome.outcome = IMPORTED
+        if self._compare is not None:
+            self._compare(self._arrival, plan, bar.advance)
+            outcome.compared = True
+
+    def _fail(self, outcome: _Outcome, message: str, hint: str) -> None:
+        outcome.outcome, outcome.problem, outcome.hint = FAILED, message, hint
+        if not self._cli.out.is_json:
+            said = f"{message.rstrip('. ')}: {hint}" if hint else message
+            line = self._cli.out.styled("error: ", "bold red").append(plain(said))
+            self._cli.out.put(line, console=self._cli.out.stderr)
+
+
+def _conclude(cli: Session, outcomes: list[_Outcome], run: _Import, source: str) -> None:
+    """Print the sums; raise if a thread failed."""
+    for which, says in (
+        (IMPORTED, "imported"),
+        (PLANNED, "would import"),
+        (UNCHANGED, "already there:"),
+    ):
+        some = [one for one in outcomes if one.outcome == which]
+        if some:
+            saved = sum(one.saved_checkpoints for one in some)
+            there = sum(one.checkpoints for one in some)
+            text = f"{says} {counted(len(some), 'thread')}, {counted(saved or there, 'checkpoint')}"
+            compared = all(one.compared for one in some)
+            cli.out.say(f"{text}, equal to the source" if compared else text)
+    if not outcomes:
+        cli.out.note("the source has no threads")
+    failed = [one for one in outcomes if one.outcome == FAILED]
+    if failed:
+        raise CommandError(
+            Exit.INTEGRITY if run.has_damage else Exit.REFUSED,
+            f"{len(failed):,} of {counted(len(outcomes), 'thread')} failed",
+            "the lines before this give the reasons; the same command continues",
+        )
+
+
+def _opened(name: str) -> Source:
+    from ...transfer.opening import open_source
+    from ...transfer.threads import Problem
+
+    try:
+        return open_source(name)
+    except Problem as problem:
+        raise _command_error(problem) from problem
+    except ImportError as missing:
+        raise CommandError(Exit.USAGE, str(missing)) from missing
+
+
+def _comparison(cli: Session, source: Source) -> Compare:
+    """Return what compares a thread with its source."""
+    from ...transfer.lines import LinesSource
+    from ...transfer.threads import Problem
+
+    if isinstance(source, LinesSource):
+
+        def again(arrival: Arrival, plan: Plan, advance: Callable[[], object]) -> None:
+            if not arrival.plan(plan.thread_id, advance).is_done:
+                raise Problem(
+                    f"the thread '{plan.target_id}' differs from its source",
+                    "another program saves to it, or deletes from it",
+                    is_damage=True,
+                )
+
+        return again
+
+    from ...langgraph import TuskPointSaver
+    from ...transfer.comparing import Comparison
+
+    graphs = cast("GraphSource", source)  # every other source is one
+    settings = cli.settings
+    ours = TuskPointSaver(
+        settings.target,
+        serde=graphs.serializer,
+        ca_file=settings.ca_file,
+        cert_file=settings.cert_file,
+        key_file=settings.key_file,
+        tls=settings.tls,
+    )
+    return Comparison(graphs, ours).check
+
+
+def _command_error(problem: Problem) -> CommandError:
+    code = Exit.INTEGRITY if problem.is_damage else Exit.REFUSED
+    return CommandError(code, problem.message, problem.hint)
+
+
+@command("export", panel=OPERATE)
+def export_threads(
+    cli: Session,
+    file: Annotated[Path, typer.Argument(metavar="FILE.jsonl", help="The file to write.")],
+    thread: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--thread",
+            metavar="THREAD",
+            help="Only this thread; may be repeated.",
+            autocompletion=complete_thread,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Write threads into a file of JSON Lines, which `import` reads."""
+    from ...transfer.leaving import export_thread, whole_file
+    from ...transfer.lines import LinesWriter
+    from ...transfer.threads import Problem
+
+    named = [cli.client.thread(one) for one in sorted(set(thread or ()))]
+    records: Iterator[ThreadRecord] = iter(named) if thread else cli.client.threads()
+    total = sum(one.checkpoint_count for one in named) if thread else None
+    try:
+        with (
+            whole_file(file, replaces=force) as stream,
+            progress(cli.out, "exporting", total=total, noun="checkpoint") as bar,
+        ):
+            lines = LinesWriter(stream)
+            for record in records:
+                export_thread(cli.client._calls, record, lines, bar.advance)
+            lines.end()
+    except FileExistsError as error:
+        hint = "name another file, or give --force"
+        raise CommandError(Exit.REFUSED, f"'{file}' exists", hint) from error
+    except Problem as problem:
+        raise _command_error(problem) from problem
+    counts = lines.counts
+    cli.out.say(
+        f"exported {counted(counts.threads, 'thread')}, {counted(counts.checkpoints, 'checkpoint')}"
+        f" to {plain(str(file))} ({size(file.stat().st_size)})"
+    )
+    if cli.out.is_json:
+        cli.out.object({"file": str(file), **asdict(counts)})

@@ -1,0 +1,324 @@
+"""Deciding about one thread, before anything of it is saved, and saving it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from .._messages.saving import value_digest
+from .._sync.calls import SyncCalls
+from .._sync.saving import save_inlining
+from .._transport import methods
+from ..errors import Conflict, ThreadDeleted
+from ..v1.checkpoint_pb2 import VIEW_ENTRY, Checkpoint, CheckpointRef, CheckpointState
+from ..v1.checkpoint_service_pb2 import (
+    ListCheckpointsRequest,
+    SaveCheckpointRequest,
+    SaveWritesRequest,
+)
+from ..v1.thread_service_pb2 import SetRetentionRequest
+from ..v1.value_pb2 import PendingWrite, Value
+from .limits import MAX_WRITES, Limits
+from .threads import Key, Problem, Source, ThreadSettings, called, key_of
+
+Advance = Callable[[], object]
+"""Called once for each checkpoint."""
+
+Slot = tuple[str, int]
+
+_LOWEST = "0"
+"""An ID that sorts before every UUID, and so before the IDs of a deleted thread."""
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is to be saved of a thread.
+
+    Attributes:
+        thread_id: The thread in the source.
+        target_id: The thread on the server.
+        settings: Its settings.
+        checkpoints: How many the source has.
+        missing: Those that the server does not have.
+        writes: The writes that a checkpoint on the server does not have.
+        count_of_writes: How many writes are to be saved, those of missing checkpoints included.
+        heads: The greatest ID of each namespace on the server.
+        begins: Whether the server has nothing of the thread.
+    """
+
+    thread_id: str
+    target_id: str
+    settings: ThreadSettings
+    checkpoints: int = 0
+    missing: set[Key] = field(default_factory=set)
+    writes: dict[Key, set[Slot]] = field(default_factory=dict)
+    count_of_writes: int = 0
+    heads: dict[str, str] = field(default_factory=dict)
+    begins: bool = True
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the server has everything."""
+        return not self.missing and not self.writes
+
+
+class Arrival:
+    """Brings threads of a source to a server.
+
+    Args:
+        calls: The server.
+        source: Where the threads come from.
+        prefix: Goes before the IDs of threads.
+        agent_id: Name of the agent that drives them; empty leaves what the source says.
+        restarts: Whether an ID that was deleted may be used again.
+    """
+
+    def __init__(
+        self, calls: SyncCalls, source: Source, prefix: str, agent_id: str, *, restarts: bool
+    ) -> None:
+        self._calls = calls
+        self._source = source
+        self._prefix = prefix
+        self._agent_id = agent_id
+        self._restarts = restarts
+
+    def target_of(self, thread_id: str) -> str:
+        """Return the ID that a thread has on the server."""
+        return self._prefix + thread_id
+
+    def plan(self, thread_id: str, advance: Advance) -> Plan:
+        """Read a thread whole, compare it with the server's, and say what is to be saved.
+
+        Raises:
+            Problem: The thread is damaged, cannot be kept, or is another one than the server's.
+        """
+        target_id = self.target_of(thread_id)
+        plan = Plan(thread_id, target_id, self._source.settings(thread_id))
+        there = self._there(plan)
+        deleted = plan.begins and self._is_deleted(target_id)
+        if deleted and not self._restarts:
+            raise Problem(
+                f"the thread '{target_id}' was deleted on the server",
+                "give --restart-deleted to begin it again, or --prefix for another ID",
+            )
+        limits, here = Limits(thread_id), set[Key]()
+        is_ahead = False  # the server has something that the source has not
+        for message in self.messages(plan):
+            limits.check(message)
+            key = key_of(message)
+            if key in here:
+                raise Problem(f"{called(key)} of thread '{thread_id}' occurs twice", is_damage=True)
+            if deleted:
+                self._check_restart(message, here)
+            here.add(key)
+            if key in there:
+                is_ahead |= self._compare(plan, message)
+            else:
+                plan.missing.add(key)
+                plan.count_of_writes += len(message.writes)
+            advance()
+        if not here:
+            raise Problem(f"the source has no thread '{thread_id}'", "check the ID")
+        plan.checkpoints = len(here)
+        is_ahead |= not there <= here
+        if is_ahead and (plan.missing or plan.writes or not there & here):
+            raise self._foreign(target_id, "it has checkpoints or writes that the source has not")
+        return plan
+
+    def messages(self, plan: Plan) -> Iterator[Checkpoint]:
+        """Yield the checkpoints of a thread under the ID that it has on the server."""
+        for message in self._source.checkpoints(plan.thread_id):
+            message.ref.thread_id = plan.target_id
+            yield message
+
+    def write(self, plan: Plan, advance: Advance) -> None:
+        """Save what a plan says.
+
+        Raises:
+            TuskPointError: The server refused a checkpoint. Those before it are saved, and another
+                import continues there.
+        """
+        sent: set[bytes] = set()
+        for message in self.messages(plan):
+            key = key_of(message)
+            if key in plan.missing:
+                self._save(plan, message, sent)
+            elif key in plan.writes:
+                slots = plan.writes[key]
+                late = [one for one in message.writes if (one.task_id, one.idx) in slots]
+                self._save_writes(message.ref, late)
+            advance()
+        if plan.begins and plan.settings.retention is not None:
+            request = SetRetentionRequest(thread_id=plan.target_id)
+            request.retention.FromTimedelta(plan.settings.retention)
+            self._calls.unary(methods.SET_RETENTION, request)
+
+    def _there(self, plan: Plan) -> set[Key]:
+        """Return the checkpoints that the server has of a thread."""
+        request = ListCheckpointsRequest(thread_id=plan.target_id, view=VIEW_ENTRY)
+        found = {key_of(one) for one in self._calls.list_checkpoints(request)}
+        for ns, checkpoint_id in found:
+            plan.heads[ns] = max(plan.heads.get(ns, ""), checkpoint_id)
+        plan.begins = not found
+        return found
+
+    def _is_deleted(self, thread_id: str) -> bool:
+        """Return whether a thread that has no checkpoints was deleted.
+
+        The server shows nothing of such a thread. But it refuses a save that follows a deleted
+        checkpoint, and every save that expects another head: this one is never stored.
+        """
+        probe = SaveCheckpointRequest(
+            checkpoint=Checkpoint(
+                ref=CheckpointRef(thread_id=thread_id, checkpoint_id=_LOWEST + _LOWEST),
+                parent_checkpoint_id=_LOWEST,
+                state=CheckpointState(schema_version=1),
+            ),
+            expected_head=_LOWEST,
+        )
+        try:
+            self._calls.save_checkpoint(probe)
+        except ThreadDeleted:
+            return True
+        except Conflict:
+            return False
+        raise AssertionError("the server saved a checkpoint that follows none of its own")
+
+    def _check_restart(self, message: Checkpoint, here: Collection[Key]) -> None:
+        """Check that the server will accept a checkpoint of a thread that begins again.
+
+        Raises:
+            Problem: It follows a checkpoint that the source does not have, and which may be
+                among the deleted.
+        """
+        needed = [(message.ref.checkpoint_ns, message.parent_checkpoint_id)]
+        if message.ref.checkpoint_ns:
+            needed.append(("", _root_of(message)))
+        for key in needed:
+            if key[1] and key not in here:
+                raise Problem(
+                    f"the thread '{message.ref.thread_id}' was deleted on the server, and "
+                    f"{called(key_of(message))} follows {called(key)}, which the source has not",
+                    "give --prefix to import it under another ID",
+                )
+
+    def _compare(self, plan: Plan, message: Checkpoint) -> bool:
+        """Compare a checkpoint with the server's; return whether that has more writes.
+
+        Raises:
+            Problem: They differ.
+        """
+        stored = self._calls.get_checkpoint(message.ref)
+        if stored is None or not is_same(stored, message):
+            which = called(key_of(message))
+            raise self._foreign(plan.target_id, f"{which} is another one than the source's")
+        there, here = _slots(stored), _slots(message)
+        changed = {slot for slot in there.keys() & here.keys() if there[slot] != here[slot]}
+        if any(idx >= 0 for _, idx in changed):
+            which = called(key_of(message))
+            raise self._foreign(plan.target_id, f"the writes of {which} are others")
+        is_ahead = bool(there.keys() - here.keys())
+        # A sign of a task, such as its interrupt, is replaced by its next one.
+        late = (here.keys() - there.keys()) | (set() if is_ahead else changed)
+        if late:
+            plan.writes[key_of(message)] = late
+            plan.count_of_writes += len(late)
+        return is_ahead
+
+    def _foreign(self, thread_id: str, detail: str) -> Problem:
+        return Problem(
+            f"the server has another thread '{thread_id}', or it went on there: {detail}",
+            "give --prefix to import it under another ID",
+        )
+
+    def _save(self, plan: Plan, message: Checkpoint, sent: set[bytes]) -> None:
+        writes = list(message.writes)
+        message.ClearField("writes")
+        ns, checkpoint_id = key_of(message)
+        request = SaveCheckpointRequest(
+            checkpoint=message,
+            writes=writes[:MAX_WRITES],
+            # Nobody else may save to the thread meanwhile.
+            expected_head=plan.heads.get(ns, ""),
+            agent_id=self._agent_id or plan.settings.agent_id,
+        )
+        if plan.begins and not plan.settings.searchable:
+            request.searchable = False
+        left_out: dict[str, Value] = {}
+        for channel in request.checkpoint.state.channels:
+            if not channel.HasField("value"):
+                continue
+            digest = value_digest(channel.value.type, channel.value.data)
+            if digest in sent:
+                left_out[channel.name] = Value(type=channel.value.type, data=channel.value.data)
+                channel.ClearField("value")
+                channel.digest = digest
+            sent.add(digest)
+        save_inlining(self._calls, request, partial(_put_back, request, left_out))
+        plan.heads[ns] = max(plan.heads.get(ns, ""), checkpoint_id)
+        self._save_writes(message.ref, writes[MAX_WRITES:])
+
+    def _save_writes(self, ref: CheckpointRef, writes: list[PendingWrite]) -> None:
+        for start in range(0, len(writes), MAX_WRITES):
+            some = writes[start : start + MAX_WRITES]
+            self._calls.save_writes(SaveWritesRequest(ref=ref, writes=some))
+
+
+def _put_back(
+    request: SaveCheckpointRequest, left_out: dict[str, Value], names: Collection[str] | None
+) -> None:
+    for channel in request.checkpoint.state.channels:
+        if channel.name in left_out and (names is None or channel.name in names):
+            channel.value.CopyFrom(left_out[channel.name])
+
+
+def is_same(one: Checkpoint, other: Checkpoint) -> bool:
+    """Return whether two checkpoints are equal, apart from their writes and what describes them."""
+    return _facts(one) == _facts(other)
+
+
+def _facts(message: Checkpoint) -> tuple[Any, ...]:
+    state = message.state
+    updated = list(state.updated_channels.names) if state.HasField("updated_channels") else None
+    channels = {
+        one.name: (
+            one.version.SerializeToString() if one.HasField("version") else None,
+            (one.value.type, one.value.data) if one.HasField("value") else None,
+        )
+        for one in state.channels
+    }
+    seen = {
+        node: {name: version.SerializeToString() for name, version in versions.channels.items()}
+        for node, versions in state.versions_seen.items()
+    }
+    extras = {name: (one.type, one.data) for name, one in state.extras.items()}
+    return (
+        message.parent_checkpoint_id,
+        message.metadata_json or b"{}",
+        state.schema_version,
+        state.ts,
+        sorted(state.delta_channels),
+        updated,
+        channels,
+        seen,
+        extras,
+    )
+
+
+def _root_of(message: Checkpoint) -> str:
+    """Return the root checkpoint that the metadata of a subgraph's names; empty for none."""
+    named = json.loads(message.metadata_json.decode("utf-8", "surrogatepass") or "{}")
+    parents = named.get("parents")
+    root = parents.get("") if isinstance(parents, dict) else None
+    return root if isinstance(root, str) else ""
+
+
+def _slots(message: Checkpoint) -> dict[Slot, tuple[str, str, str, bytes]]:
+    """Return the writes of a checkpoint by task and slot."""
+    return {
+        (one.task_id, one.idx): (one.task_path, one.channel, one.value.type, one.value.data)
+        for one in message.writes
+    }

@@ -1,0 +1,203 @@
+"""Values of LangGraph as their stored bytes: nothing is built from them, and no type is looked up.
+
+So a thread arrives byte for byte, also where the classes of its values are not installed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import ormsgpack
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import Checkpoint as GraphCheckpoint
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
+
+from ..langgraph._encode import encode_checkpoint
+from ..langgraph._summary import bounded, describe
+from ..v1.checkpoint_pb2 import Checkpoint
+from ..v1.value_pb2 import PendingWrite, Value
+from .threads import Key, Problem, called
+
+_PICKLE = "pickle"
+_KEYS_OF_ANY_TYPE = ormsgpack.OPT_NON_STR_KEYS
+_BUILT_EXTENSIONS = range(EXT_DELTA_SNAPSHOT)
+_EXT_HEADERS = {0xC7: 2, 0xC8: 3, 0xC9: 5} | dict.fromkeys(range(0xD4, 0xD9), 1)
+"""First byte of an extension of msgpack, and where its code is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value as the source stores it."""
+
+    type: str
+    data: bytes
+
+
+class CarryingSerializer(JsonPlusSerializer):
+    """Writes values that are carried as they are.
+
+    It reads as LangGraph's serializer does, but builds objects of LangGraph's own types only, and
+    leaves alone what is encrypted.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(allowed_msgpack_modules=None)
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """Return the type and bytes of a value."""
+        if isinstance(obj, Carried):
+            return obj.type, obj.data
+        return super().dumps_typed(obj)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Return the value of a type and bytes."""
+        return Carried(*data) if "+" in data[0] else super().loads_typed(data)
+
+
+SERIALIZER = CarryingSerializer()
+
+
+def opened(data: bytes) -> Any:
+    """Return what msgpack has at its surface; its extensions stay packed, and pack again.
+
+    Raises:
+        ValueError: It is not msgpack.
+    """
+    return ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=_KEYS_OF_ANY_TYPE)
+
+
+def carried(kind: object, data: object, channel: str) -> Carried:
+    """Return a stored value, after checking that it can be read.
+
+    Raises:
+        CannotCarry: It is a pickle.
+        ValueError: It cannot be read.
+    """
+    if not isinstance(kind, str) or not kind:
+        raise ValueError(f"the value of channel '{channel}' has no type")
+    if kind.split("+")[0] == _PICKLE:
+        raise pickled(channel)
+    raw = b"" if data is None else data
+    if not isinstance(raw, bytes):
+        raise ValueError(f"the value of channel '{channel}' is not bytes")
+    try:
+        if kind == "msgpack":
+            ormsgpack.unpackb(raw, ext_hook=_walked, option=_KEYS_OF_ANY_TYPE)
+        elif kind == "json":
+            json.loads(raw)
+    except ValueError as error:
+        raise ValueError(f"the value of channel '{channel}' is not {kind}: {error}") from error
+    return Carried(kind, raw)
+
+
+class CannotCarry(ValueError):
+    """A checkpoint is sound, and cannot be moved all the same.
+
+    Attributes:
+        hint: What to do.
+    """
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def pickled(channel: str) -> CannotCarry:
+    """Return the refusal of a pickle, which could run code where it is loaded."""
+    return CannotCarry(
+        f"the value of channel '{channel}' is a pickle",
+        "nothing here loads pickles; save the thread again without `pickle_fallback`",
+    )
+
+
+def _walked(code: int, data: bytes) -> None:
+    if code in _BUILT_EXTENSIONS or code == EXT_DELTA_SNAPSHOT:
+        ormsgpack.unpackb(data, ext_hook=_walked, option=_KEYS_OF_ANY_TYPE)
+
+
+def problem_of(source: str, thread_id: str, checkpoint: Key, error: Exception) -> Problem:
+    """Return why a checkpoint cannot be moved."""
+    where = f"{called(checkpoint)} of thread '{thread_id}' in {source}"
+    if isinstance(error, CannotCarry):
+        return Problem(f"{where}: {error}", error.hint)
+    detail = str(error) or type(error).__name__
+    return Problem(
+        f"{where} is damaged: {detail}",
+        "repair the source, or leave the thread out",
+        is_damage=True,
+    )
+
+
+class Encoder:
+    """Makes messages of the checkpoints of one thread.
+
+    Args:
+        thread_id: The thread.
+    """
+
+    def __init__(self, thread_id: str) -> None:
+        self._thread_id = thread_id
+        self._before: dict[str, tuple[str, dict[str, Any]]] = {}  # the last one of a namespace
+
+    def message(
+        self, checkpoint_ns: str, parent_id: str, graph: GraphCheckpoint, metadata: bytes
+    ) -> Checkpoint:
+        """Return a checkpoint with all values.
+
+        Args:
+            checkpoint_ns: Its namespace.
+            parent_id: Its parent; empty for none.
+            graph: The checkpoint; its values are LangGraph's, or carried.
+            metadata: The metadata, kept as it is.
+
+        Raises:
+            Exception: The checkpoint has not the form of LangGraph's.
+        """
+        config: RunnableConfig = {
+            "configurable": {
+                "thread_id": self._thread_id,
+                "checkpoint_ns": checkpoint_ns,
+                "checkpoint_id": parent_id,
+            }
+        }
+        message = Checkpoint()
+        versions, values = graph["channel_versions"], graph["channel_values"]
+        read = json.loads(metadata.decode("utf-8", "surrogatepass"))
+        # All channels count as new, so that none refers to the parent's content.
+        encode_checkpoint(config, graph, {}, versions, SERIALIZER, message)
+        message.metadata_json = metadata
+        counted = read.get("counters_since_delta_snapshot") or {}
+        snapshots = [name for name, value in values.items() if _is_snapshot(value)]
+        message.state.delta_channels[:] = dict.fromkeys([*counted, *snapshots])
+        last_id, last = self._before.get(checkpoint_ns, ("", {}))
+        before = last if last_id == parent_id else {}
+        new = {name: one for name, one in versions.items() if before.get(name) != one}
+        message.summary = bounded(describe(config, graph, read, new))
+        self._before[checkpoint_ns] = graph["id"], versions
+        return message
+
+
+def pending_write(
+    task_id: str, task_path: str, idx: int, channel: str, one: Carried
+) -> PendingWrite:
+    """Return a write."""
+    return PendingWrite(
+        task_id=task_id,
+        task_path=task_path,
+        idx=idx,
+        channel=channel,
+        value=Value(type=one.type, data=one.data),
+    )
+
+
+def _is_snapshot(value: Any) -> bool:
+    if isinstance(value, ormsgpack.Ext):
+        value = Carried("msgpack", ormsgpack.packb(value))
+    if not isinstance(value, Carried):
+        return type(value).__name__ == "_DeltaSnapshot"
+    if value.type != "msgpack" or len(value.data) < 6:
+        return False
+    place = _EXT_HEADERS.get(value.data[0])
+    return place is not None and value.data[place] == EXT_DELTA_SNAPSHOT

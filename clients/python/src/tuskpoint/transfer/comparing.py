@@ -1,0 +1,147 @@
+"""Comparing what arrived with its source, both read through LangGraph."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import TASKS
+
+from .arriving import Advance, Arrival, Plan
+from .threads import Problem, Source, called, key_of
+
+_SENDS_IN_CHANNEL_SINCE = 4
+_PLAIN = frozenset({"v", "id", "ts", "channel_versions", "versions_seen"})
+"""Parts of a checkpoint that JSON can hold; their order means nothing."""
+
+_STORED_OTHERWISE = frozenset({"channel_values", "pending_sends", "type", "updated_channels"})
+"""Parts of a checkpoint that are compared on their own, or that only some savers add."""
+
+
+class GraphSource(Source, Protocol):
+    """A source that a saver of LangGraph can read, too."""
+
+    reads_writes_exactly: bool
+    """Whether its saver reads all writes of a checkpoint, in the order of the tasks."""
+
+    serializer: SerializerProtocol
+    """What reads the values of both sides."""
+
+    def saver(self) -> BaseCheckpointSaver[Any]:
+        """Return the saver."""
+        ...
+
+
+class Comparison:
+    """Compares threads.
+
+    Args:
+        source: The source.
+        ours: The saver of the server, with the serializer of the source.
+    """
+
+    def __init__(self, source: GraphSource, ours: BaseCheckpointSaver[Any]) -> None:
+        self._source = source
+        self._theirs = source.saver()
+        self._ours = ours
+
+    def check(self, arrival: Arrival, plan: Plan, advance: Advance) -> None:
+        """Compare every checkpoint of a thread.
+
+        Raises:
+            Problem: Something differs.
+        """
+        for message in arrival.messages(plan):
+            key = key_of(message)
+            theirs = self._theirs.get_tuple(_config(plan.thread_id, *key))
+            ours = self._ours.get_tuple(_config(plan.target_id, *key))
+            for what in self._differences(theirs, ours):
+                raise Problem(
+                    f"{called(key)} of thread '{plan.target_id}' differs from its source: {what}",
+                    "do not continue from it; report what differs",
+                    is_damage=True,
+                )
+            advance()
+
+    def _differences(
+        self, theirs: CheckpointTuple | None, ours: CheckpointTuple | None
+    ) -> Iterator[str]:
+        if theirs is None or ours is None:
+            yield "it is missing on one side"
+            return
+        if _parent(theirs) != _parent(ours):
+            yield "its parent"
+        if _plain(theirs.metadata) != _plain(ours.metadata):
+            yield "its metadata"
+        one: dict[str, Any] = {**theirs.checkpoint}
+        other: dict[str, Any] = {**ours.checkpoint}
+        if (one.get("updated_channels") or []) != (other.get("updated_channels") or []):
+            yield "its updated channels"
+        if theirs.checkpoint["v"] < _SENDS_IN_CHANNEL_SINCE:
+            # Savers differ in whether they take the sends from the parent's writes.
+            for graph in (one, other):
+                graph["channel_values"] = _without_sends(graph["channel_values"])
+                graph["channel_versions"] = _without_sends(graph["channel_versions"])
+        for name in _PLAIN:
+            if _plain(one.get(name)) != _plain(other.get(name)):
+                yield f"its '{name}'"
+        for name in (one.keys() | other.keys()) - _PLAIN - _STORED_OTHERWISE:
+            if not self._is_equal(one.get(name), other.get(name)):
+                yield f"its '{name}'"
+        yield from self._values(one["channel_values"], other["channel_values"])
+        yield from self._writes(theirs, ours)
+
+    def _values(self, theirs: dict[str, Any], ours: dict[str, Any]) -> Iterator[str]:
+        if theirs.keys() != ours.keys():
+            yield "its channels"
+        for name in theirs.keys() & ours.keys():
+            if not self._is_equal(theirs[name], ours[name]):
+                yield f"the value of channel '{name}'"
+
+    def _writes(self, theirs: CheckpointTuple, ours: CheckpointTuple) -> Iterator[str]:
+        one, other = list(theirs.pending_writes or ()), list(ours.pending_writes or ())
+        if not self._source.reads_writes_exactly:
+            if not one:
+                return
+            one.sort(key=self._order)
+            other.sort(key=self._order)
+        if [write[:2] for write in one] != [write[:2] for write in other] or not all(
+            self._is_equal(first[2], second[2]) for first, second in zip(one, other, strict=True)
+        ):
+            yield "its writes"
+
+    def _order(self, write: tuple[str, str, Any]) -> tuple[str, str, str, bytes]:
+        return *write[:2], *self._source.serializer.dumps_typed(write[2])
+
+    def _is_equal(self, one: Any, other: Any) -> bool:
+        # Not by `==`: arrays have none that says yes or no, and no NaN equals another.
+        dumps = self._source.serializer.dumps_typed
+        return dumps(one) == dumps(other)
+
+
+def _plain(given: object) -> str:
+    """Return what JSON can hold as text, in which 1 and 1.0 differ."""
+    return json.dumps(given, sort_keys=True)
+
+
+def _without_sends(named: dict[str, Any]) -> dict[str, Any]:
+    return {name: one for name, one in named.items() if name != TASKS}
+
+
+def _parent(found: CheckpointTuple) -> str:
+    configurable = (found.parent_config or {}).get("configurable") or {}
+    return str(configurable.get("checkpoint_id") or "")
+
+
+def _config(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -> RunnableConfig:
+    return {
+        "configurable": {
+            "thread_id": thread_id,
+            "checkpoint_ns": checkpoint_ns,
+            "checkpoint_id": checkpoint_id,
+        }
+    }

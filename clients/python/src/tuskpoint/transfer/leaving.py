@@ -1,0 +1,77 @@
+"""Writing threads of a server into a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from .._messages.reports import ThreadRecord
+from .._sync.calls import SyncCalls
+from ..errors import NotFound
+from ..v1.checkpoint_pb2 import VIEW_FULL, Checkpoint
+from ..v1.checkpoint_service_pb2 import GetDeltaHistoryRequest
+from ..v1.history_service_pb2 import ReplayThreadRequest
+from .lines import LinesWriter
+from .threads import Key, Problem, ThreadSettings, called, key_of
+
+
+def export_thread(
+    calls: SyncCalls, record: ThreadRecord, lines: LinesWriter, advance: Callable[[], object]
+) -> int:
+    """Write a thread; return how many checkpoints it has, 0 if it was deleted meanwhile.
+
+    Raises:
+        Problem: Its delta channels are rebuilt from checkpoints that were pruned.
+    """
+    request = ReplayThreadRequest(thread_id=record.thread_id, view=VIEW_FULL)
+    written: set[Key] = set()
+    with closing(calls.replay_thread(request)) as messages, suppress(NotFound):
+        for message in messages:
+            if not written:
+                settings = ThreadSettings(record.agent_id, record.searchable, record.retention)
+                lines.thread(record.thread_id, settings)
+            _check_deltas(calls, message, written)
+            written.add(key_of(message))
+            lines.checkpoint(message)
+            advance()
+    return len(written)
+
+
+def _check_deltas(calls: SyncCalls, message: Checkpoint, written: set[Key]) -> None:
+    """Check that nothing is needed of a checkpoint that does not exist any more."""
+    parent = message.ref.checkpoint_ns, message.parent_checkpoint_id
+    if not (parent[1] and message.state.delta_channels) or parent in written:
+        return
+    request = GetDeltaHistoryRequest(ref=message.ref, channels=message.state.delta_channels)
+    for history in calls.get_delta_history(request):
+        if history.writes or history.HasField("seed"):
+            raise Problem(
+                f"{called(key_of(message))} of thread '{message.ref.thread_id}' is rebuilt from "
+                f"checkpoints that are not there any more (channel '{history.channel}'), and a "
+                "file cannot hold that",
+                "hand the thread off instead: `tuskpoint handoff`",
+            )
+
+
+@contextmanager
+def whole_file(path: Path, *, replaces: bool) -> Iterator[BinaryIO]:
+    """Write a file that appears under its name once it is complete.
+
+    Raises:
+        FileExistsError: It exists, and is not to be replaced.
+        OSError: It cannot be written.
+    """
+    if path.exists() and not replaces:
+        raise FileExistsError(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with draft.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

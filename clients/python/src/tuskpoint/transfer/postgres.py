@@ -1,0 +1,195 @@
+"""The threads in a database of LangGraph's `PostgresSaver`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, cast
+
+import psycopg
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import Checkpoint as GraphCheckpoint
+
+from ..v1.checkpoint_pb2 import Checkpoint
+from ..v1.value_pb2 import PendingWrite
+from .carried import SERIALIZER, Carried, Encoder, carried, pending_write, problem_of
+from .threads import Key, Problem, ThreadSettings
+
+_ROWS_AT_ONCE = 16
+_COLUMNS = (
+    "SELECT table_name, column_name FROM information_schema.columns"
+    " WHERE table_name IN ('checkpoints', 'checkpoint_blobs', 'checkpoint_writes')"
+    " AND table_schema = ANY (current_schemas(false))"
+)
+_KEYS = (
+    "SELECT checkpoint_ns, checkpoint_id FROM checkpoints WHERE thread_id = %s"
+    ' ORDER BY checkpoint_id COLLATE "C", checkpoint_ns COLLATE "C"'
+)
+_CHECKPOINTS = (
+    "SELECT checkpoint_ns, checkpoint_id, parent_checkpoint_id, checkpoint::text, metadata::text"
+    " FROM checkpoints WHERE thread_id = %s AND (checkpoint_ns, checkpoint_id) IN"
+    " (SELECT * FROM unnest(%s::text[], %s::text[]))"
+)
+_BLOBS = (
+    "SELECT checkpoint_ns, checkpoint_id, channel, blobs.type, blobs.blob"
+    " FROM (SELECT * FROM checkpoints WHERE thread_id = %s AND (checkpoint_ns, checkpoint_id) IN"
+    " (SELECT * FROM unnest(%s::text[], %s::text[]))) AS here"
+    " CROSS JOIN LATERAL jsonb_each_text(checkpoint -> 'channel_versions')"
+    " AS versions (channel, version)"
+    " JOIN checkpoint_blobs AS blobs USING (thread_id, checkpoint_ns, channel, version)"
+)
+_WRITES = (
+    "SELECT checkpoint_ns, checkpoint_id, task_id, {task_path}, idx, channel, type, blob"
+    " FROM checkpoint_writes WHERE thread_id = %s AND (checkpoint_ns, checkpoint_id) IN"
+    " (SELECT * FROM unnest(%s::text[], %s::text[]))"
+    ' ORDER BY {task_path} COLLATE "C", task_id COLLATE "C", idx'
+)
+_EMPTY = "empty"
+
+
+class PostgresSource:
+    """The threads of a database, which is only read.
+
+    Args:
+        url: Where the database is.
+
+    Raises:
+        Problem: The database does not answer, or has no tables of the saver.
+    """
+
+    reads_writes_exactly = True
+    serializer = SERIALIZER
+
+    def __init__(self, url: str) -> None:
+        try:
+            self.name = _name(url)
+            self._connection = psycopg.connect(url)
+            self._connection.read_only = True
+            # One state of the database for all readings of a thread.
+            self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            columns = {(str(table), str(name)) for table, name in self._ask(_COLUMNS)}
+        except psycopg.Error as error:
+            raise Problem(_flat(error), "check the URL, and that the database runs") from error
+        self.release()
+        if not {("checkpoints", "checkpoint_id"), ("checkpoint_blobs", "version")} <= columns:
+            self.close()
+            raise Problem(
+                f"{self.name} has no tables of LangGraph's PostgresSaver",
+                "name its schema in the URL with `?options=-csearch_path%3DSCHEMA`",
+            )
+        has_path = ("checkpoint_writes", "task_path") in columns
+        self._writes = _WRITES.format(task_path="task_path" if has_path else "''")
+
+    def threads(self) -> Iterator[str]:
+        """See `Source`."""
+        last: Sequence[str] = ()
+        while True:
+            after = "WHERE thread_id > %s" if last else ""
+            found = self._ask(
+                f"SELECT thread_id FROM checkpoints {after} ORDER BY thread_id LIMIT 1",  # noqa: S608
+                last,
+            )
+            if not found:
+                return
+            last = (str(found[0][0]),)
+            yield last[0]
+
+    def size(self, thread_ids: Collection[str] | None) -> int:
+        """See `Source`."""
+        query = "SELECT count(*) FROM checkpoints"
+        if thread_ids is not None:
+            return int(self._ask(f"{query} WHERE thread_id = ANY (%s)", (list(thread_ids),))[0][0])
+        return int(self._ask(query)[0][0])
+
+    def settings(self, thread_id: str) -> ThreadSettings:
+        """See `Source`."""
+        return ThreadSettings()
+
+    def checkpoints(self, thread_id: str) -> Iterator[Checkpoint]:
+        """See `Source`."""
+        encoder = Encoder(thread_id)
+        keys = [(str(ns), str(one)) for ns, one in self._ask(_KEYS, (thread_id,))]
+        for start in range(0, len(keys), _ROWS_AT_ONCE):
+            some = keys[start : start + _ROWS_AT_ONCE]
+            here = (thread_id, [ns for ns, _ in some], [one for _, one in some])
+            rows = {(one[0], one[1]): one[2:] for one in self._ask(_CHECKPOINTS, here)}
+            blobs = _grouped(self._ask(_BLOBS, here))
+            writes = _grouped(self._ask(self._writes, here))
+            for key in some:
+                parent_id, text, metadata = rows[key]
+                try:
+                    graph = _checkpoint(text, key[1], blobs.get(key, ()))
+                    message = encoder.message(key[0], parent_id or "", graph, metadata.encode())
+                    message.writes.extend(_pending(writes.get(key, ())))
+                except Problem:
+                    raise
+                except Exception as error:
+                    raise problem_of(self.name, thread_id, key, error) from error
+                yield message
+
+    def saver(self) -> BaseCheckpointSaver[Any]:
+        """Return LangGraph's saver on the same state of the database.
+
+        Raises:
+            ImportError: It is not installed.
+        """
+        from langgraph.checkpoint.postgres import PostgresSaver
+
+        saver: BaseCheckpointSaver[Any]
+        saver = PostgresSaver(cast(Any, self._connection), serde=SERIALIZER)
+        return saver
+
+    def release(self) -> None:
+        """See `Source`."""
+        self._connection.rollback()
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._connection.close()
+
+    def _ask(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(query.encode(), values).fetchall()
+        except psycopg.Error as error:
+            hint = "run the import again: it continues where it ended"
+            raise Problem(f"{self.name} cannot be read: {_flat(error)}", hint) from error
+
+
+def _name(url: str) -> str:
+    known = psycopg.conninfo.conninfo_to_dict(url)
+    known.pop("password", None)
+    shown = (f"{name}={known[name]}" for name in ("host", "port", "dbname") if known.get(name))
+    return f"PostgreSQL ({' '.join(shown)})"
+
+
+def _flat(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[Key, list[tuple[Any, ...]]]:
+    found: dict[Key, list[tuple[Any, ...]]] = {}
+    for ns, checkpoint_id, *rest in rows:
+        found.setdefault((ns, checkpoint_id), []).append(tuple(rest))
+    return found
+
+
+def _checkpoint(text: str, checkpoint_id: str, blobs: Sequence[tuple[Any, ...]]) -> GraphCheckpoint:
+    """Return a checkpoint whose values are packed, except texts, numbers and the like.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    graph = json.loads(text)
+    if graph["id"] != checkpoint_id:
+        raise ValueError(f"it contains the checkpoint '{graph['id']}'")
+    values: dict[str, Carried] = dict(graph.get("channel_values") or {})
+    for channel, kind, blob in blobs:
+        if kind != _EMPTY:
+            values[channel] = carried(kind, blob, channel)
+    graph["channel_values"] = values
+    return cast(GraphCheckpoint, graph)
+
+
+def _pending(rows: Sequence[tuple[Any, ...]]) -> Iterator[PendingWrite]:
+    for task_id, task_path, idx, channel, kind, blob in rows:
+        yield pending_write(task_id, task_path, idx, channel, carried(kind, blob, channel))

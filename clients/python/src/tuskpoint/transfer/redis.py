@@ -1,0 +1,210 @@
+"""The threads in a database of LangGraph's `RedisSaver`.
+
+Redis has JSON instead of LangGraph's own encoding, so values are opened by the saver and encoded
+again. What the saver cannot build here would lose its type, and is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from importlib import import_module
+from itertools import groupby
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.redis import RedisSaver
+from langgraph.checkpoint.redis.util import from_storage_safe_id, from_storage_safe_str
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from redis import Redis
+from redis.exceptions import RedisError
+
+from ..v1.checkpoint_pb2 import Checkpoint
+from ..v1.value_pb2 import PendingWrite
+from .carried import CannotCarry, Carried, Encoder, pending_write, problem_of
+from .threads import Key, Problem, ThreadSettings
+
+_PAGE = 500
+_CHECKPOINTS, _WRITES = "checkpoint:", "checkpoint_write:"
+_NAMES = ("$.thread_id", "$.checkpoint_ns", "$.checkpoint_id")
+
+
+class RedisSource:
+    """The threads of a database, which is only read.
+
+    The keys of all checkpoints and writes are read first, and kept in memory.
+
+    Args:
+        url: Where the database is.
+
+    Raises:
+        Problem: The database does not answer, or has not the modules that the saver needs.
+    """
+
+    # The saver misses writes that came before their checkpoint; here they are read from their keys.
+    reads_writes_exactly = False
+    serializer = JsonPlusSerializer()
+
+    def __init__(self, url: str) -> None:
+        place = urlsplit(url)
+        self.name = f"Redis ({place.hostname or 'localhost'}:{place.port or 6379}{place.path})"
+        try:
+            self._redis = Redis.from_url(url)
+            self._saver = RedisSaver(redis_client=self._redis)
+            if not self._saver.checkpoints_index.exists():
+                raise Problem(
+                    f"{self.name} has no index of LangGraph's RedisSaver",
+                    "check the URL and its database; other prefixes of keys are not known here",
+                )
+            self._saver.setup()  # it makes nothing where the index is
+            self._keys = self._read_keys()
+            self._write_keys = sorted(_text(one) for one in self._redis.scan_iter(f"{_WRITES}*"))
+        except (RedisError, ValueError) as error:
+            raise Problem(
+                f"{self.name} cannot be read: {error}",
+                "check the URL, and that the server has RedisJSON and RediSearch",
+            ) from error
+
+    def _read_keys(self) -> dict[str, list[Key]]:
+        """Return the checkpoints of each thread, smallest ID first."""
+        found: list[tuple[str, str, str]] = []
+        names = iter(self._redis.scan_iter(f"{_CHECKPOINTS}*", count=_PAGE))
+        while some := [name for _, name in zip(range(_PAGE), names, strict=False)]:
+            with self._redis.pipeline(transaction=False) as pipeline:
+                for name in some:
+                    pipeline.json().get(_text(name), *_NAMES)
+                answers = pipeline.execute()
+            for answer in answers:
+                if answer is None:
+                    continue  # it expired meanwhile
+                thread, ns, checkpoint_id = (answer[name] for name in _NAMES)
+                if thread and ns and checkpoint_id:
+                    thread_id = from_storage_safe_id(thread[0])
+                    place = from_storage_safe_id(checkpoint_id[0]), from_storage_safe_str(ns[0])
+                    found.append((thread_id, *place))
+        found.sort()
+        return {
+            thread_id: [(ns, one) for _, one, ns in rows]
+            for thread_id, rows in groupby(found, lambda one: one[0])
+        }
+
+    def threads(self) -> Iterator[str]:
+        """See `Source`."""
+        yield from self._keys
+
+    def size(self, thread_ids: Collection[str] | None) -> int:
+        """See `Source`."""
+        wanted = self._keys if thread_ids is None else thread_ids
+        return sum(len(self._keys.get(one, ())) for one in wanted)
+
+    def settings(self, thread_id: str) -> ThreadSettings:
+        """See `Source`."""
+        return ThreadSettings()
+
+    def checkpoints(self, thread_id: str) -> Iterator[Checkpoint]:
+        """See `Source`."""
+        encoder = Encoder(thread_id)
+        for key in self._keys.get(thread_id, ()):
+            try:
+                found = self._saver.get_tuple(_config(thread_id, key))
+                if found is None:
+                    raise ValueError("it expired or was deleted meanwhile")
+                graph = dict(found.checkpoint)
+                # How Redis stored it, and what LangGraph reads from the parent's writes.
+                graph.pop("type", None)
+                graph.pop("pending_sends", None)
+                graph["channel_values"] = {
+                    name: self._packed(value, name)
+                    for name, value in found.checkpoint["channel_values"].items()
+                }
+                parent = (found.parent_config or {}).get("configurable", {})
+                metadata = json.dumps(found.metadata, ensure_ascii=False, allow_nan=False).encode()
+                message = encoder.message(
+                    key[0], parent.get("checkpoint_id") or "", cast(Any, graph), metadata
+                )
+                message.writes.extend(self._writes_of(thread_id, key))
+            except (RedisError, Problem):
+                raise
+            except Exception as error:
+                raise problem_of(self.name, thread_id, key, error) from error
+            yield message
+
+    def _writes_of(self, thread_id: str, key: Key) -> list[PendingWrite]:
+        prefix = self._saver._make_redis_checkpoint_writes_key(thread_id, *key, "", None)
+        found = []
+        for place in range(bisect_left(self._write_keys, prefix), len(self._write_keys)):
+            name = self._write_keys[place]
+            if not name.startswith(prefix):
+                break
+            row = cast(dict[str, Any], self._redis.json().get(name))
+            if row is None:
+                raise ValueError("a write expired meanwhile")
+            channel = row["channel"]
+            data = (row["type"], base64.b64decode(row["blob"]))
+            packed = self._packed(self._saver.serde.loads_typed(data), channel)
+            path = row.get("task_path") or ""
+            found.append(pending_write(row["task_id"], path, int(row["idx"]), channel, packed))
+        return sorted(found, key=lambda one: (one.task_path, one.task_id, one.idx))
+
+    def _packed(self, value: Any, channel: str) -> Carried:
+        _check_built(value, channel)
+        return Carried(*self.serializer.dumps_typed(value))
+
+    def saver(self) -> BaseCheckpointSaver[Any]:
+        """Return LangGraph's saver on the database."""
+        saver: BaseCheckpointSaver[Any] = self._saver
+        return saver
+
+    def release(self) -> None:
+        """See `Source`."""
+
+    def close(self) -> None:
+        """See `Source`."""
+        self._redis.close()
+
+
+def _check_built(value: Any, channel: str) -> None:
+    """Check that no class is missing here which would be built where it is installed.
+
+    Raises:
+        CannotCarry: One is.
+    """
+    if isinstance(value, dict):
+        names = value.get("id")
+        if value.get("lc") in (1, 2) and value.get("type") == "constructor" and names:
+            _check_installed(names, channel)
+        for one in value.values():
+            _check_built(one, channel)
+    elif isinstance(value, list | tuple | set):
+        for one in value:
+            _check_built(one, channel)
+
+
+def _check_installed(names: list[str], channel: str) -> None:
+    module = ".".join(names[:-1])
+    try:
+        import_module(module)
+    except ImportError as error:
+        raise CannotCarry(
+            f"channel '{channel}' has an object of {module}.{names[-1]}, which is not here",
+            "install it, or put it on PYTHONPATH: LangGraph's saver for Redis has to build it",
+        ) from error
+
+
+def _config(thread_id: str, key: Key) -> RunnableConfig:
+    ns, checkpoint_id = key
+    return {
+        "configurable": {
+            "thread_id": thread_id,
+            "checkpoint_ns": ns,
+            "checkpoint_id": checkpoint_id,
+        }
+    }
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
