@@ -71,7 +71,9 @@ class Environment:
 
 
 ENVIRONMENTS: Sequence[Environment] = (
-    Environment("agents", tests="agents", adapters=("claude_agent_sdk", "openai_agents")),
+    Environment(
+        "agents", tests="agents", adapters=("claude_agent_sdk", "openai_agents", "pydantic_ai")
+    ),
 )
 
 

@@ -17,7 +17,8 @@ from uuid import uuid4
 
 def option(name: str) -> str:
     """Return the value of an option of the command line; empty if it is absent."""
-    return next((one.partition("=")[2] for one in sys.argv if one.startswith(f"--{name}=")), "")
+    given = [part for argument in sys.argv for part in argument.split("=", 1)]
+    return given[given.index(f"--{name}") + 1] if f"--{name}" in given else ""
 
 
 def say(message: dict[str, Any]) -> None:

@@ -8,9 +8,10 @@ from importlib.metadata import version
 
 import pytest
 
-ADAPTERS = [
-    ("claude_agent_sdk", "claude-agent-sdk", "claude_agent_sdk"),
-    ("openai_agents", "openai-agents", "agents"),
+ADAPTERS = [  # module, extra, package, the package's module
+    ("claude_agent_sdk", "claude-agent-sdk", "claude-agent-sdk", "claude_agent_sdk"),
+    ("openai_agents", "openai-agents", "openai-agents", "agents"),
+    ("pydantic_ai", "pydantic-ai", "pydantic-ai-slim", "pydantic_ai"),
 ]
 
 PROGRAM = """
@@ -48,17 +49,17 @@ def error_of(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize(("adapter", "package", "module"), ADAPTERS)
-def test_a_missing_framework_is_named(adapter: str, package: str, module: str) -> None:
-    expected = f"this adapter needs the package {package}: pip install 'tuskpoint[{package}]'"
+@pytest.mark.parametrize(("adapter", "extra", "package", "module"), ADAPTERS)
+def test_a_missing_framework_is_named(adapter: str, extra: str, package: str, module: str) -> None:
+    expected = f"this adapter needs the package {package}: pip install 'tuskpoint[{extra}]'"
     assert error_of(adapter, package, module, "absent").strip() == expected
 
 
-@pytest.mark.parametrize(("adapter", "package", "module"), ADAPTERS)
+@pytest.mark.parametrize(("adapter", "extra", "package", "module"), ADAPTERS)
 def test_another_version_is_named_with_those_supported(
-    adapter: str, package: str, module: str
+    adapter: str, extra: str, package: str, module: str
 ) -> None:
     error = error_of(adapter, package, module, "other")
     assert f"cannot use {package} {version(package)}, which is installed" in error
     assert f"supports {package}<" in error
-    assert f"pip install 'tuskpoint[{package}]'" in error
+    assert f"pip install 'tuskpoint[{extra}]'" in error

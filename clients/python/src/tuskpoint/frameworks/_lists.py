@@ -15,6 +15,7 @@ from typing import Any
 PIECE_BYTES = 16 * 1024
 _PIECES_OF_A_SIZE = 1024
 _MAX_KINDS = 8
+_KINDS = ("role", "type", "kind")  # how frameworks name what an item is
 
 
 def items_of(state: Mapping[str, Any], name: str) -> list[Any]:
@@ -71,7 +72,10 @@ def copied(value: Any) -> Any:
 
 def kinds_of(items: Sequence[Mapping[str, Any]]) -> str:
     """Return what items are, by names only, for a summary: it has no content."""
-    kinds = [str(item.get("role") or item.get("type") or "item") for item in items[:_MAX_KINDS]]
+    kinds = [
+        str(next((item[key] for key in _KINDS if item.get(key)), "item"))
+        for item in items[:_MAX_KINDS]
+    ]
     hidden = len(items) - len(kinds)
     return ", ".join(kinds) + (f" and {hidden} more" if hidden else "")
 

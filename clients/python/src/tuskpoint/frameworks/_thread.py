@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +12,11 @@ from ..errors import Conflict, NotFound, PreconditionFailed, ThreadDeleted
 
 MAX_ATTEMPTS = 64
 """How often a change is made anew because another writer saved in between."""
+
+MAX_HELD = 32
+"""How many threads `FrameworkThreads` keeps in memory."""
+
+_LOADS_AT_ONCE = 64
 
 State = Mapping[str, Any]
 
@@ -23,11 +29,13 @@ class Change:
         state: The whole new state. Values that are not changed may be those of the old one.
         summary: One sentence about what happened.
         metadata: Metadata besides the framework's name.
+        label: A name for the checkpoint.
     """
 
     state: State
     summary: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,6 +73,11 @@ class FrameworkThread:
         self._agent_id = agent_id
         self._held: Version | None = None
 
+    @property
+    def held(self) -> Version:
+        """The checkpoint in memory, which need not be the latest; `NOTHING` if there is none."""
+        return self._held or NOTHING
+
     async def read(self) -> Version:
         """Return the latest checkpoint. Its state must not be changed.
 
@@ -92,13 +105,12 @@ class FrameworkThread:
             Conflict: Other processes saved in between `MAX_ATTEMPTS` times.
         """
         for attempt in range(1, MAX_ATTEMPTS + 1):
-            # Until the save is acknowledged it is unknown which checkpoint is the latest.
-            held, self._held = self._held, None
-            before = held or await self._latest("full")
+            before = self._held = self._held or await self._latest("full")
             change = edit(before)
             if change is None:
-                self._held = before
                 return
+            # Until the save is acknowledged it is unknown which checkpoint is the latest.
+            self._held = None
             metadata = {"framework": self._framework, **change.metadata}
             try:
                 saved = await self._client.save(
@@ -107,6 +119,7 @@ class FrameworkThread:
                     expected_head=before.checkpoint_id,
                     metadata=metadata,
                     summary=change.summary,
+                    label=change.label,
                     agent_id=self._agent_id,
                 )
             except Conflict:
@@ -144,3 +157,52 @@ class FrameworkThread:
                 metadata={"thread_id": self._thread_id},
             )
         return Version(record.checkpoint_id, record.state, record.metadata)
+
+
+class FrameworkThreads:
+    """The threads of a framework that a process used last, each kept in memory.
+
+    Args:
+        client: The client.
+        framework: Name of the framework, which each checkpoint has in its metadata.
+    """
+
+    def __init__(self, client: AsyncClient, framework: str) -> None:
+        self._client = client
+        self._framework = framework
+        self._used: dict[str, FrameworkThread] = {}
+
+    def get(self, thread_id: str, *, agent_id: str) -> FrameworkThread:
+        """Return a thread, driven by this agent."""
+        thread = self._used.pop(thread_id, None)
+        if thread is None:
+            thread = FrameworkThread(
+                self._client, thread_id, framework=self._framework, agent_id=agent_id
+            )
+        self._used[thread_id] = thread
+        if len(self._used) > MAX_HELD:
+            del self._used[next(iter(self._used))]
+        return thread
+
+    def held(self) -> Iterator[Version]:
+        """Yield the checkpoints in memory, those used last first."""
+        for thread in reversed([*self._used.values()]):
+            yield thread.held
+
+    async def metadata(self, thread_ids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """Return the metadata of the latest checkpoints, without loading states.
+
+        A thread that does not exist, or that another program wrote, has none.
+        """
+        found: list[Mapping[str, Any]] = []
+        for start in range(0, len(thread_ids), _LOADS_AT_ONCE):
+            some = thread_ids[start : start + _LOADS_AT_ONCE]
+            found += await asyncio.gather(*map(self._metadata, some))
+        return found
+
+    async def _metadata(self, thread_id: str) -> Mapping[str, Any]:
+        try:
+            metadata = (await self._client.load(thread_id, view="entry")).metadata
+        except NotFound:
+            return {}
+        return metadata if metadata.get("framework") == self._framework else {}

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Self, Unpack, cast
 from urllib.parse import quote, unquote
 
 from ..aio import AsyncClient
-from ..errors import NotFound
 from ._client import ClientOptions, OwnedClient
 from ._lists import appended, copied, items_of, kinds_of, names_of, without_list
 from ._requirements import unusable
-from ._thread import Change, FrameworkThread, Version
+from ._thread import Change, FrameworkThread, FrameworkThreads, Version
 
 try:
     from claude_agent_sdk import (
@@ -33,8 +31,6 @@ FRAMEWORK = "claude-agent-sdk"
 _TRANSCRIPT = "transcript"
 _SUBPATH = "subpath/"
 _SUMMARY = "session_summary"
-_MAX_HELD = 32
-_LOADS_AT_ONCE = 64
 
 
 def thread_of(project_key: str, session_id: str) -> str:
@@ -69,8 +65,7 @@ class TuskPointSessionStore(SessionStore):
     ) -> None:
         self._owned = OwnedClient(target, options)
         self._client = self._owned.client
-        # The sessions used last, as threads keep their state in memory.
-        self._threads: dict[str, FrameworkThread] = {}
+        self._threads = FrameworkThreads(self._client, FRAMEWORK)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
         """Append entries to a transcript: one checkpoint, or none if all are there already.
@@ -112,12 +107,12 @@ class TuskPointSessionStore(SessionStore):
     async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
         """Return what the SDK shows of each session of a project, without loading transcripts."""
         listed = [one async for one in self._sessions(project_key)]
-        found: list[SessionSummaryEntry] = []
-        for start in range(0, len(listed), _LOADS_AT_ONCE):
-            some = listed[start : start + _LOADS_AT_ONCE]
-            summaries = await asyncio.gather(*(self._summary(project_key, one) for one in some))
-            found.extend(one for one in summaries if one is not None)
-        return found
+        threads = [thread_of(project_key, one["session_id"]) for one in listed]
+        return [
+            {**one, "data": metadata[_SUMMARY]}
+            for one, metadata in zip(listed, await self._threads.metadata(threads), strict=True)
+            if _SUMMARY in metadata
+        ]
 
     async def delete(self, key: SessionKey) -> None:
         """Delete a session with all transcripts, or the transcript of a subagent.
@@ -166,17 +161,9 @@ class TuskPointSessionStore(SessionStore):
         await self.aclose()
 
     def _thread(self, key: SessionKey | SessionListSubkeysKey) -> FrameworkThread:
-        thread_id = thread_of(key["project_key"], key["session_id"])
-        thread = self._threads.pop(thread_id, None)
-        if thread is None:
-            # The agent's name is the project's, by which the server finds its sessions.
-            thread = FrameworkThread(
-                self._client, thread_id, framework=FRAMEWORK, agent_id=key["project_key"]
-            )
-        self._threads[thread_id] = thread
-        if len(self._threads) > _MAX_HELD:
-            del self._threads[next(iter(self._threads))]
-        return thread
+        # The agent's name is the project's, by which the server finds its sessions.
+        project_key = key["project_key"]
+        return self._threads.get(thread_of(project_key, key["session_id"]), agent_id=project_key)
 
     async def _sessions(self, project_key: str) -> AsyncIterator[SessionStoreListEntry]:
         prefix = thread_of(project_key, "")
@@ -185,18 +172,6 @@ class TuskPointSessionStore(SessionStore):
             if thread.thread_id.startswith(prefix) and "/" not in escaped:
                 mtime = int(thread.updated.timestamp() * 1000)
                 yield {"session_id": unquote(escaped), "mtime": mtime}
-
-    async def _summary(
-        self, project_key: str, listed: SessionStoreListEntry
-    ) -> SessionSummaryEntry | None:
-        thread_id = thread_of(project_key, listed["session_id"])
-        try:
-            metadata = (await self._client.load(thread_id, view="entry")).metadata
-        except NotFound:
-            return None  # deleted since it was listed
-        if metadata.get("framework") != FRAMEWORK or _SUMMARY not in metadata:
-            return None
-        return {**listed, "data": metadata[_SUMMARY]}
 
 
 def _list_of(key: SessionKey) -> str:
