@@ -31,6 +31,7 @@ GROUPS = {
         "docs/applications.md",
         "docs/claude-agent-sdk.md",
         "docs/openai-agents.md",
+        "docs/pydantic-ai.md",
         "docs/command-line.md",
         "docs/import.md",
     ],

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from tuskpoint.frameworks import _lists
 from tuskpoint.frameworks._lists import (
     PIECE_BYTES,
     appended,
@@ -31,6 +34,18 @@ def test_an_append_changes_the_last_piece_only() -> None:
     assert {name for name in after if after[name] is not before.get(name)} == {max(before)}
     assert max(len(str(piece)) for piece in after.values()) < PIECE_BYTES + 2000
     assert items_of(before, "items") == ["x" * 1000] * 100
+
+
+def test_later_pieces_are_larger_as_a_checkpoint_has_at_most_4096_channels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_lists, "PIECE_BYTES", 1)
+    # 1,024 pieces of one item, and as many of two, of four and of eight
+    items = [1] * 1024 * (1 + 2 + 4 + 8)
+    state = appended({}, "items", items)
+    assert len(state) == 4096
+    assert len(state["items/04095"]) == 8
+    assert items_of(state, "items") == items
 
 
 def test_items_are_taken_from_the_end_until_none_is_left() -> None:

@@ -250,6 +250,19 @@ async def test_a_run_that_waits_for_a_person_continues_elsewhere(
     assert kept.deferred_tool_requests is None
 
 
+async def test_bytes_in_what_a_run_waits_for_become_base64_as_in_messages(
+    store: TuskPointConversationStore, thread_id: str
+) -> None:
+    call = ToolCallPart("scan", {"page": 1}, "call-1")
+    waits = DeferredToolRequests(calls=[call], metadata={"call-1": {"image": b"\xff\xfe"}})
+    await store.save(Conversation(conversation_id=thread_id, deferred_tool_requests=waits))
+    loaded = await store.load(thread_id)
+    assert loaded is not None
+    assert loaded.deferred_tool_requests is not None
+    assert loaded.deferred_tool_requests.calls == [call]
+    assert loaded.deferred_tool_requests.metadata == {"call-1": {"image": "__4="}}
+
+
 async def test_of_writers_at_the_same_time_one_saves(thread_id: str, target: str) -> None:
     stores = [TuskPointConversationStore(target) for _ in range(4)]
     await saved(stores[0], thread_id, "one")

@@ -27,7 +27,7 @@ def appended(state: Mapping[str, Any], name: str, items: Sequence[Any]) -> dict[
     """Return the state with items at the end of a list, which begins if there is none."""
     pieces = _pieces(state, name)
     last = list(state[pieces[-1]]) if pieces else []
-    number, size = max(len(pieces) - 1, 0), _size(last)
+    number, size = max(len(pieces) - 1, 0), sum(map(_size, last))
     changed = {_channel(name, number): last}
     for item in items:
         if size >= PIECE_BYTES << number // _PIECES_OF_A_SIZE:

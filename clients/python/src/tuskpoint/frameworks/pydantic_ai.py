@@ -31,12 +31,9 @@ FRAMEWORK = "pydantic-ai"
 _ENTRIES = "entries"
 _RECORD = "record"
 
-# Bytes have the form that Pydantic AI gives them in messages. A list, because the type of a record
-# takes no configuration.
-_RECORDS = TypeAdapter(
-    list[ConversationRecord],
-    config=ConfigDict(ser_json_bytes="base64", val_json_bytes="base64"),
-)
+# Bytes in it become base64, as in messages. A list, because the type of a record takes no
+# configuration.
+_RECORDS = TypeAdapter(list[ConversationRecord], config=ConfigDict(ser_json_bytes="base64"))
 
 _Entry = dict[str, Any]
 
