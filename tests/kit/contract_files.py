@@ -9,6 +9,7 @@ from tuskpoint.v1 import (
     history_service_pb2,
     search_service_pb2,
     snapshot_service_pb2,
+    store_service_pb2,
     thread_service_pb2,
 )
 
@@ -19,5 +20,6 @@ FILES = (
     history_service_pb2,
     search_service_pb2,
     snapshot_service_pb2,
+    store_service_pb2,
     thread_service_pb2,
 )

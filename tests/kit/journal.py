@@ -19,6 +19,7 @@ from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tuskpoint_server.journal.items import Items
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
@@ -63,6 +64,7 @@ class Journal(Checkpoints):
         self.removal = Removal(database)
         self.lineage = Lineage(database)
         self.snapshots = Snapshots(database)
+        self.items = Items(database)
         self.handoffs = Handoffs(database)
         self.index = IndexRows(database)
         self.finding = FindRows(database)

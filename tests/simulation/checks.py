@@ -25,7 +25,7 @@ from tuskpoint_server.domain.formats.catalogs import read_threads as read_record
 from tuskpoint_server.domain.formats.manifests import Manifest, fold
 from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
-from tuskpoint_server.domain.snapshots import THREADS, is_reserved
+from tuskpoint_server.domain.reserved import SNAPSHOTS, is_reserved
 from tuskpoint_server.journal.archiving import status
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
@@ -240,7 +240,7 @@ def _partial_snapshots(
     """Return the threads of snapshots that are not certified whole: recovery drops them."""
     found: dict[str, list[str]] = {}
     for name in filter(is_reserved, image):
-        found.setdefault(name.removeprefix(THREADS).strip("~").partition("/")[0], []).append(name)
+        found.setdefault(name.removeprefix(SNAPSHOTS).strip("~").partition("/")[0], []).append(name)
     return {
         name
         for names in found.values()

@@ -15,7 +15,7 @@ from tuskpoint.v1 import value_pb2
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.lineage import mint_checkpoint_id
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Saved, Value, Write
-from tuskpoint_server.domain.snapshots import is_reserved
+from tuskpoint_server.domain.reserved import is_reserved
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint

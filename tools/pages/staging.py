@@ -24,6 +24,7 @@ GROUPS = {
     "Agents": [
         "docs/langgraph.md",
         "docs/langgraph-js.md",
+        "docs/store.md",
         "docs/python-client.md",
         "clients/typescript/README.md",
         "clients/go/README.md",

@@ -71,8 +71,16 @@ type ServerLimits struct {
 	MaxSearchResults uint32 `protobuf:"varint,20,opt,name=max_search_results,json=maxSearchResults,proto3" json:"max_search_results,omitempty"`
 	// Most components of a vector.
 	MaxVectorDimension uint32 `protobuf:"varint,21,opt,name=max_vector_dimension,json=maxVectorDimension,proto3" json:"max_vector_dimension,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Largest value of an item.
+	MaxItemValueBytes uint64 `protobuf:"varint,22,opt,name=max_item_value_bytes,json=maxItemValueBytes,proto3" json:"max_item_value_bytes,omitempty"`
+	// Longest key of an item.
+	MaxItemKeyBytes uint32 `protobuf:"varint,23,opt,name=max_item_key_bytes,json=maxItemKeyBytes,proto3" json:"max_item_key_bytes,omitempty"`
+	// Most labels in the namespace of an item.
+	MaxItemLabels uint32 `protobuf:"varint,24,opt,name=max_item_labels,json=maxItemLabels,proto3" json:"max_item_labels,omitempty"`
+	// Longest namespace of an item, each label counted with one byte more.
+	MaxItemNamespaceBytes uint32 `protobuf:"varint,25,opt,name=max_item_namespace_bytes,json=maxItemNamespaceBytes,proto3" json:"max_item_namespace_bytes,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *ServerLimits) Reset() {
@@ -248,6 +256,34 @@ func (x *ServerLimits) GetMaxSearchResults() uint32 {
 func (x *ServerLimits) GetMaxVectorDimension() uint32 {
 	if x != nil {
 		return x.MaxVectorDimension
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxItemValueBytes() uint64 {
+	if x != nil {
+		return x.MaxItemValueBytes
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxItemKeyBytes() uint32 {
+	if x != nil {
+		return x.MaxItemKeyBytes
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxItemLabels() uint32 {
+	if x != nil {
+		return x.MaxItemLabels
+	}
+	return 0
+}
+
+func (x *ServerLimits) GetMaxItemNamespaceBytes() uint32 {
+	if x != nil {
+		return x.MaxItemNamespaceBytes
 	}
 	return 0
 }
@@ -449,7 +485,8 @@ func (*GetArchiveStatusRequest) Descriptor() ([]byte, []int) {
 // Response of `GetArchiveStatus`.
 type GetArchiveStatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Number of checkpoints whose last change is not certified.
+	// Number of checkpoints whose last change is not certified. Those of snapshots,
+	// and items of stores, count here and below.
 	BacklogCheckpoints uint64 `protobuf:"varint,1,opt,name=backlog_checkpoints,json=backlogCheckpoints,proto3" json:"backlog_checkpoints,omitempty"`
 	// Bytes of values and writes that wait for certification, as they are stored:
 	// compressed, and patches where values grow.
@@ -1078,7 +1115,7 @@ var File_tuskpoint_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	" tuskpoint/v1/admin_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a!tuskpoint/v1/search_service.proto\"\xed\a\n" +
+	" tuskpoint/v1/admin_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a!tuskpoint/v1/search_service.proto\"\xac\t\n" +
 	"\fServerLimits\x12*\n" +
 	"\x11max_message_bytes\x18\x01 \x01(\x04R\x0fmaxMessageBytes\x12&\n" +
 	"\x0fmax_unary_bytes\x18\x02 \x01(\x04R\rmaxUnaryBytes\x12&\n" +
@@ -1102,7 +1139,11 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x15max_search_text_bytes\x18\x12 \x01(\x04R\x12maxSearchTextBytes\x12&\n" +
 	"\x0fmax_query_bytes\x18\x13 \x01(\rR\rmaxQueryBytes\x12,\n" +
 	"\x12max_search_results\x18\x14 \x01(\rR\x10maxSearchResults\x120\n" +
-	"\x14max_vector_dimension\x18\x15 \x01(\rR\x12maxVectorDimension\"\x16\n" +
+	"\x14max_vector_dimension\x18\x15 \x01(\rR\x12maxVectorDimension\x12/\n" +
+	"\x14max_item_value_bytes\x18\x16 \x01(\x04R\x11maxItemValueBytes\x12+\n" +
+	"\x12max_item_key_bytes\x18\x17 \x01(\rR\x0fmaxItemKeyBytes\x12&\n" +
+	"\x0fmax_item_labels\x18\x18 \x01(\rR\rmaxItemLabels\x127\n" +
+	"\x18max_item_namespace_bytes\x18\x19 \x01(\rR\x15maxItemNamespaceBytes\"\x16\n" +
 	"\x14GetServerInfoRequest\"\xfe\x02\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +

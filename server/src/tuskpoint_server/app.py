@@ -27,6 +27,7 @@ from .domain.limits import LIMITS
 from .journal.archiving.eviction import EvictionSettings, Evictor
 from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
+from .journal.items import Items
 from .journal.lease import Duty
 from .journal.lineage.handoffs import Handoffs as HandoffRows
 from .journal.lineage.lineage import Lineage
@@ -41,6 +42,7 @@ from .service.admin import Admin
 from .service.checkpoints import Checkpoints, History
 from .service.completing import Completer
 from .service.handoffs import Handoffs
+from .service.items import Store
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
 
@@ -130,7 +132,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             grace_s=config.eviction_grace,
         )
         evictor = Evictor(journal, eviction)
-        rows, lineage = CheckpointRows(journal), Lineage(journal)
+        rows, lineage, items = CheckpointRows(journal), Lineage(journal), Items(journal)
         completer = Completer(rows, archive)
         recall = await start_recall(config, journal, lease)
         if recall is not None:
@@ -143,6 +145,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             History(rows, Events(journal), completer, journal.now_us),
             Handoffs(rows, lineage, HandoffRows(journal), archive, completer),
             Search(recall),
+            Store(items, archive, recall),
             Admin(
                 journal,
                 archive,
@@ -154,7 +157,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         duties: list[Duty] = [
             archive.keeping,
             partial(_doing, evictor.run),
-            partial(_doing, partial(_sweep, removal, threads, recall)),
+            partial(_doing, partial(_sweep, removal, threads, items, recall)),
         ]
         if recall is not None:
             duties.append(recall.keeping)
@@ -205,7 +208,7 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> None:
+async def _sweep(removal: Removal, threads: Threads, items: Items, recall: Recall | None) -> None:
     """Remove expired threads and unneeded rows from time to time."""
 
     def sweep() -> Awaitable[object]:
@@ -216,6 +219,7 @@ async def _sweep(removal: Removal, threads: Threads, recall: Recall | None) -> N
     async with asyncio.TaskGroup() as sweeping:
         past = threads.delete_past_retention
         sweeping.create_task(_every(RETENTION_SECONDS, "threads past their retention", past))
+        sweeping.create_task(_every(RETENTION_SECONDS, "items that expired", items.sweep))
         sweeping.create_task(_every(SWEEP_SECONDS, "unneeded rows", sweep))
         if recall is not None:
             hidden = recall.sweep

@@ -14,7 +14,7 @@ from sqlalchemy import insert
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
 from tests.kit.journal import Journal, save
 from tuskpoint_server.domain.model import BlobLocation, CheckpointQuery, Entry, View
-from tuskpoint_server.domain.snapshots import THREADS
+from tuskpoint_server.domain.reserved import SNAPSHOTS
 from tuskpoint_server.domain.threads import ThreadState
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import ListPosition
@@ -151,7 +151,7 @@ async def test_views_of_a_listing(journal: Journal) -> None:
 
 
 async def test_internal_threads_are_not_listed(several: Journal) -> None:
-    hidden = THREADS + "0"
+    hidden = SNAPSHOTS + "0"
     await save(several, draft("d", thread_id=hidden, label="named"))
     assert await listed(several, CheckpointQuery()) == ORDERED
     assert len(await listed(several, CheckpointQuery(label="named"))) == 4

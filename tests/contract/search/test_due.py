@@ -21,7 +21,7 @@ from tests.contract.search.kit import (
 from tests.kit.drafts import TENANT, by_digest, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, opened, rows_of
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.snapshots import THREADS
+from tuskpoint_server.domain.reserved import SNAPSHOTS
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     changes,
@@ -146,7 +146,7 @@ async def test_copies_are_due_in_the_transaction_that_makes_them(
     assert all(
         since is None
         for thread_id, (_, _, since) in (await watermarks(journal)).items()
-        if not thread_id.startswith(THREADS)
+        if not thread_id.startswith(SNAPSHOTS)
     )
 
 

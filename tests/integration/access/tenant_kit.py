@@ -19,13 +19,14 @@ from tests.integration.access.tenant_probes import Names, Request
 from tests.integration.access.tls_kit import bearer, write_tokens
 from tests.kit.databases import journal_of
 from tests.kit.messages import channel, ref, reported, save_request, write
-from tuskpoint import AsyncClient
+from tuskpoint import AsyncClient, ItemChange
 from tuskpoint._transport import methods
 from tuskpoint._transport.methods import Method
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
+from tuskpoint.v1 import store_service_pb2 as store
 from tuskpoint.v1 import thread_service_pb2 as threads
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
@@ -113,6 +114,7 @@ class Tenant:
                 cpb.ListCheckpointsRequest(view=checkpoint_pb2.VIEW_FULL),
             ),
             (methods.LIST_SNAPSHOTS.path, snapshots.ListSnapshotsRequest(page_size=1000)),
+            (methods.SEARCH_ITEMS.path, store.SearchItemsRequest(limit=1000)),
             (methods.GET_ARCHIVE_STATUS.path, admin.GetArchiveStatusRequest()),
         ]
         for thread_id in [one.thread_id async for one in self.client.list_threads()]:
@@ -235,6 +237,8 @@ async def furnish(owner: Tenant) -> Names:
         ),
     )
     snapshot = await client.create_snapshot([thread], session_id="owners-session")
+    item = "owners-item"
+    await client.put_items([ItemChange((item,), item, {"item": item}, ttl_s=3600)])
     descriptor = await client.handoff(thread)
     await client.flush()
     watched = client.watch(thread, progress_s=1)
@@ -260,5 +264,6 @@ async def furnish(owner: Tenant) -> Names:
         blob=descriptor.blob_id,
         content=content,
         words="The owner wrote zebras",
+        item=item,
         cursor=cursor,
     )

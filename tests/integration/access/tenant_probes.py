@@ -23,6 +23,7 @@ from tuskpoint.v1 import handoff_service_pb2 as handoffs
 from tuskpoint.v1 import history_service_pb2 as history
 from tuskpoint.v1 import search_service_pb2 as search
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
+from tuskpoint.v1 import store_service_pb2 as store
 from tuskpoint.v1 import thread_service_pb2 as threads
 
 OWN = "own-thread"
@@ -47,6 +48,7 @@ class Names:
     blob: str
     content: bytes
     words: str
+    item: str
     cursor: bytes
 
     @property
@@ -70,6 +72,7 @@ NOBODYS = Names(
     blob="nobodys-blob",
     content=b"what nobody keeps",
     words="nobody wrote zebras",
+    item="nobodys-item",
     cursor=b"",
 )
 
@@ -173,6 +176,18 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 text=names.words, filter_json=json.dumps({"run_id": names.run}).encode(), limit=10
             ),
         ],
+        methods.GET_ITEMS.path: [
+            store.GetItemsRequest(
+                keys=[store.ItemKey(namespace=[names.item], key=names.item)], refresh_ttl=True
+            )
+        ],
+        methods.SEARCH_ITEMS.path: [
+            store.SearchItemsRequest(namespace_prefix=[names.item]),
+            store.SearchItemsRequest(filter_json=json.dumps({"item": names.item}).encode()),
+        ],
+        methods.LIST_ITEM_NAMESPACES.path: [
+            store.ListItemNamespacesRequest(patterns=[store.NamespacePattern(labels=[names.item])])
+        ],
         methods.GET_SNAPSHOT.path: [snapshots.GetSnapshotRequest(snapshot_id=names.snapshot)],
         methods.GET_LATEST_SNAPSHOT.path: [
             snapshots.GetLatestSnapshotRequest(session_id=names.session)
@@ -234,6 +249,11 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
                 ),
                 new_thread_id=names.thread,
                 request_id=names.request,
+            )
+        ],
+        methods.PUT_ITEMS.path: [
+            store.PutItemsRequest(
+                changes=[store.ItemChange(namespace=[names.item], key=names.item)]
             )
         ],
         methods.SAVE_WRITES.path: writes,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ._messages.handoff import Adoption, AdoptProgress, Descriptor
     from ._messages.history import ThreadEvent
     from ._messages.interrupts import OpenInterrupt
+    from ._messages.items import FoundItems, ItemChange, ItemRecord
     from ._messages.lineage import (
         Change,
         CheckpointVerdict,
@@ -90,9 +91,12 @@ __all__ = [
     "DescriptorMismatch",
     "Diff",
     "Fork",
+    "FoundItems",
     "HashMismatch",
     "InvalidDescriptor",
     "InvalidRequest",
+    "ItemChange",
+    "ItemRecord",
     "Lineage",
     "LineageStep",
     "Location",
@@ -150,6 +154,9 @@ _ELSEWHERE = {
     "PortableSerializer": ".langgraph",
     "TuskPointSaver": ".langgraph",
     "OpenInterrupt": "._messages.interrupts",
+    "FoundItems": "._messages.items",
+    "ItemChange": "._messages.items",
+    "ItemRecord": "._messages.items",
     "Change": "._messages.lineage",
     "CheckpointVerdict": "._messages.lineage",
     "Diff": "._messages.lineage",

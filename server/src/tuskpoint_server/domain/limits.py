@@ -62,6 +62,13 @@ class Limits:
     default_results: int = 5
     max_search_results: int = 100
     max_vector_dimension: int = 8192
+    max_item_value: int = 1 * MIB
+    max_item_key: int = 512
+    max_item_labels: int = 32
+    max_item_namespace: int = 512
+    max_item_paths: int = 64
+    max_item_path: int = 512
+    default_items: int = 10
 
 
 LIMITS = Limits()

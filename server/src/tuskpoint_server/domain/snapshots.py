@@ -13,6 +13,7 @@ from tuskpoint.v1 import checkpoint_pb2
 
 from .json_view.views import dump
 from .model import CheckpointKey, Value
+from .reserved import SNAPSHOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,7 @@ class Snapshot:
     created_us: int
 
 
-THREADS = "$snapshot/"  # prefix of the names of these threads; no caller can use it
-THREADS_END = "$snapshot0"  # the first name past them: "0" follows "/"
-
-MEMBER_THREADS = THREADS + "~"
+MEMBER_THREADS = SNAPSHOTS + "~"
 """Prefix of the names of threads that hold a member. They follow the describing threads,
 since no ID begins with "~"."""
 
@@ -56,14 +54,9 @@ MEMBERS, METADATA = "members", "metadata"
 STATE_VERSION = 1
 
 
-def is_reserved(thread_id: str) -> bool:
-    """Return whether a thread's name is one that only the server may use."""
-    return thread_id.startswith(THREADS)
-
-
 def thread_of(snapshot_id: str) -> str:
     """Return the thread that keeps a snapshot."""
-    return THREADS + snapshot_id
+    return SNAPSHOTS + snapshot_id
 
 
 def member_threads_of(snapshot_id: str) -> str:

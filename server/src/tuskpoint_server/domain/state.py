@@ -216,11 +216,12 @@ def matches(metadata: bytes, wanted: Mapping[str, object], *, typed: bool = Fals
     `True` equals `1`; by types, which are those of JSON, only `1` equals `1.0`.
     """
     parsed = json.loads(metadata) if wanted else {}
-    equal = _equal_typed if typed else operator.eq
+    equal = equal_typed if typed else operator.eq
     return all(key in parsed and equal(parsed[key], value) for key, value in wanted.items())
 
 
-def _equal_typed(one: object, other: object) -> bool:
+def equal_typed(one: object, other: object) -> bool:
+    """Return whether two JSON values are equal and of equal types, at every depth."""
     pairs = [(one, other)]  # no recursion: both may be nested as deep as JSON may be
     while pairs:
         left, right = pairs.pop()

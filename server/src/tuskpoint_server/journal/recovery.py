@@ -14,10 +14,12 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
-from ..domain import snapshots as kept
 from ..domain.formats.manifests import Manifest
+from ..domain.items import keeps_items
 from ..domain.model import CheckpointKey
+from ..domain.reserved import SNAPSHOTS, SNAPSHOTS_END
 from ..domain.threads import EventKind, ThreadState
+from . import items
 from .archiving import holes
 from .archiving.holding import add_uses
 from .archiving.plan import PlannedHole, StoredMember
@@ -82,8 +84,8 @@ _PUT_MEMBER = Statement(_put_member())
 _SNAPSHOT_THREADS = Statement(
     select(threads.c.thread_id, threads.c.head_id).where(
         threads.c.tenant == bindparam("of_tenant"),
-        threads.c.thread_id >= kept.THREADS,
-        threads.c.thread_id < kept.THREADS_END,
+        threads.c.thread_id >= SNAPSHOTS,
+        threads.c.thread_id < SNAPSHOTS_END,
         threads.c.deleted.is_(False),
     )
 )
@@ -140,6 +142,9 @@ def add_rows(batch: Batch, tenant: str, rows: RecoveredRows) -> None:
     add_members(batch, tenant, rows.members, log.row.number)
     for one in rows.checkpoints:
         batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)
+    if keeps_items(rows.thread_id):
+        found = ((one.place[1], one.known.metadata) for one in rows.checkpoints)
+        items.recover(batch, log, found)
     for place, write in rows.writes:
         batch.put_write(log, place, write, write.seq)
 

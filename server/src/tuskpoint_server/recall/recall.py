@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..domain.errors import Refusal
 from ..domain.search import Found, Metric, SearchAnswer, SearchMode, SearchScope
 from ..journal.database.database import Database
+from ..journal.items import Compare
 from ..journal.lease import Lease
 from ..journal.search.finding import FindRows, IndexStanding
 from ..journal.search.index import IndexRows
@@ -146,6 +148,24 @@ class Recall:
         if self._embedding is None:
             raise EmbedderError("none is configured")
         return await self._embedding.query(text)
+
+    async def comparing(
+        self, tenant: str, text: str, owed: Callable[[], Awaitable[bool]]
+    ) -> Compare:
+        """Return what compares the vectors of items with that of a query, once they are there.
+
+        It waits a short time while vectors are `owed`.
+
+        Raises:
+            EmbedderError: There is no embedder's answer.
+        """
+        if self._embedding is None:
+            raise EmbedderError("none is configured")
+        await self.catch_up(tenant)
+        await self._embedding.settle(owed)
+        vector = await self._embedding.query(text)
+        module = await asyncio.to_thread(importlib.import_module, ".vectors", __package__)
+        return partial(module.cosines, vector)
 
     async def nearest(
         self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
 
@@ -248,7 +248,7 @@ class Embedding:
         """Begin with the documents that have no vector yet."""
         self._queries_from = self.clock()
         self.trouble = Trouble(self._settings, _log, "embedding")
-        self._more = asyncio.Event()
+        self._more, self._embedded = asyncio.Event(), asyncio.Event()
         self.ready = self._adopted = False
         self._task = asyncio.create_task(self._run(), name="search-embedding")
 
@@ -275,6 +275,14 @@ class Embedding:
             self._queries_from = self.clock() + QUERY_PAUSE_S
             raise EmbedderError(f"no answer within {QUERY_S:g} s", QUERY_PAUSE_S) from None
         return vector
+
+    async def settle(self, owed: Callable[[], Awaitable[bool]]) -> None:
+        """Wait a short time while vectors are `owed` that somebody looks for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.catch_up_s):
+                while not self.trouble.failures and await owed():
+                    self._embedded.clear()
+                    await self.wait(FOLLOW_S, self._embedded)
 
     async def _run(self) -> None:
         while True:
@@ -312,6 +320,7 @@ class Embedding:
                 self.ready = self._adopted = False
             raise
         self.instruments.embedded.add(len(vectors))
+        self._embedded.set()
         return True
 
     async def _adopt(self, name: str, dimension: int) -> None:

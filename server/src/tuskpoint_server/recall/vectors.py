@@ -97,6 +97,13 @@ class Block(NamedTuple):
         return self.numbers, distances
 
 
+def cosines(vector: bytes, rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, float]]:
+    """Yield number and cosine of the rows whose vectors have the dimension of a vector."""
+    block = Block.of([VectorRow(*row) for row in rows], len(vector))
+    numbers, distances = block.compare(Query(vector, Metric.COSINE))
+    yield from zip(numbers.tolist(), (1.0 - distances).tolist(), strict=True)
+
+
 def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
     step = max(1, WIDENED_AT_ONCE_BYTES // (8 * vectors.shape[1]))
     for start in range(0, len(vectors), step):

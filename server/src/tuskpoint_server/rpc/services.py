@@ -13,12 +13,14 @@ from tuskpoint.v1 import (
     history_service_pb2,
     search_service_pb2,
     snapshot_service_pb2,
+    store_service_pb2,
     thread_service_pb2,
 )
 
 from ..service.admin import Admin
 from ..service.checkpoints import Checkpoints, History
 from ..service.handoffs import Handoffs
+from ..service.items import Store
 from ..service.searching import Search
 from ..service.threads import Snapshots, Threads
 from .admin import AdminServicer
@@ -27,6 +29,7 @@ from .handoffs import HandoffServicer
 from .history import HistoryServicer
 from .search import SearchServicer
 from .snapshots import SnapshotServicer
+from .store import StoreServicer
 from .threads.servicer import ThreadServicer
 
 
@@ -37,6 +40,7 @@ def services(
     history: History,
     handoffs: Handoffs,
     search: Search,
+    store: Store,
     admin: Admin,
 ) -> list[tuple[ServiceDescriptor, object]]:
     """Return every service of the contract with its servicer."""
@@ -47,6 +51,7 @@ def services(
         (handoff_service_pb2, HandoffServicer(handoffs)),
         (search_service_pb2, SearchServicer(search)),
         (snapshot_service_pb2, SnapshotServicer(snapshots)),
+        (store_service_pb2, StoreServicer(store)),
         (admin_service_pb2, AdminServicer(admin)),
     ]
     return [

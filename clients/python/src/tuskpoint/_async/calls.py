@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from .._messages.frames import CheckpointAssembler, DeltaHistoryAssembler
+from .._messages.items import namespaces_page, page_of
 from .._transport import methods
 from .._transport.policy import with_request_id
 from .._transport.resume import AdoptionStream, ReplayStream, WatchStream
@@ -15,6 +16,7 @@ from ..v1 import checkpoint_service_pb2 as checkpoints
 from ..v1 import handoff_service_pb2 as handoffs
 from ..v1 import history_service_pb2 as history
 from ..v1 import search_service_pb2 as search
+from ..v1 import store_service_pb2 as store
 from ..v1 import thread_service_pb2 as threads
 from ..v1.checkpoint_pb2 import SOURCE_ANY, VIEW_FULL, Checkpoint, CheckpointRef, Source, View
 from .transport import AsyncTransport
@@ -104,6 +106,49 @@ class AsyncCalls(AsyncTransport):
         answer = await self.unary(methods.SEARCH_CHECKPOINTS, request)
         WARNINGS.log(self.options.target, answer.warnings)
         return answer
+
+    async def put_items(self, request: store.PutItemsRequest) -> None:
+        """Put and delete items."""
+        answer = await self.unary(methods.PUT_ITEMS, request)
+        WARNINGS.log(self.options.target, answer.warnings)
+
+    async def get_items(self, request: store.GetItemsRequest) -> list[store.Item]:
+        """Return the items that exist, asking again for what did not fit into an answer."""
+        items: list[store.Item] = []
+        while True:
+            answer = await self.unary(methods.GET_ITEMS, request)
+            items += answer.items
+            del request.keys[: max(1, answer.answered_keys)]
+            if not request.keys:
+                return items
+
+    async def search_items(
+        self, request: store.SearchItemsRequest
+    ) -> list[store.SearchItemsResponse]:
+        """Find items, asking again for what did not fit into an answer."""
+        answers: list[store.SearchItemsResponse] = []
+        found = 0
+        while True:
+            page = page_of(request, found)
+            answer = await self.unary(methods.SEARCH_ITEMS, page)
+            WARNINGS.log(self.options.target, answer.warnings)
+            answers.append(answer)
+            found += len(answer.items)
+            ended = not answer.items or not (answer.cut or len(answer.items) == page.limit)
+            if ended or found >= request.limit:
+                return answers
+
+    async def list_item_namespaces(
+        self, request: store.ListItemNamespacesRequest
+    ) -> list[store.ItemNamespace]:
+        """Return namespaces that have items, asking again for what is beyond an answer."""
+        found: list[store.ItemNamespace] = []
+        while True:
+            page = namespaces_page(request, len(found))
+            answer = await self.unary(methods.LIST_ITEM_NAMESPACES, page)
+            found += answer.namespaces
+            if len(answer.namespaces) < page.limit or len(found) >= request.limit:
+                return found
 
     def adopt_handoff(
         self, request: handoffs.AdoptHandoffRequest

@@ -14,6 +14,7 @@ from .parts.checkpoints import AsyncCheckpoints
 from .parts.handoffs import AsyncHandoffs
 from .parts.history import AsyncHistory
 from .parts.interrupts import AsyncInterrupts
+from .parts.items import AsyncItems
 from .parts.lineage import AsyncLineage
 from .parts.search import AsyncSearch
 from .parts.snapshots import AsyncSnapshots
@@ -29,6 +30,7 @@ class AsyncClient(
     AsyncSearch,
     AsyncHandoffs,
     AsyncSnapshots,
+    AsyncItems,
     AsyncAdmin,
 ):
     """Saves and loads the state of agents.

@@ -31,7 +31,7 @@ _METRICS: dict[str, search.SearchMetric] = {
     "cosine": search.SEARCH_METRIC_COSINE,
     "l2": search.SEARCH_METRIC_L2,
 }
-_MAX_LIMIT = 2**32 - 1
+MAX_LIMIT = 2**32 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def search_results(answer: search.SearchCheckpointsResponse) -> SearchResults:
         metric=answer.metric,
         unindexed=answer.unindexed_checkpoints,
         truncated=answer.truncated,
-        warnings=tuple(map(_warning, answer.warnings)),
+        warnings=tuple(map(warning_of, answer.warnings)),
     )
 
 
@@ -159,7 +159,8 @@ def _result(message: search.SearchResult, mode: str) -> SearchResult:
     )
 
 
-def _warning(message: ServiceWarning) -> SearchWarning:
+def warning_of(message: ServiceWarning) -> SearchWarning:
+    """Return a warning as a record."""
     return SearchWarning(kind_name(message.kind), message.message)
 
 
@@ -212,7 +213,7 @@ def _searching(
         thread_id=_thread(thread_id),
         agent_id=_text("agent_id", "" if agent_id is None else agent_id),
         filter_json=metadata_json(filter_metadata, "filter_metadata"),
-        limit=_limit(limit),
+        limit=limit_sent(limit),
     )
 
 
@@ -225,15 +226,19 @@ def _thread(thread_id: str | None) -> str:
     return _text("thread_id", thread_id)
 
 
-def _limit(limit: int) -> int:
-    """Return a limit as it is sent. The service checks its upper bound."""
+def limit_sent(limit: int, what: str = "limit") -> int:
+    """Return a limit as it is sent. The service checks its upper bound.
+
+    Raises:
+        InvalidRequest: It is no whole number above 0; `what` names it.
+    """
     try:
         most = operator.index(limit)
     except TypeError:
-        raise invalid_field("limit", f"it must be a whole number, not {limit!r:.80}") from None
+        raise invalid_field(what, f"it must be a whole number, not {limit!r:.80}") from None
     if most < 1:
-        raise invalid_field("limit", f"it must be 1 or more, not {most}")
-    return min(most, _MAX_LIMIT)
+        raise invalid_field(what, f"it must be 1 or more, not {most}")
+    return min(most, MAX_LIMIT)
 
 
 def _text(name: str, given: str) -> str:

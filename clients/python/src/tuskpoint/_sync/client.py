@@ -15,6 +15,7 @@ from .parts.checkpoints import SyncCheckpoints
 from .parts.handoffs import SyncHandoffs
 from .parts.history import SyncHistory
 from .parts.interrupts import SyncInterrupts
+from .parts.items import SyncItems
 from .parts.lineage import SyncLineage
 from .parts.search import SyncSearch
 from .parts.snapshots import SyncSnapshots
@@ -30,6 +31,7 @@ class Client(
     SyncSearch,
     SyncHandoffs,
     SyncSnapshots,
+    SyncItems,
     SyncAdmin,
 ):
     """Saves and loads the state of agents.

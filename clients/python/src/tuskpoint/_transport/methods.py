@@ -14,6 +14,7 @@ from ..v1 import handoff_service_pb2 as handoffs
 from ..v1 import history_service_pb2 as history
 from ..v1 import search_service_pb2 as search
 from ..v1 import snapshot_service_pb2 as snapshots
+from ..v1 import store_service_pb2 as store
 from ..v1 import thread_service_pb2 as threads
 
 RequestT = TypeVar("RequestT", bound=Message)
@@ -52,6 +53,7 @@ _HISTORY = "/tuskpoint.v1.HistoryService/"
 _SEARCH = "/tuskpoint.v1.SearchService/"
 _HANDOFFS = "/tuskpoint.v1.HandoffService/"
 _SNAPSHOTS = "/tuskpoint.v1.SnapshotService/"
+_STORE = "/tuskpoint.v1.StoreService/"
 _ADMIN = "/tuskpoint.v1.AdminService/"
 
 SAVE_CHECKPOINT = Method(
@@ -210,6 +212,14 @@ DELETE_SNAPSHOT = Method(
     snapshots.DeleteSnapshotRequest,
     snapshots.DeleteSnapshotResponse,
     Patience.LONG,
+)
+PUT_ITEMS = Method(_STORE + "PutItems", store.PutItemsRequest, store.PutItemsResponse)
+GET_ITEMS = Method(_STORE + "GetItems", store.GetItemsRequest, store.GetItemsResponse)
+SEARCH_ITEMS = Method(_STORE + "SearchItems", store.SearchItemsRequest, store.SearchItemsResponse)
+LIST_ITEM_NAMESPACES = Method(
+    _STORE + "ListItemNamespaces",
+    store.ListItemNamespacesRequest,
+    store.ListItemNamespacesResponse,
 )
 GET_SERVER_INFO = Method(
     _ADMIN + "GetServerInfo", admin.GetServerInfoRequest, admin.GetServerInfoResponse

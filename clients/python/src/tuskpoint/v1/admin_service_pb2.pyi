@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ServerLimits(_message.Message):
-    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes", "max_search_text_bytes", "max_query_bytes", "max_search_results", "max_vector_dimension")
+    __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes", "max_search_text_bytes", "max_query_bytes", "max_search_results", "max_vector_dimension", "max_item_value_bytes", "max_item_key_bytes", "max_item_labels", "max_item_namespace_bytes")
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_UNARY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_CHUNK_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -35,6 +35,10 @@ class ServerLimits(_message.Message):
     MAX_QUERY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_SEARCH_RESULTS_FIELD_NUMBER: _ClassVar[int]
     MAX_VECTOR_DIMENSION_FIELD_NUMBER: _ClassVar[int]
+    MAX_ITEM_VALUE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_ITEM_KEY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MAX_ITEM_LABELS_FIELD_NUMBER: _ClassVar[int]
+    MAX_ITEM_NAMESPACE_BYTES_FIELD_NUMBER: _ClassVar[int]
     max_message_bytes: int
     max_unary_bytes: int
     max_chunk_bytes: int
@@ -56,7 +60,11 @@ class ServerLimits(_message.Message):
     max_query_bytes: int
     max_search_results: int
     max_vector_dimension: int
-    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ..., event_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_bundle_bytes: _Optional[int] = ..., max_search_text_bytes: _Optional[int] = ..., max_query_bytes: _Optional[int] = ..., max_search_results: _Optional[int] = ..., max_vector_dimension: _Optional[int] = ...) -> None: ...
+    max_item_value_bytes: int
+    max_item_key_bytes: int
+    max_item_labels: int
+    max_item_namespace_bytes: int
+    def __init__(self, max_message_bytes: _Optional[int] = ..., max_unary_bytes: _Optional[int] = ..., max_chunk_bytes: _Optional[int] = ..., max_value_bytes: _Optional[int] = ..., max_checkpoint_bytes: _Optional[int] = ..., max_metadata_bytes: _Optional[int] = ..., max_channels: _Optional[int] = ..., max_writes: _Optional[int] = ..., max_thread_id_bytes: _Optional[int] = ..., max_checkpoint_ns_bytes: _Optional[int] = ..., max_checkpoint_id_bytes: _Optional[int] = ..., early_write_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., request_id_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_state_bytes: _Optional[int] = ..., max_write_names_bytes: _Optional[int] = ..., event_ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_bundle_bytes: _Optional[int] = ..., max_search_text_bytes: _Optional[int] = ..., max_query_bytes: _Optional[int] = ..., max_search_results: _Optional[int] = ..., max_vector_dimension: _Optional[int] = ..., max_item_value_bytes: _Optional[int] = ..., max_item_key_bytes: _Optional[int] = ..., max_item_labels: _Optional[int] = ..., max_item_namespace_bytes: _Optional[int] = ...) -> None: ...
 
 class GetServerInfoRequest(_message.Message):
     __slots__ = ()

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ...domain import items
 from ...domain.errors import Refusal, malformed
 from ...domain.formats.manifests import Key, Manifest
 from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesRecord
@@ -121,7 +122,8 @@ class ThreadReading:
             held = self._held[digest]
             self._held[digest] = RecoveredValue(*rows.stored_value(digest, value)[:5], *held[-2:])
         places = [place for place in manifest.entries if place not in self.lost]
-        root_id = max((name for checkpoint_ns, name in places if not checkpoint_ns), default="")
+        rooted = [] if items.keeps_items(manifest.thread_id) else places
+        root_id = max((name for checkpoint_ns, name in rooted if not checkpoint_ns), default="")
         needed = sorted({digest for place in places for digest in self._needs[place]})
         pinned = {pin.segment for pin in manifest.pins}
         bundles: list[StoredMember] = []
@@ -183,8 +185,10 @@ class ThreadReading:
         )
         try:
             found = rows.of_segment(recorded, "metadata")
-        except Refusal as refusal:
-            raise malformed(name, str(refusal)) from None
+            if items.keeps_items(self.manifest.thread_id):
+                items.decode(found.known.metadata)
+        except (Refusal, ValueError) as problem:
+            raise malformed(name, str(problem)) from None
         writes, seq = self.manifest.entries[place].writes, recorded.seq
         if not self._anew:
             seq = max(seq, *(one.seq for one in writes), 0)

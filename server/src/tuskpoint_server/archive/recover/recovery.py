@@ -21,7 +21,8 @@ from ...domain.formats.segments import MAX_SEGMENT_BYTES
 from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
-from ...domain.snapshots import MEMBER_THREADS, THREADS, is_reserved, member_thread_of
+from ...domain.reserved import SNAPSHOTS, is_reserved
+from ...domain.snapshots import MEMBER_THREADS, member_thread_of
 from ...journal import recovery as filling
 from ...journal.archiving import status
 from ...journal.archiving.certify import put_catalog
@@ -244,7 +245,7 @@ class Recovery:
         heads = await self._database.query(
             lambda connection: filling.snapshot_threads(connection, self._tenant)
         )
-        names = (name.removeprefix(MEMBER_THREADS).removeprefix(THREADS) for name in heads)
+        names = (name.removeprefix(MEMBER_THREADS).removeprefix(SNAPSHOTS) for name in heads)
         for snapshot_id in sorted({name.partition("/")[0] for name in names}):
             try:
                 found = await self._snapshots.snapshot(self._tenant, snapshot_id)

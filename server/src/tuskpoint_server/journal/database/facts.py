@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from .schema import journal_info
 from .sqlite import Sqlite
 from .statements import Statement, driver_of
 
-LAYOUT = "1"
+LAYOUT = "2"
 """Layout of the tables; a database says in `journal_info` which one it has."""
 
 JOURNAL_ID, GENERATION = "journal_id", "generation"
@@ -20,6 +21,10 @@ _LAYOUT = "layout"
 OWN = (JOURNAL_ID, GENERATION, _LAYOUT)
 """Names of the facts that every journal has."""
 
+_WITHOUT_ITEMS = "1"
+"""The layout before stores had items; `prepare` adds their table."""
+
+_ITEMS = re.compile(r"\b(TABLE|ON) items\b")
 _UNFINISHED = "unfinished"  # layout of a journal that is being filled
 _FIRST_VERSION = "alembic_version"
 _SET_FACT = Statement(
@@ -39,7 +44,7 @@ def backend_of(where: Path | str) -> Backend:
 
 
 def prepare(backend: Backend, generation: int | None) -> dict[str, str]:
-    """Make the tables if there are none; return what the journal says of itself.
+    """Make the tables that are missing; return what the journal says of itself.
 
     `generation`: as for `Database.open`.
     """
@@ -55,6 +60,11 @@ def prepare(backend: Backend, generation: int | None) -> dict[str, str]:
                 known = None
             if known is None:
                 return make(backend, connection, generation or 1, finished=generation is None)
+            if known[_LAYOUT] == _WITHOUT_ITEMS:
+                for definition in filter(_ITEMS.search, backend.definitions()):
+                    driver_of(connection).execute(definition)
+                finish(connection)
+                known[_LAYOUT] = LAYOUT
             check_finished(known)
             return known
 
@@ -88,14 +98,15 @@ def check_finished(known: dict[str, str]) -> None:
     """Check that a journal is complete and has this layout.
 
     Raises:
-        RuntimeError: It is being filled, or a newer server wrote it.
+        RuntimeError: It is being filled, or it has another layout.
     """
     if is_unfinished(known):
         raise RuntimeError("it was not filled to the end; run `recover` or `copy` again")
     if known[_LAYOUT] != LAYOUT:
+        older = known[_LAYOUT] == _WITHOUT_ITEMS
+        why = "start a server with it once" if older else "a newer server wrote it"
         raise RuntimeError(
-            f"it has layout {known[_LAYOUT]} and this server knows layout {LAYOUT}: "
-            "a newer server wrote it"
+            f"it has layout {known[_LAYOUT]} and this server knows layout {LAYOUT}: {why}"
         )
 
 

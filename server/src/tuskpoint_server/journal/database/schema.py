@@ -161,6 +161,16 @@ DESCENDED = or_(
 """The checkpoint came from one that is not its parent."""
 _partial("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
 
+# Items of stores, beside the checkpoints that they are (domain.items): when each was made and put
+# last, and when it ends, `ttl_us` after it was put or read; 0 and null: never.
+items = _table(
+    "items",
+    "thread int!, checkpoint_id text!, created_us int, updated_us int, ttl_us int, expire_us int?",
+    Index("items_by_update", "thread", "updated_us"),
+    sqlite_with_rowid=False,
+)
+_partial("items_expiring", items.c.expire_us, where=items.c.expire_us.is_not(None))
+
 # Pending writes, with their values. `early_us`: it came then, before its checkpoint. `data` is
 # null where it was evicted, and last, as it may be long; `size` is of the value, whole.
 writes = _table(

@@ -28,7 +28,7 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
-from ...domain.snapshots import THREADS, THREADS_END
+from ...domain.reserved import SNAPSHOTS, SNAPSHOTS_END, STORES, STORES_END
 
 _T = TypeVar("_T")
 
@@ -310,7 +310,13 @@ def same_checkpoint(one: FromClause, other: FromClause) -> ColumnElement[bool]:
 
 def of_users(table: Table) -> ColumnElement[bool]:
     """Match threads that users name: those of the server's own are out of sight."""
-    return or_(table.c.thread_id < THREADS, table.c.thread_id >= THREADS_END)
+    return outside_reserved(table.c.thread_id)
+
+
+def outside_reserved(name: ColumnElement[str]) -> ColumnElement[bool]:
+    """Match names of threads that the server does not use itself."""
+    between = and_(name >= SNAPSHOTS_END, name < STORES)
+    return or_(name < SNAPSHOTS, between, name >= STORES_END)
 
 
 def parameters_of(thread: int, checkpoint_ns: str, checkpoint_id: str) -> dict[str, object]:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, literal_column, select
 
 from ...domain.lineage import Descent, LineageStep, LineageTree
 from ...domain.model import CheckpointKey
-from ...domain.snapshots import is_reserved
+from ...domain.reserved import is_reserved
 from ..database.schema import DESCENDED, checkpoints, threads
 from ..database.statements import Statement
 from .stored import live

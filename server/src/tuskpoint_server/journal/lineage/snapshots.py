@@ -19,6 +19,7 @@ from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.limits import KIB, LIMITS
 from ...domain.lineage import mint_checkpoint_id
 from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
+from ...domain.reserved import SNAPSHOTS
 from ...domain.snapshots import Snapshot
 from ...domain.state import encode_state, matches
 from ...domain.values import value_digest
@@ -45,7 +46,7 @@ _PAST_NUMBERS = "~"
 
 _OF_SNAPSHOTS = (
     threads.c.tenant == bindparam("of_tenant"),
-    threads.c.thread_id >= kept.THREADS,
+    threads.c.thread_id >= SNAPSHOTS,
     threads.c.thread_id < bindparam("below"),
 )
 _NEWEST = Statement(select(func.max(threads.c.thread_id)).where(*_OF_SNAPSHOTS))
@@ -129,7 +130,7 @@ class Snapshots:
             while len(found) < limit and (some := rows.fetchmany(_LISTED_AT_ONCE)):
                 for thread_id, metadata in some:
                     if len(found) < limit and matches(metadata, wanted):
-                        one = _read(connection, tenant, thread_id.removeprefix(kept.THREADS))
+                        one = _read(connection, tenant, thread_id.removeprefix(SNAPSHOTS))
                         found += [one] if one is not None else []
             return found
 
@@ -192,7 +193,7 @@ def _create(
         sources.append((origin, numbers))
     captured = copies.prepare(connection, sources, supplied)
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
-    newest = (row[0] or "" if row else "").removeprefix(kept.THREADS)
+    newest = (row[0] or "" if row else "").removeprefix(SNAPSHOTS)
     members = [
         kept.Member(one.thread_id, one.head_id, one.agent_id, one.unsearchable)
         for one, _ in sources

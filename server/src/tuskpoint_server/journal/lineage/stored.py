@@ -14,7 +14,7 @@ from sqlalchemy import Connection, select
 from ...domain.errors import Reason, Refusal
 from ...domain.formats.segments import SegmentCheckpoint, SegmentValue, SegmentWrite
 from ...domain.model import NO_LINEAGE, CheckpointKey, Lineage, Saved, Value
-from ...domain.snapshots import is_reserved
+from ...domain.reserved import is_reserved
 from ...domain.state import delta_channels, parse_metadata
 from ...domain.threads import EventKind, judge_state
 from ...domain.values import compress

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, and_, bindparam, case, exists, func, or_, select, tuple_
 
 from ...domain.model import CheckpointKey
-from ...domain.snapshots import THREADS, THREADS_END
+from ...domain.reserved import SNAPSHOTS, SNAPSHOTS_END
 from ...domain.threads import EventKind
 from ..database.schema import changes, checkpoints, documents, memories, threads, vectors
-from ..database.statements import EMPTY, LISTED, Answer, Statement
+from ..database.statements import EMPTY, LISTED, Answer, Statement, outside_reserved
 from .searched_values import Document, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
@@ -29,17 +29,21 @@ T, V = threads.c, vectors.c
 # So spelled, no index is asked for it: begun with its alternatives, SQLite reads everything.
 _NAME = func.coalesce(T.thread_id, EMPTY)
 
-# the checkpoints of a thread may be found
-FINDABLE = and_(
-    T.deleted.is_(False), T.unsearchable.is_(False), or_(_NAME < THREADS, _NAME >= THREADS_END)
+# the checkpoints of a thread are indexed: those of users, and items of stores
+INDEXABLE = and_(
+    T.deleted.is_(False),
+    T.unsearchable.is_(False),
+    or_(_NAME < SNAPSHOTS, _NAME >= SNAPSHOTS_END),
 )
+# the checkpoints of a thread may be found
+FINDABLE = and_(INDEXABLE, outside_reserved(_NAME))
 ITS_THREAD = T.number == C.thread
 ITS_DOCUMENT = D.number == C.number
 ITS_VECTOR = and_(
     V.thread == C.thread, V.checkpoint_ns == C.checkpoint_ns, V.checkpoint_id == C.checkpoint_id
 )
-DOCUMENT_MAY_BE_FOUND = exists().where(ITS_DOCUMENT, ITS_THREAD, FINDABLE)
-VECTOR_MAY_BE_FOUND = exists().where(ITS_VECTOR, ITS_THREAD, FINDABLE)
+DOCUMENT_BELONGS = exists().where(ITS_DOCUMENT, ITS_THREAD, INDEXABLE)
+VECTOR_BELONGS = exists().where(ITS_VECTOR, ITS_THREAD, INDEXABLE)
 _parents = checkpoints.alias("parents")
 _ITS_PARENT = and_(
     _parents.c.thread == C.thread,
@@ -48,7 +52,7 @@ _ITS_PARENT = and_(
 )
 _UNINDEXED = T.unindexed_since_us.is_not(None)
 _SWEPT = T.compacted_seq > T.indexed_seq
-_LOG = (T.number, T.tenant, T.thread_id, T.family, T.indexed_seq, T.seq, FINDABLE, _SWEPT)
+_LOG = (T.number, T.tenant, T.thread_id, T.family, T.indexed_seq, T.seq, INDEXABLE, _SWEPT)
 _LOGS = Statement(
     select(*_LOG)
     .where(_UNINDEXED, T.number != bindparam("but"))
@@ -73,7 +77,7 @@ _CHANGES = Statement(
         .outerjoin(checkpoints, _ITS_ROW)
         .outerjoin(_parents, _ITS_PARENT)
     )
-    .where(_UNINDEXED, T.number != bindparam("but"), FINDABLE, ~_SWEPT)
+    .where(_UNINDEXED, T.number != bindparam("but"), INDEXABLE, ~_SWEPT)
     .order_by(T.unindexed_since_us, T.number, L.seq)
 )
 _OF_THREAD = (
@@ -91,7 +95,7 @@ _ORPHANS = Statement(_OF_THREAD.where(C.parent_id != EMPTY, _parents.c.number.is
 # So spelled, no index is asked for it: few threads are behind, and many may be the tenant's.
 _TENANT = func.coalesce(T.tenant, EMPTY)
 NOW = Statement(
-    select(T.number, T.seq).where(_UNINDEXED, bindparam("of_tenant") == _TENANT, FINDABLE)
+    select(T.number, T.seq).where(_UNINDEXED, bindparam("of_tenant") == _TENANT, INDEXABLE)
 )
 _INDEXED = Statement(select(T.number, T.indexed_seq).where(T.number.in_(LISTED)))
 _SWITCHED = exists().where(_ABOVE, L.kind == int(EventKind.SEARCHABLE_SET))
@@ -105,7 +109,7 @@ _CHANGED = (
 _LACKING = case((or_(_SWEPT, _SWITCHED), T.checkpoint_count), else_=_CHANGED)
 _BACKLOG = Statement(
     select(_TENANT, func.sum(_LACKING), func.min(T.unindexed_since_us))
-    .where(_UNINDEXED, FINDABLE)
+    .where(_UNINDEXED, INDEXABLE)
     .group_by(_TENANT)
 )
 
@@ -156,7 +160,7 @@ class _Log(NamedTuple):
     family: int
     indexed_seq: int
     seq: int
-    findable: bool
+    indexable: bool
     swept: bool
 
     def advance(self, through: int) -> Advance:
@@ -185,11 +189,11 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
     advances: list[Advance] = []
     for log in logs:
         rows = by_thread.get(log.number, [])
-        if log.findable and (log.swept or any(row[2] == EventKind.SEARCHABLE_SET for row in rows)):
+        if log.indexable and (log.swept or any(row[2] == EventKind.SEARCHABLE_SET for row in rows)):
             walked = walked or log
         else:
             through = log.seq
-            if log.findable and log.number == cut:
+            if log.indexable and log.number == cut:
                 through = rows[-1][1] if rows else log.indexed_seq
             advances.append(log.advance(through))
             read += _changed(connection, log, rows)
@@ -197,7 +201,7 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
             break
     if walked is not None:
         walk, more = walk or Walk(walked.number, walked.seq), None
-        if walked.findable:
+        if walked.indexable:
             ns, last = walk.after or ("", "")
             cursor = _BY_KEY.run(connection, of_thread=walked.number, after_ns=ns, after_id=last)
             rows, more = _some(cursor, max(limit - len(changed), limit // 4, 1))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
+from ...domain.items import keeps_items
 from ...domain.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
 from ..changes import first_above
 from ..checkpoints import vectors as vector_rows
@@ -79,9 +80,9 @@ _DOCUMENTS = sa.select(
     .outerjoin(vectors, ITS_VECTOR)
 )
 _UNEMBEDDED = Statement(
-    _DOCUMENTS.where(_OWED, following.FINDABLE).order_by(D.number).limit(sa.bindparam("max_rows"))
+    _DOCUMENTS.where(_OWED, following.INDEXABLE).order_by(D.number).limit(sa.bindparam("max_rows"))
 )
-_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), _OWED, following.FINDABLE))
+_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), _OWED, following.INDEXABLE))
 _EMBEDDED = Statement(_DOCUMENTS.where(V.number.in_(LISTED)))
 _SET_OWED = Statement(
     sa.update(documents)
@@ -102,8 +103,8 @@ _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
 # that sent it records how that went.
 _LOST: dict[sa.Table, ColumnElement[bool]] = {
-    documents: ~following.DOCUMENT_MAY_BE_FOUND,
-    vectors: ~following.VECTOR_MAY_BE_FOUND,
+    documents: ~following.DOCUMENT_BELONGS,
+    vectors: ~following.VECTOR_BELONGS,
     memories: sa.and_(M.unsure.is_(False), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT),
 }
 _FIND_AND_DROP = {
@@ -265,7 +266,8 @@ def _store(
             outdated.append((vector,))
             without.append(one.number)
     _DROP_VECTOR.run_rows(connection, ("of_number",), outdated)
-    lacking = set(without) - _inherit(connection, without)
+    items = {one.number for one in taken if keeps_items(one.key.thread_id)}
+    lacking = set(without) - _inherit(connection, [one for one in without if one not in items])
     put = []
     for one in taken:
         owed = one.number in lacking and bool(one.embedded)
@@ -275,7 +277,7 @@ def _store(
     text.remove(connection, gone)
     text.add(connection, said)
     if remember:
-        _remember(connection, taken, batch.now_us)
+        _remember(connection, [one for one in taken if one.number not in items], batch.now_us)
     return len(taken)
 
 

@@ -39,7 +39,7 @@ _DUE = Statement(_oldest_due().where(M.state == bindparam("of_state")))
 # The sum keeps SQLite from the index by state, in which all that is sure comes as well.
 _DUE_UNSURE = Statement(_oldest_due().where(UNSURE, M.state + 0 == bindparam("of_state")))
 # Not `following.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
-# besides, threads of the server's own, has no documents.
+# besides, threads of the server's own, has no documents, or none with such a pointer.
 _SUMMARIES = Statement(
     select(C.summary)
     .select_from(documents)

@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 
 from tuskpoint.v1 import checkpoint_pb2
 
+from ...domain.items import keeps_items
 from ...domain.json_view.escapes import MAX_ENCODED
 from ...domain.json_view.excerpts import joined, latest_part, new_part, shares
 from ...domain.limits import KIB
@@ -56,8 +57,10 @@ class Document:
 
     @property
     def pointer(self) -> bytes:
-        """The pointer of the checkpoint."""
-        return pointer_of(self.tenant, self.key.checkpoint_ns, self.key.checkpoint_id)
+        """The pointer of the checkpoint; of an item it is not that of any checkpoint."""
+        is_item = keeps_items(self.key.thread_id)
+        namespace = self.key.thread_id if is_item else self.key.checkpoint_ns
+        return pointer_of(self.tenant, namespace, self.key.checkpoint_id)
 
     @property
     def embedded(self) -> str:

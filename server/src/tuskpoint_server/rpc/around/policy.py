@@ -32,6 +32,10 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
         (Scope.READ,): "GetSnapshot GetLatestSnapshot ListSnapshots",
         (Scope.WRITE,): "CreateSnapshot RestoreSnapshot DeleteSnapshot",
     },
+    "StoreService": {
+        (Scope.READ,): "GetItems SearchItems ListItemNamespaces",
+        (Scope.WRITE,): "PutItems",
+    },
     "AdminService": {(Scope.READ,): "GetServerInfo GetArchiveStatus", (Scope.ADMIN,): "Flush"},
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from tuskpoint.v1 import checkpoint_pb2, errors_pb2
+from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 
 from ...domain.errors import Reason, Refusal
@@ -25,8 +25,7 @@ def fill_saved(
     message.durability, message.seq = convert.number(reached), saved.seq
     message.catalog_blob_id = catalog_blob_id
     if warns:
-        waiting = "much is waiting for certification; saves are refused if it grows on"
-        message.warnings.add(kind=errors_pb2.WARNING_KIND_BACKLOG, message=waiting)
+        message.warnings.append(convert.BACKLOG_WARNING)
     if isinstance(message, pb.SaveWritesResponse):
         message.early = saved.early
     else:

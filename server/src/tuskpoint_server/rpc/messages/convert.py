@@ -15,6 +15,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from tuskpoint.v1 import (
     checkpoint_pb2,
     checkpoint_service_pb2,
+    errors_pb2,
     value_pb2,
 )
 
@@ -25,6 +26,11 @@ from .chunks import INLINE_BUDGET, Cutter, whole
 from .validation import limit_exceeded
 
 MessageT = TypeVar("MessageT", bound=Message)
+
+BACKLOG_WARNING = errors_pb2.Warning(
+    kind=errors_pb2.WARNING_KIND_BACKLOG,
+    message="much is waiting for certification; saves are refused if it grows on",
+)
 
 _HISTORY_WRITES = 512
 _FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most

@@ -16,8 +16,8 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from ...domain import model
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import LIMITS
+from ...domain.reserved import is_reserved
 from ...domain.search import pack_vector
-from ...domain.snapshots import is_reserved
 from ...domain.state import decode_version, parse_metadata
 from ...domain.values import DIGEST_BYTES, Encoding, digesting
 from ...journal.checkpoints.sent import SentCheckpoint, encode_names

@@ -25,8 +25,8 @@ from tuskpoint.v1 import (
 from ...domain.errors import Reason, Refusal, Violation
 from ...domain.limits import LIMITS, text_problem
 from ...domain.model import Durability, Source, View
+from ...domain.reserved import SNAPSHOTS, STORES, is_reserved
 from ...domain.search import vector_problem
-from ...domain.snapshots import THREADS, is_reserved
 from ...domain.values import DIGEST_BYTES
 
 _MAX_VIOLATIONS = 64
@@ -77,7 +77,8 @@ class Checks:
     def thread(self, field: str, thread_id: str, *, required: bool = True) -> None:
         """Check the name of a thread; those of the server's own are refused."""
         if is_reserved(thread_id):
-            self.fail(field, f"names that begin with '{THREADS}' are the server's own")
+            own = f"'{SNAPSHOTS}' or '{STORES}'"
+            self.fail(field, f"names that begin with {own} are the server's own")
         else:
             self.text(field, thread_id, LIMITS.max_thread_id, required=required)
 

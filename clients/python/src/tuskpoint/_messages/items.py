@@ -1,0 +1,243 @@
+"""Items of stores: the records and the requests. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from google.protobuf.duration_pb2 import Duration
+
+from ..v1 import store_service_pb2 as store
+from .arguments import check_text, encode_json, invalid_field
+from .records import DurabilityName, moment
+from .requests import BATCH, durability, metadata_json
+from .search import MAX_LIMIT, SearchWarning, limit_sent, warning_of
+
+Namespace = tuple[str, ...]
+NamespaceEnd = Literal["prefix", "suffix"]
+
+_ENDS = ("prefix", "suffix")
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """An item to put or to delete.
+
+    Attributes:
+        namespace: Its namespace, a path of labels.
+        key: Its key in the namespace.
+        value: Its value, which is what JSON can say: an object of strings, numbers, booleans,
+            `None`, and lists and objects of these. Tuples become lists. `None` deletes the item.
+        ttl_s: Seconds after which it expires unless it is put again, or read with `refresh_ttl`;
+            `None`: never.
+        index: The parts of the value that a search by meaning sees: paths such as "text",
+            "author.name", "notes[*].text"; "$" is all of it. `None`: all of it; `False`: nothing.
+    """
+
+    namespace: Iterable[str]
+    key: str
+    value: Mapping[str, Any] | None = None
+    ttl_s: float | None = None
+    index: Literal[False] | Iterable[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRecord:
+    """An item.
+
+    Attributes:
+        namespace: Its namespace.
+        key: Its key in the namespace.
+        value: Its value.
+        created: When it was put first.
+        updated: When it was put last.
+        expires: When it expires; `None`: never.
+        score: Of a search by meaning: the cosine of the angle to the query, 1 at most; `None` if
+            it was not compared.
+    """
+
+    namespace: Namespace
+    key: str
+    value: dict[str, Any]
+    created: datetime
+    updated: datetime
+    expires: datetime | None
+    score: float | None = None
+
+
+class FoundItems(list[ItemRecord]):
+    """The items that a search found.
+
+    Attributes:
+        warnings: Warnings about this search: the query was not compared.
+    """
+
+    def __init__(
+        self, found: Iterable[ItemRecord] = (), *, warnings: tuple[SearchWarning, ...] = ()
+    ) -> None:
+        super().__init__(found)
+        self.warnings = warnings
+
+
+def putting(changes: Iterable[ItemChange], safe: DurabilityName) -> store.PutItemsRequest:
+    """Return the request that puts and deletes items.
+
+    Raises:
+        InvalidRequest: A value has a part that JSON cannot say, or an argument cannot be sent.
+    """
+    request = store.PutItemsRequest(durability=durability(safe))
+    for change in changes:
+        one = request.changes.add(namespace=_labels("namespace", change.namespace))
+        check_text("key", change.key)
+        one.key = change.key
+        if change.value is None:
+            continue
+        one.value_json = _value(change.value)
+        if change.ttl_s is not None:
+            one.ttl.CopyFrom(_duration(change.ttl_s))
+        if change.index is False:
+            one.unindexed = True
+        elif change.index is not None:
+            one.index_paths.extend(_labels("index", change.index))
+    return request
+
+
+def getting(
+    keys: Sequence[tuple[Iterable[str], str]], *, refresh_ttl: bool
+) -> store.GetItemsRequest:
+    """Return the request that reads items.
+
+    Raises:
+        InvalidRequest: An argument cannot be sent.
+    """
+    request = store.GetItemsRequest(refresh_ttl=refresh_ttl)
+    for namespace, key in keys[:BATCH]:
+        check_text("key", key)
+        request.keys.add(namespace=_labels("namespace", namespace), key=key)
+    return request
+
+
+def searching(
+    namespace_prefix: Iterable[str],
+    filter: Mapping[str, Any] | None,
+    query: str | None,
+    limit: int,
+    offset: int,
+    *,
+    refresh_ttl: bool,
+) -> store.SearchItemsRequest:
+    """Return the request of a search; its limit may be above that of one answer.
+
+    Raises:
+        InvalidRequest: An argument is of a wrong type, or cannot be sent.
+    """
+    check_text("query", "" if query is None else query)
+    return store.SearchItemsRequest(
+        namespace_prefix=_labels("namespace_prefix", namespace_prefix),
+        filter_json=metadata_json(filter, "filter"),
+        query=query or "",
+        limit=limit_sent(limit),
+        offset=_count("offset", offset),
+        refresh_ttl=refresh_ttl,
+    )
+
+
+def page_of(request: store.SearchItemsRequest, found: int) -> store.SearchItemsRequest:
+    """Return the request of the next page of a search that found so many items."""
+    page = store.SearchItemsRequest()
+    page.CopyFrom(request)
+    page.offset = min(request.offset + found, MAX_LIMIT)
+    page.limit = min(request.limit - found, BATCH)
+    return page
+
+
+def namespaces_page(
+    request: store.ListItemNamespacesRequest, found: int
+) -> store.ListItemNamespacesRequest:
+    """Return the request of the next page of a listing that found so many namespaces."""
+    page = store.ListItemNamespacesRequest()
+    page.CopyFrom(request)
+    page.offset = min(request.offset + found, MAX_LIMIT)
+    page.limit = min(request.limit - found, BATCH)
+    return page
+
+
+def listing(
+    matching: Iterable[tuple[NamespaceEnd, Iterable[str]]],
+    max_depth: int | None,
+    limit: int,
+    offset: int,
+) -> store.ListItemNamespacesRequest:
+    """Return the request that lists namespaces.
+
+    Raises:
+        InvalidRequest: An argument is of a wrong type, or cannot be sent.
+    """
+    patterns = []
+    for end, labels in matching:
+        if end not in _ENDS:
+            raise invalid_field("matching", f"it must be 'prefix' or 'suffix', not {end!r:.80}")
+        at_end = end == "suffix"
+        patterns.append(store.NamespacePattern(labels=_labels("matching", labels), at_end=at_end))
+    return store.ListItemNamespacesRequest(
+        patterns=patterns,
+        max_depth=0 if max_depth is None else limit_sent(max_depth, "max_depth"),
+        limit=limit_sent(limit),
+        offset=_count("offset", offset),
+    )
+
+
+def item_record(message: store.Item, score: float | None = None) -> ItemRecord:
+    """Return an item message as a record."""
+    return ItemRecord(
+        namespace=tuple(message.namespace),
+        key=message.key,
+        value=json.loads(message.value_json),
+        created=moment(message.create_time),
+        updated=moment(message.update_time),
+        expires=moment(message.expire_time) if message.HasField("expire_time") else None,
+        score=score,
+    )
+
+
+def found_items(answers: Sequence[store.SearchItemsResponse]) -> FoundItems:
+    """Return the answers of a search, page after page, as records."""
+    found = (
+        item_record(one.item, one.score if one.HasField("score") else None)
+        for answer in answers
+        for one in answer.items
+    )
+    warnings = dict.fromkeys(warning_of(one) for answer in answers for one in answer.warnings)
+    return FoundItems(found, warnings=tuple(warnings))
+
+
+def _labels(what: str, labels: object) -> list[str]:
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+        raise invalid_field(what, f"it must be a tuple of strings, not {labels!r:.80}")
+    listed = list(labels)
+    for one in listed:
+        check_text(what, one)
+    return listed
+
+
+def _count(what: str, given: int) -> int:
+    if given < 0:
+        raise invalid_field(what, f"it must be 0 or more, not {given}")
+    return limit_sent(given, what) if given else 0
+
+
+def _duration(ttl_s: object) -> Duration:
+    if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 < ttl_s < 1e10:
+        raise invalid_field("ttl_s", f"it must be a number of seconds above 0, not {ttl_s!r:.80}")
+    duration = Duration()
+    duration.FromTimedelta(max(timedelta(seconds=ttl_s), timedelta(microseconds=1)))
+    return duration
+
+
+def _value(value: Mapping[str, Any]) -> bytes:
+    if not isinstance(value, Mapping):
+        raise invalid_field("value", f"it must be a mapping, not {type(value).__name__}")
+    return encode_json("value", dict(value))

@@ -1,0 +1,274 @@
+"""Items of stores, each a checkpoint without values in a thread that users cannot see.
+
+A namespace is such a thread, the key of an item the ID of its checkpoint, and the item the
+metadata of that. So items are journaled, certified, renewed, verified and recovered like
+checkpoints. The summary of the checkpoint is the text by which search knows the item.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tuskpoint.v1 import checkpoint_pb2
+
+from .errors import invalid_field
+from .limits import LIMITS
+from .reserved import STORES, STORES_END
+from .state import equal_typed, parse_object
+
+Namespace = tuple[str, ...]
+
+STATE: bytes = checkpoint_pb2.CheckpointState(schema_version=1).SerializeToString()
+"""The state of every item: it has no channels."""
+
+_VALUE = b'"value":'
+_PAST = "0"  # follows "/"
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\*|-?\d{1,9})\]")
+MAX_DEPTH = 100  # of arrays and objects inside one another, in values and filters
+_DECODE = json.JSONDecoder().decode
+
+
+class ItemTimes(NamedTuple):
+    """When an item was made and put last, and when it ends; microseconds since the epoch."""
+
+    created_us: int
+    updated_us: int
+    ttl_us: int  # after which it ends unless it is read; 0: never
+    expire_us: int | None = None  # `None`: never
+
+    def live_at(self, now_us: int) -> bool:
+        """Return whether the item has not expired at a time."""
+        return self.expire_us is None or self.expire_us > now_us
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An item."""
+
+    namespace: Namespace
+    key: str
+    value: bytes  # a JSON object, as it was put
+    times: ItemTimes
+
+
+@dataclass(frozen=True, slots=True)
+class ItemChange:
+    """An item to be put, or to be deleted: then `value` is empty."""
+
+    namespace: Namespace
+    key: str
+    value: bytes = b""
+    ttl_us: int = 0  # 0: it never expires
+    text: str = ""  # by which search knows it
+
+
+def thread_of(namespace: Namespace) -> str:
+    """Return the thread that keeps the items of a namespace."""
+    return STORES + "/".join(one.replace("~", "~0").replace("/", "~1") for one in namespace)
+
+
+def namespace_of(thread_id: str) -> Namespace:
+    """Return the namespace whose items a thread keeps."""
+    labels = thread_id.removeprefix(STORES).split("/")
+    return tuple(one.replace("~1", "/").replace("~0", "~") for one in labels)
+
+
+def keeps_items(thread_id: str) -> bool:
+    """Return whether a thread keeps items."""
+    return thread_id.startswith(STORES)
+
+
+def threads_below(prefix: Namespace) -> tuple[str, str, str]:
+    """Return the thread of a namespace, and the first and past the last of those below it."""
+    if not prefix:
+        return STORES, STORES, STORES_END
+    name = thread_of(prefix)
+    return name, name + "/", name + _PAST
+
+
+def encode(times: ItemTimes, value: bytes) -> bytes:
+    """Return the metadata of the checkpoint: one JSON object, the value unchanged at its end."""
+    stored: dict[str, int] = {"create_time_us": times.created_us}
+    if times.expire_us is not None:
+        stored |= {"expire_time_us": times.expire_us, "ttl_us": times.ttl_us}
+    stored["update_time_us"] = times.updated_us
+    named = json.dumps(stored, separators=(",", ":")).encode()
+    return b"%b,%b%b}" % (named[:-1], _VALUE, value)
+
+
+def value_in(metadata: bytes) -> bytes:
+    """Return the value of the item in metadata: only numbers stand before it."""
+    return metadata[metadata.index(_VALUE) + len(_VALUE) : -1]
+
+
+def decode(metadata: bytes) -> ItemTimes:
+    """Return the times of the item in metadata that somebody stored.
+
+    Raises:
+        ValueError: It is no item.
+    """
+    try:
+        named = json.loads(metadata[: metadata.index(_VALUE)].rstrip(b",") + b"}")
+        ends = "expire_time_us" in named
+        numbers = [named["create_time_us"], named["update_time_us"]]
+        numbers += [named["ttl_us"], named["expire_time_us"]] if ends else [0, 0]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"it lacks {error}") from None
+    if {*map(type, numbers)} != {int} or not metadata.endswith(b"}"):
+        raise ValueError("its times are no numbers")
+    created_us, updated_us, ttl_us, expire_us = numbers
+    return ItemTimes(created_us, updated_us, ttl_us, expire_us if ends else None)
+
+
+Admits = Callable[[bytes], bool]
+"""Returns whether a filter admits the item in metadata."""
+
+
+def parse_value(value: bytes, field: str) -> dict[str, object]:
+    """Parse a value that is put.
+
+    Raises:
+        Refusal: `METADATA_NOT_JSON`; `INVALID_FIELD`: it is nested too deeply.
+    """
+    parsed = parse_object(value, field)
+    level: list[object] = [parsed]
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in _inner(one)]
+        if not level:
+            return parsed
+    raise invalid_field(field, f"must not be nested deeper than {MAX_DEPTH}")
+
+
+def _inner(value: object) -> Iterator[object]:
+    if isinstance(value, dict | list):
+        held = value.values() if isinstance(value, dict) else value
+        yield from (one for one in held if isinstance(one, dict | list))
+
+
+def filtering(wanted: Mapping[str, object]) -> Admits | None:
+    """Return the condition of a filter (`store_service.proto` describes it); `None`: none.
+
+    Raises:
+        Refusal: `INVALID_FIELD`: an operator is not known, or there are `MAX_DEPTH` levels.
+    """
+    if not wanted:
+        return None
+    _check(wanted.values(), MAX_DEPTH)
+
+    def admits(metadata: bytes) -> bool:
+        value = _DECODE(value_in(metadata).decode())
+        return all(_meets(value.get(key), one) for key, one in wanted.items())
+
+    return admits
+
+
+def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]:
+    def ordered(one: Any, other: Any) -> bool:
+        kinds = {type(one), type(other)}
+        return (kinds == {str} or kinds <= {int, float}) and compare(one, other)
+
+    return ordered
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "$eq": equal_typed,
+    "$ne": lambda one, other: not equal_typed(one, other),
+    "$gt": _ordered(operator.gt),
+    "$gte": _ordered(operator.ge),
+    "$lt": _ordered(operator.lt),
+    "$lte": _ordered(operator.le),
+}
+
+
+def _operators(wanted: Mapping[str, object]) -> bool:
+    return any(key.startswith("$") for key in wanted)
+
+
+def _check(values: Iterable[object], depth: int) -> None:
+    if not depth:
+        raise invalid_field("filter_json", f"must not be nested deeper than {MAX_DEPTH}")
+    for one in values:
+        if isinstance(one, dict) and _operators(one):
+            for name in one.keys() - _OPERATORS.keys():
+                shown = name[:80].encode(errors="backslashreplace").decode()
+                known = ", ".join(_OPERATORS)
+                raise invalid_field("filter_json", f"'{shown}' is no operator; use {known}")
+        elif isinstance(one, dict):
+            _check(one.values(), depth - 1)
+        elif isinstance(one, list):
+            _check(one, depth - 1)
+
+
+def _meets(value: Any, wanted: Any) -> bool:
+    if isinstance(wanted, dict):
+        if _operators(wanted):
+            return all(_OPERATORS[name](value, one) for name, one in wanted.items())
+        return isinstance(value, dict) and all(
+            _meets(value.get(key), one) for key, one in wanted.items()
+        )
+    if isinstance(wanted, list):
+        same = isinstance(value, list) and len(value) == len(wanted)
+        return same and all(map(_meets, value, wanted))
+    return equal_typed(value, wanted)
+
+
+def path_problem(path: str) -> str:
+    """Return the problem of a path of `ItemChange.index_paths`; empty if it has none."""
+    if path != "$" and "".join(found[0] for found in _STEP.finditer(path)) != path:
+        return 'must be a path such as "text", "author.name", "notes[*].text", or "$"'
+    return ""
+
+
+def text_of(value: Mapping[str, object], paths: Sequence[str]) -> str:
+    """Return the text by which search knows an item: a line for each text or number in it."""
+    lines: list[str] = []
+    size = 0
+    for path in paths or ("$",):
+        for found in _at(value, [] if path == "$" else _STEP.findall(path)):
+            for line in _lines(found):
+                lines.append(line)
+                size += len(line)
+                if size > LIMITS.max_summary:
+                    break
+    text = "\n".join(lines).replace("\0", " ")
+    cut = text.encode(errors="replace")[: LIMITS.max_summary]
+    return cut.decode(errors="ignore")
+
+
+def _at(value: Any, steps: Sequence[tuple[str, str]]) -> Iterator[Any]:
+    if not steps:
+        yield value
+        return
+    (name, place), rest = steps[0], steps[1:]
+    if name and isinstance(value, dict) and name in value:
+        yield from _at(value[name], rest)
+    elif place and isinstance(value, list):
+        for number in range(len(value)) if place == "*" else [int(place)]:
+            if -len(value) <= number < len(value):
+                yield from _at(value[number], rest)
+
+
+def _lines(value: Any, name: str = "") -> Iterator[str]:
+    """Yield the leaves of a value, each with the name of the member that has it."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield from _lines(one, key)
+    elif isinstance(value, list):
+        for one in value:
+            yield from _lines(one, name)
+    elif value is not None and value != "":
+        said = value if isinstance(value, str) else json.dumps(value)
+        yield f"{name}: {said}" if name else said
+
+
+def matches(namespace: Namespace, labels: Namespace, *, at_end: bool) -> bool:
+    """Return whether a namespace has labels at one of its ends; "*" stands for any one."""
+    if len(labels) > len(namespace):
+        return False
+    part = namespace[len(namespace) - len(labels) :] if at_end else namespace
+    return all(label in ("*", one) for label, one in zip(labels, part, strict=False))

@@ -1,0 +1,416 @@
+"""Items of stores: putting, reading and finding them, and their end.
+
+An item is a checkpoint without values (`domain.items`) and a row of `items`, which has the times
+that its metadata has. Only a read that puts off its end changes the row alone: the metadata
+follows once less than half of the time is left in it, so that not every read has to be certified.
+A recovered item may so end earlier, by half of that time at most.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, and_, bindparam, delete, exists, or_, select, update
+
+from ..domain.items import (
+    STATE,
+    Admits,
+    Item,
+    ItemChange,
+    ItemTimes,
+    Namespace,
+    decode,
+    encode,
+    namespace_of,
+    thread_of,
+    threads_below,
+    value_in,
+)
+from ..domain.limits import MIB
+from ..domain.threads import EventKind
+from .checkpoints.sent import encode_names
+from .database.database import Database
+from .database.logs import Known, Log
+from .database.overlay import Batch
+from .database.schema import checkpoints, documents, items, threads, vectors
+from .database.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
+from .removal import removal
+
+ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
+SWEPT_AT_ONCE = 500
+_OVERHEAD = 64  # bytes that an item takes in a batch beside its value
+_PUT_OFF = 100  # an end that comes later by less than this part of the time is not recorded
+
+_I, _T, _C = items.c, threads.c, checkpoints.c
+_LIVES = or_(_I.expire_us.is_(None), _I.expire_us > bindparam("now_us"))
+_ITS_CHECKPOINT = and_(
+    _C.thread == _I.thread, _C.checkpoint_ns == EMPTY, _C.checkpoint_id == _I.checkpoint_id
+)
+_ITS_DOCUMENT = and_(documents.c.number == _C.number, documents.c.seq == _C.seq)
+_ITS_VECTOR = and_(
+    vectors.c.thread == _C.thread,
+    vectors.c.checkpoint_ns == _C.checkpoint_ns,
+    vectors.c.checkpoint_id == _C.checkpoint_id,
+)
+_BELOW = and_(
+    _T.tenant == bindparam("of_tenant"),
+    or_(
+        _T.thread_id == bindparam("of_name"),
+        and_(_T.thread_id >= bindparam("from_name"), _T.thread_id < bindparam("past_name")),
+    ),
+)
+_TIMES = (_I.created_us, _I.updated_us, _I.ttl_us, _I.expire_us)
+_STANDING = Statement(
+    select(_I.checkpoint_id, *_TIMES).where(of_thread(items), _I.checkpoint_id.in_(LISTED))
+)
+_JOINED = threads.join(items, _I.thread == _T.number).join(checkpoints, _ITS_CHECKPOINT)
+_ITEM = (_T.thread_id, _I.checkpoint_id, *_TIMES, _C.metadata)
+_GET = Statement(
+    select(*_ITEM)
+    .select_from(_JOINED)
+    .where(
+        _T.tenant == bindparam("of_tenant"),
+        _T.thread_id == bindparam("of_name"),
+        _I.checkpoint_id.in_(LISTED),
+        _LIVES,
+    )
+)
+_NUMBERS = Statement(
+    select(_C.number)
+    .select_from(_JOINED)
+    .where(_BELOW, _LIVES)
+    .order_by(_I.updated_us.desc(), _T.thread_id, _I.checkpoint_id)
+)
+_NUMBERED = Statement(
+    select(_C.number, *_ITEM).select_from(_JOINED).where(_C.number.in_(LISTED), _LIVES)
+)
+# A vector counts that was made of the text as it is now.
+_VECTORS = Statement(
+    select(_C.number, vectors.c.vector)
+    .select_from(checkpoints.join(documents, _ITS_DOCUMENT).join(vectors, _ITS_VECTOR))
+    .where(_C.number.in_(LISTED))
+)
+_OWED = Statement(
+    select(documents.c.number)
+    .join(threads, _T.number == documents.c.thread)
+    .where(documents.c.unembedded, _BELOW)
+    .limit(1)
+)
+_NAMESPACES = Statement(
+    select(_T.thread_id)
+    .where(_BELOW, exists().where(_I.thread == _T.number, _LIVES))
+    .order_by(_T.thread_id)
+)
+_PAST = Statement(
+    select(_T.tenant, _T.thread_id, _I.checkpoint_id)
+    .join(items, _I.thread == _T.number)
+    .where(_I.expire_us.is_not(None), _I.expire_us <= bindparam("now_us"))
+    .order_by(_I.expire_us)
+    .limit(SWEPT_AT_ONCE)
+)
+_METADATA = Statement(
+    select(_C.checkpoint_id, _C.metadata, _C.summary).where(
+        of_thread(checkpoints), _C.checkpoint_ns == EMPTY, _C.checkpoint_id.in_(LISTED)
+    )
+)
+_COLUMNS = tuple(column.name for column in items.columns)
+_PUT = Statement(putting(items, ("thread", "checkpoint_id")), distinct=True)
+_OF_ITEM = (of_thread(items), _I.checkpoint_id == bindparam("of_id"))
+_DROP = Statement(delete(items).where(*_OF_ITEM))
+_EXTEND = Statement(update(items).where(*_OF_ITEM).values(expire_us=bindparam("new_us")))
+
+
+Compare = Callable[[Sequence[tuple[int, bytes]]], Iterable[tuple[int, float]]]
+"""Returns the score of each of some vectors, which have the numbers of their items."""
+
+
+class Page(NamedTuple):
+    """Items that were found; `cut`: their values are so large that the answer ends early."""
+
+    items: list[Item]
+    cut: bool
+
+
+class Items:
+    """Items of stores. All calls are coroutines; each can refuse with `JOURNAL_UNAVAILABLE`."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, tenant: str, changes: Sequence[ItemChange]) -> None:
+        """Put and delete items, in one transaction; of several changes of one the last counts."""
+        last = {(thread_of(one.namespace), one.key): one for one in changes}
+        by_thread: dict[str, dict[str, ItemChange]] = defaultdict(dict)
+        for (name, key), change in last.items():
+            by_thread[name][key] = change
+
+        def work(batch: Batch) -> None:
+            batch.lock((tenant, name) for name in by_thread)
+            for name, wanted in by_thread.items():
+                _change(batch, tenant, name, wanted)
+
+        size = sum(len(one.value) + len(one.text) + _OVERHEAD for one in changes)
+        await self._database.transact(work, size)
+
+    async def get(
+        self, tenant: str, keys: Sequence[tuple[Namespace, str]]
+    ) -> tuple[list[Item], int]:
+        """Return items that live, in the order of their keys, and how many keys are answered."""
+        by_thread: dict[str, list[str]] = defaultdict(list)
+        for namespace, key in keys:
+            by_thread[thread_of(namespace)].append(key)
+        now_us = self._database.now_us()
+
+        def work(connection: Connection) -> tuple[list[Item], int]:
+            found: dict[tuple[Namespace, str], Item] = {}
+            for name, wanted in by_thread.items():
+                of = {"of_tenant": tenant, "of_name": name, "now_us": now_us}
+                for row in _GET.run_listed(connection, wanted, **of):
+                    one = _item(row)
+                    found[one.namespace, one.key] = one
+            size, answered = 0, list[Item]()
+            for number, wanted_key in enumerate(keys):
+                if size > ANSWER_BYTES:
+                    return answered, number
+                if wanted_key in found:
+                    answered.append(found[wanted_key])
+                    size += len(answered[-1].value)
+            return answered, len(keys)
+
+        return await self._database.query(work)
+
+    async def latest(
+        self, tenant: str, prefix: Namespace, admits: Admits | None, offset: int, limit: int
+    ) -> Page:
+        """Return the items below a namespace that a filter admits, the last put first."""
+        of = self._below(tenant, prefix)
+
+        def work(connection: Connection) -> Page:
+            numbers = [row[0] for row in _NUMBERS.run(connection, **of).fetchall()]
+            if admits is None:
+                return _page(_numbered(connection, numbers[offset:], of), 0, limit)
+            return _page(_numbered(connection, numbers, of, admits), offset, limit)
+
+        return await self._database.query(work)
+
+    async def ranked(
+        self, tenant: str, prefix: Namespace, admits: Admits | None, compare: Compare
+    ) -> list[tuple[int, float | None]]:
+        """Return the items below a namespace that a filter admits, the best first.
+
+        Each is a number, for `numbered`, and a score; those without a vector follow, the last put
+        first. `compare` is called in a thread.
+        """
+        of = self._below(tenant, prefix)
+
+        def work(connection: Connection) -> list[tuple[int, float | None]]:
+            numbers = [row[0] for row in _NUMBERS.run(connection, **of).fetchall()]
+            if admits is not None:
+                numbers = [number for number, _ in _some(connection, numbers, of, admits)]
+            scores: dict[int, float] = {}
+            for some in in_lists(numbers):
+                scores.update(compare(list(_VECTORS.run_listed(connection, some))))
+            best = sorted(scores, key=lambda number: -scores[number])
+            return [(number, scores.get(number)) for number in dict.fromkeys([*best, *numbers])]
+
+        return await self._database.query(work)
+
+    async def numbered(self, numbers: Sequence[int]) -> tuple[Page, list[int]]:
+        """Return those of the items with these numbers that live, and their numbers, in order."""
+        of = {"now_us": self._database.now_us()}
+
+        def work(connection: Connection) -> tuple[Page, list[int]]:
+            read: list[int] = []
+
+            def found() -> Iterator[Item]:
+                for number, one in _some(connection, numbers, of):
+                    read.append(number)
+                    yield one
+
+            page = _page(found(), 0, len(numbers))
+            return page, read[: len(page.items)]
+
+        return await self._database.query(work)
+
+    async def awaits_vectors(self, tenant: str, prefix: Namespace) -> bool:
+        """Return whether the embedder owes vectors to items below a namespace."""
+        rows = await self._database.rows(_OWED, **self._below(tenant, prefix))
+        return bool(rows)
+
+    async def namespaces(self, tenant: str, prefix: Namespace) -> list[Namespace]:
+        """Return the namespaces at and below one that have items, in order."""
+        rows = await self._database.rows(_NAMESPACES, **self._below(tenant, prefix))
+        return sorted(namespace_of(name) for (name,) in rows)
+
+    async def put_off(self, tenant: str, read: Sequence[Item]) -> list[Item]:
+        """Let the time of items that were read, and that expire, begin anew; return them so."""
+        now_us = self._database.now_us()
+        due: dict[str, list[str]] = defaultdict(list)
+        after: list[Item] = []
+        for one in read:
+            end_us = now_us + one.times.ttl_us
+            before_us = one.times.expire_us
+            if before_us is not None and (end_us - before_us) * _PUT_OFF >= one.times.ttl_us:
+                due[thread_of(one.namespace)].append(one.key)
+                after.append(replace(one, times=one.times._replace(expire_us=end_us)))
+            else:
+                after.append(one)
+
+        def work(batch: Batch) -> None:
+            batch.lock((tenant, name) for name in due)
+            for name, keys in due.items():
+                _put_off(batch, tenant, name, keys)
+
+        if due:
+            await self._database.transact(work)
+        return after
+
+    async def sweep(self) -> int:
+        """Delete the items of all tenants that have expired; return how many."""
+        count = 0
+        while past := await self._database.rows(_PAST, now_us=self._database.now_us()):
+            by_thread: dict[tuple[str, str], list[str]] = defaultdict(list)
+            for tenant, name, key in past:
+                by_thread[tenant, name].append(key)
+
+            def work(batch: Batch, by_thread: dict[tuple[str, str], list[str]] = by_thread) -> int:
+                batch.lock(by_thread)
+                return sum(_drop_past(batch, *name, keys) for name, keys in by_thread.items())
+
+            gone = await self._database.transact(work)
+            count += gone
+            if not gone:  # they were put again meanwhile
+                break
+        return count
+
+    def _below(self, tenant: str, prefix: Namespace) -> dict[str, object]:
+        name, first, past = threads_below(prefix)
+        of = {"of_tenant": tenant, "of_name": name, "from_name": first, "past_name": past}
+        return {**of, "now_us": self._database.now_us()}
+
+
+def recover(batch: Batch, log: Log, found: Iterable[tuple[str, bytes]]) -> None:
+    """Insert the rows of recovered items: of each its key and its metadata."""
+    rows = [(log.row.number, key, *decode(metadata)) for key, metadata in found]
+    _PUT.run_rows(batch.connection, _COLUMNS, rows)
+
+
+def _item(row: Sequence[Any]) -> Item:
+    """Return an item from a row, which has `_ITEM`."""
+    name, key, *times, metadata = row
+    return Item(namespace_of(name), key, value_in(metadata), ItemTimes(*times))
+
+
+def _some(
+    connection: Connection,
+    numbers: Iterable[int],
+    of: Mapping[str, object],
+    admits: Admits | None = None,
+) -> Iterator[tuple[int, Item]]:
+    """Yield those of the items with these numbers that live and are admitted, in their order."""
+    now_us = of["now_us"]
+    for some in in_lists(numbers):
+        rows = _NUMBERED.run_listed(connection, some, now_us=now_us)
+        found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
+        yield from ((number, _item(found[number])) for number in some if number in found)
+
+
+def _numbered(*asked: Any) -> Iterator[Item]:
+    return (one for _, one in _some(*asked))
+
+
+def _page(found: Iterator[Item], offset: int, limit: int) -> Page:
+    page, size = list[Item](), 0
+    for number, one in enumerate(found):
+        if number < offset:
+            continue
+        if len(page) == limit or size > ANSWER_BYTES:
+            return Page(page, len(page) < limit)
+        page.append(one)
+        size += len(one.value)
+    return Page(page, cut=False)
+
+
+def _living(batch: Batch, log: Log, keys: Iterable[str]) -> dict[str, ItemTimes]:
+    """Return the times of items that are stored, expired ones too."""
+    rows = _STANDING.run_listed(batch.connection, keys, of_thread=log.row.number)
+    return {key: ItemTimes(*times) for key, *times in rows}
+
+
+def _change(batch: Batch, tenant: str, name: str, wanted: dict[str, ItemChange]) -> None:
+    log = batch.find(tenant, name)
+    if log is None:
+        if not any(one.value for one in wanted.values()):
+            return
+        log = batch.begin(tenant, name)
+    stored = {} if log.new else _living(batch, log, wanted)
+    rows: list[tuple[object, ...]] = []
+    for key, change in wanted.items():
+        if not change.value:
+            continue
+        before = stored.get(key)
+        lived = before is not None and before.live_at(batch.now_us)
+        created_us = before.created_us if before is not None and lived else batch.now_us
+        end_us = batch.now_us + change.ttl_us if change.ttl_us else None
+        times = ItemTimes(created_us, batch.now_us, change.ttl_us, end_us)
+        _store(batch, log, key, times, change.value, change.text)
+        log.row.checkpoint_count += before is None
+        rows.append((log.row.number, key, *times))
+    _PUT.run_rows(batch.connection, _COLUMNS, rows)
+    _drop(batch, log, [key for key, one in wanted.items() if not one.value and key in stored])
+
+
+def _store(batch: Batch, log: Log, key: str, times: ItemTimes, value: bytes, text: str) -> None:
+    """Put the checkpoint that an item is, as a change of its own."""
+    metadata = encode(times, value)
+    place, size = ("", key), len(metadata) + len(STATE)
+    seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
+    named = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
+    batch.put_checkpoint(log, place, Known(*named))
+
+
+def _drop(batch: Batch, log: Log, keys: Sequence[str]) -> None:
+    """Remove items that are stored."""
+    if not keys:
+        return
+    row = log.row
+    batch.write_out()
+    removal.drop(batch, log, [("", key) for key in keys])
+    _DROP.run_rows(batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in keys])
+    row.checkpoint_count -= len(keys)
+    batch.store(log)
+    batch.write_out()
+    batch.logs.forget(row.tenant, row.thread_id)
+
+
+def _drop_past(batch: Batch, tenant: str, name: str, keys: Sequence[str]) -> int:
+    """Remove those of the items that have expired; return how many."""
+    log = batch.find(tenant, name)
+    if log is None:
+        return 0
+    stored = _living(batch, log, keys)
+    past = [key for key, times in stored.items() if not times.live_at(batch.now_us)]
+    _drop(batch, log, past)
+    return len(past)
+
+
+def _put_off(batch: Batch, tenant: str, name: str, keys: Sequence[str]) -> None:
+    log = batch.find(tenant, name)
+    if log is None:
+        return
+    ends: list[tuple[int, int, str]] = []
+    stored = _living(batch, log, keys)
+    found = _METADATA.run_listed(batch.connection, stored, of_thread=log.row.number)
+    for key, metadata, text in found:
+        times = stored[key]
+        if times.expire_us is None or not times.live_at(batch.now_us):
+            continue
+        end_us = batch.now_us + times.ttl_us
+        ends.append((end_us, log.row.number, key))
+        recorded_us = decode(metadata).expire_us or 0
+        if 2 * (recorded_us - batch.now_us) < times.ttl_us:
+            _store(batch, log, key, times._replace(expire_us=end_us), value_in(metadata), text)
+    _EXTEND.run_rows(batch.connection, ("new_us", "of_thread", "of_id"), ends)

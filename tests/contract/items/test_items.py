@@ -1,0 +1,215 @@
+"""Items of stores in the journal: put, read, found, expired, certified and recovered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.archive.recover.recovered import recovered_house
+from tests.kit.archives import House
+from tests.kit.drafts import TENANT, draft
+from tests.kit.journal import Clock, Journal, row_of
+from tuskpoint_server.domain.items import Item, ItemChange, Namespace, filtering, thread_of
+
+HOUR_US = 3_600_000_000
+A: Namespace = ("users", "a")
+B: Namespace = ("users", "b/c~d")
+
+
+def put(key: str, value: bytes = b'{"x":1}', *, of: Namespace = A, ttl_us: int = 0) -> ItemChange:
+    return ItemChange(of, key, value, ttl_us, "text")
+
+
+async def there(journal: Journal, *prefix: str) -> dict[tuple[Namespace, str], bytes]:
+    """Return the values of the items below a namespace."""
+    page = await journal.items.latest(TENANT, prefix, None, 0, 1000)
+    assert not page.cut
+    return {(one.namespace, one.key): one.value for one in page.items}
+
+
+async def got(journal: Journal, key: str, of: Namespace = A) -> Item | None:
+    found, answered = await journal.items.get(TENANT, [(of, key)])
+    assert answered == 1
+    return found[0] if found else None
+
+
+async def test_values_are_returned_as_they_were_put(journal: Journal) -> None:
+    value = b'{ "value" : 1.50, "value" :2e3,\n"\xc3\xa9":"\\ud800" }'
+    await journal.items.put(TENANT, [put("k", value)])
+    found = await got(journal, "k")
+    assert found is not None
+    assert found.value == value
+    assert await got(journal, "other") is None
+    assert await journal.items.get("another tenant", [(A, "k")]) == ([], 1)
+
+
+async def test_the_last_of_several_changes_counts_and_deleting_nothing_is_no_change(
+    journal: Journal,
+) -> None:
+    gone = ItemChange(A, "k")
+    await journal.items.put(TENANT, [gone, ItemChange(B, "k")])
+    await journal.items.put(TENANT, [put("k"), gone, put("l"), put("l", b"{}")])
+    assert await there(journal) == {(A, "l"): b"{}"}
+    before = await row_of(journal, thread_of(A))
+    await journal.items.put(TENANT, [gone])
+    assert (await row_of(journal, thread_of(A))).seq == before.seq
+    assert before.checkpoint_count == 1
+
+
+async def test_an_item_keeps_its_creation_until_it_is_deleted(
+    journal: Journal, clock: Clock
+) -> None:
+    made_us = clock.now_us
+    await journal.items.put(TENANT, [put("k")])
+    clock.advance(1)
+    await journal.items.put(TENANT, [put("k", b'{"x":2}')])
+    found = await got(journal, "k")
+    assert found is not None
+    assert (found.times.created_us, found.times.updated_us) == (made_us, clock.now_us)
+    await journal.items.put(TENANT, [ItemChange(A, "k")])
+    await journal.items.put(TENANT, [put("k")])
+    found = await got(journal, "k")
+    assert found is not None
+    assert found.times.created_us == clock.now_us
+
+
+async def test_a_namespace_is_found_with_those_below_it_and_no_others(journal: Journal) -> None:
+    spaces: list[Namespace] = [("a",), ("a", "b"), ("a/b",), ("ab",), ("a0",), ("a", "b", "c")]
+    await journal.items.put(TENANT, [put("k", of=one) for one in spaces])
+    assert {one for one, _ in await there(journal, "a")} == {("a",), ("a", "b"), ("a", "b", "c")}
+    assert {one for one, _ in await there(journal, "a", "b")} == {("a", "b"), ("a", "b", "c")}
+    assert {one for one, _ in await there(journal, "a/b")} == {("a/b",)}
+    assert await journal.items.namespaces(TENANT, ()) == sorted(spaces)
+    await journal.items.put(TENANT, [ItemChange(("ab",), "k")])
+    assert ("ab",) not in await journal.items.namespaces(TENANT, ())
+
+
+async def test_pages_follow_the_last_put_and_end_with_large_values(
+    journal: Journal, clock: Clock
+) -> None:
+    for number in range(6):
+        value = b'{"n":%d,"x":"%b"}' % (number, b"x" * (1 << 20) if number > 2 else b"")
+        await journal.items.put(TENANT, [put(str(number), value)])
+        clock.advance(1)
+    page = await journal.items.latest(TENANT, A, None, 0, 5)
+    assert ([one.key for one in page.items], page.cut) == (["5", "4", "3"], True)
+    page = await journal.items.latest(TENANT, A, None, 3, 2)
+    assert ([one.key for one in page.items], page.cut) == (["2", "1"], False)
+    admits = filtering({"n": {"$lte": 4, "$ne": 2}})
+    page = await journal.items.latest(TENANT, A, admits, 1, 2)
+    assert ([one.key for one in page.items], page.cut) == (["3", "1"], False)
+    found, answered = await journal.items.get(TENANT, [(A, key) for key in "543210"])
+    assert ([one.key for one in found], answered) == (["5", "4", "3"], 3)
+
+
+async def test_an_expired_item_is_gone_before_and_after_it_is_swept(
+    home: House, clock: Clock
+) -> None:
+    journal = home.journal
+    await journal.items.put(TENANT, [put("k", ttl_us=HOUR_US), put("l")])
+    await home.flush()
+    home.clock.advance(3599)
+    assert len(await there(journal)) == 2
+    home.clock.advance(1)
+    for _ in range(2):
+        assert await got(journal, "k") is None
+        assert await there(journal) == {(A, "l"): b'{"x":1}'}
+        swept = await journal.items.sweep()
+    assert swept == 0
+    assert (await row_of(journal, thread_of(A))).checkpoint_count == 1
+    assert await home.flush() == 0
+    assert [key for _, key in (await home.manifest(thread_of(A))).entries] == ["l"]
+
+
+async def test_an_item_that_expired_is_made_anew(journal: Journal, clock: Clock) -> None:
+    await journal.items.put(TENANT, [put("k", ttl_us=HOUR_US)])
+    clock.advance(3600)
+    await journal.items.put(TENANT, [put("k")])
+    found = await got(journal, "k")
+    assert found is not None
+    assert (found.times.created_us, found.times.expire_us) == (clock.now_us, None)
+    assert await journal.items.sweep() == 0
+    assert (await row_of(journal, thread_of(A))).checkpoint_count == 1
+
+
+async def test_reading_puts_the_end_off_and_seldom_waits_for_certification(home: House) -> None:
+    journal, clock = home.journal, home.clock
+    await journal.items.put(TENANT, [put("k", ttl_us=HOUR_US), put("never")])
+    await home.flush()
+
+    async def read(after_s: float) -> tuple[int, int]:
+        """Read the items; return the seconds left to one, and how many threads are dirty then."""
+        clock.advance(after_s)
+        items, _ = await journal.items.get(TENANT, [(A, "k"), (A, "never")])
+        shown = await journal.items.put_off(TENANT, items)
+        [one, never] = shown
+        assert never.times.expire_us is None
+        assert one == await got(journal, "k")
+        assert one.times.expire_us is not None
+        left_us = one.times.expire_us - clock.now_us
+        return left_us // 1_000_000, (await home.waiting()).threads
+
+    assert await read(35) == (3565, 0)  # less than a hundredth
+    assert await read(1) == (3600, 0)
+    assert await read(1700) == (3600, 0)
+    assert await read(100) == (3600, 1)  # less than half is left in what is certified
+    await home.flush()
+    assert await read(1800) == (3600, 0)
+    clock.advance(3600)
+    assert await got(journal, "k") is None
+
+
+async def test_items_are_recovered_and_those_that_are_gone_are_not(
+    tmp_path: Path, home: House
+) -> None:
+    journal = home.journal
+    await journal.save_checkpoint(TENANT, draft("c"))
+    many = [put(f"k{number}", b'{"n":%d}' % number) for number in range(50)]
+    await journal.items.put(TENANT, [*many, put("ends", ttl_us=HOUR_US, of=B), put("x", of=("e",))])
+    await home.flush()
+    home.clock.advance(10)
+    await journal.items.put(TENANT, [put("k1", b'{"n":"new"}'), ItemChange(A, "k2")])
+    await journal.items.put(TENANT, [ItemChange(("e",), "x")])
+    await home.flush()
+    before = await journal.items.latest(TENANT, (), None, 0, 1000)
+    assert len(before.items) == 50
+    async with recovered_house(tmp_path / "recovered", home) as after:
+        assert await after.journal.items.latest(TENANT, (), None, 0, 1000) == before
+        assert await after.journal.items.namespaces(TENANT, ()) == [A, B]
+        assert (await row_of(after.journal, thread_of(A))).checkpoint_count == 49
+        # What was deleted comes back only if it is put again, and the rest can be changed.
+        await after.journal.items.put(
+            TENANT, [put("x", of=("e",)), put("k1", b'{"n":3}'), ItemChange(A, "k3")]
+        )
+        await after.flush()
+        expected = await there(after.journal)
+        assert expected[("e",), "x"] == b'{"x":1}'
+        assert (A, "k3") not in expected
+        async with recovered_house(tmp_path / "again", after) as again:
+            assert await there(again.journal) == expected
+            again.clock.advance(3600)
+            assert (B, "ends") not in await there(again.journal)
+            assert await again.journal.items.sweep() == 1
+
+
+@pytest.mark.parametrize(
+    ("wanted", "admitted"),
+    [
+        ({"a": 1}, "1 1.0"),
+        ({"a": {"$eq": True}}, "true"),
+        ({"a": {"$ne": 1}}, 'true "1" null {} [1] {"b":{"c":1}}'),
+        ({"a": None}, "null {}"),
+        ({"a": {"$gt": 0, "$lt": 2}}, "1 1.0"),
+        ({"a": {"$gte": "1"}}, '"1"'),
+        ({"a": [{"$lte": 1}]}, "[1]"),
+        ({"a": {"b": {"c": {"$gte": 1}}}}, '{"b":{"c":1}}'),
+        ({"a": {"b": {}}}, '{"b":{"c":1}}'),
+    ],
+)
+async def test_filters(journal: Journal, wanted: dict[str, object], admitted: str) -> None:
+    texts = ["1", "1.0", "true", '"1"', "null", "[1]", '{"b":{"c":1}}']
+    changes = [put(text, b'{"a":%b}' % text.encode()) for text in texts]
+    await journal.items.put(TENANT, [*changes, put("{}", b"{}")])
+    page = await journal.items.latest(TENANT, A, filtering(wanted), 0, 100)
+    assert {one.key for one in page.items} == set(admitted.split())
