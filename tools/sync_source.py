@@ -113,6 +113,8 @@ ROOTS = (
             "adiff": "diff",
             "asearch_history": "search_history",
             "asearch_similar": "search_similar",
+            "_async_client": "_client",
+            "abatch": "batch",
         },
         phrases={
             "`aget_tuple(": "`get_tuple(",

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
         UnreadableValue,
         ValuesMissing,
     )
-    from .langgraph import PortableSerializer, TuskPointSaver
+    from .langgraph import PortableSerializer, TuskPointSaver, TuskPointStore
 
     __version__: str
 
@@ -126,6 +126,7 @@ __all__ = [
     "ThreadRecord",
     "TuskPointError",
     "TuskPointSaver",
+    "TuskPointStore",
     "Unauthenticated",
     "TlsMismatch",
     "Unavailable",
@@ -153,6 +154,7 @@ _ELSEWHERE = {
     "ThreadEvent": "._messages.history",
     "PortableSerializer": ".langgraph",
     "TuskPointSaver": ".langgraph",
+    "TuskPointStore": ".langgraph",
     "OpenInterrupt": "._messages.interrupts",
     "FoundItems": "._messages.items",
     "ItemChange": "._messages.items",

@@ -1,10 +1,11 @@
-"""LangGraph checkpointer: keeps a thread's checkpoints and pending writes in TuskPoint.
+"""LangGraph's checkpointer and store: keep checkpoints, pending writes and items in TuskPoint.
 
-It must not make decisions of the service, keep state between calls, or keep objects of an agent
+They must not make decisions of the service, keep state between calls, or keep objects of an agent
 after a method has returned.
 """
 
 from .portable import PortableSerializer
 from .saver import TuskPointSaver
+from .store import TuskPointStore
 
-__all__ = ["PortableSerializer", "TuskPointSaver"]
+__all__ = ["PortableSerializer", "TuskPointSaver", "TuskPointStore"]
