@@ -51,9 +51,13 @@ class Caller:
 
 
 @asynccontextmanager
-async def calling(server: Transport | str) -> AsyncIterator[Caller]:
-    """Connect to a server; a URL is streamable HTTP."""
-    async with Client(server) as client:
+async def calling(server: Transport | str, mode: str = "auto") -> AsyncIterator[Caller]:
+    """Connect to a server; a URL is streamable HTTP.
+
+    `mode`: "auto" takes the newest version of the protocol, "legacy" one that begins with a
+    handshake, as most applications do.
+    """
+    async with Client(server, mode=mode) as client:
         yield Caller(client, (await client.list_tools()).tools)
 
 

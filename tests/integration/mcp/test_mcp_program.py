@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,12 +10,14 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import httpx
 import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
+from mcp_types import TextContent
 
 from tests.integration.access.tls_kit import running_secure_server
 from tests.integration.cli.command_line_kit import run
@@ -27,6 +30,8 @@ from tests.integration.mcp.mcp_kit import (
     over_stdio,
 )
 from tests.kit.servers.processes import STOP_SECONDS, ServerProcess
+from tuskpoint import AsyncClient
+from tuskpoint.mcp.server import Access, make_server
 
 TOKEN = "0123456789abcdef-of-clients"
 HELLO = {
@@ -45,10 +50,12 @@ JSON_HEADERS = {"Accept": "application/json, text/event-stream"}
 async def test_it_starts_before_its_server_and_needs_no_restart(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, {}) as server:
         async with calling(over_stdio(server.target)) as call:
-            said = await call.refused("checkpoint_save", thread_id="t", state_json="{}")
+            said, info = await asyncio.gather(
+                call.refused("checkpoint_save", thread_id="t", state_json="{}"),
+                call("tuskpoint_info"),
+            )
             assert f"no TuskPoint server answers at {server.target}" in said
             assert "call the tool again" in said
-            info = await call("tuskpoint_info")
             assert info["server"] is None
             assert "TUSKPOINT_TARGET" in info["problem"]
             server.start()
@@ -223,6 +230,21 @@ async def test_it_calls_with_tls_and_a_token_and_serves_https(tmp_path: Path) ->
             ):
                 call = Caller(client, (await client.list_tools()).tools)
                 assert await call("checkpoint_save", thread_id="t", state_json="{}")
+
+
+async def test_a_defect_goes_to_the_log_and_not_to_the_caller(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    no_client = cast(AsyncClient, "a secret")
+    async with Client(make_server(no_client, Access("stdio", {}))) as client:
+        result = await client.call_tool("thread_list", {})
+    [block] = result.content
+    assert result.is_error
+    assert isinstance(block, TextContent)
+    assert block.text == (
+        "Error executing tool thread_list: a bug in tuskpoint mcp: its log has the details"
+    )
+    assert "AttributeError: 'str' object has no attribute 'list_threads'" in caplog.text
 
 
 def test_without_the_package_it_says_what_to_install(target: str) -> None:

@@ -38,11 +38,13 @@ def a_thread() -> str:
     return f"thread-{uuid4()}"
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("transport", "mode"), [("stdio", "legacy"), ("http", "legacy"), ("http", "auto")]
+)
 async def test_prompts_for_the_older_server_work(
-    target: str, url: str, client: Client, transport: str
+    target: str, url: str, client: Client, transport: str, mode: str
 ) -> None:
-    async with calling(over_stdio(target) if transport == "stdio" else url) as call:
+    async with calling(over_stdio(target) if transport == "stdio" else url, mode) as call:
         thread = a_thread()
         first = await call(
             "checkpoint_save", thread_id=thread, state_json='{"plan": ["a"], "n": 1}'
@@ -99,6 +101,7 @@ async def test_the_tools_announce_parameters_schemas_and_what_they_change(call: 
         assert tool.output_schema is not None
         assert tool.title
         assert tool.description
+        assert "\n " not in tool.description
         hints = tool.annotations
         assert hints is not None
         assert hints.read_only_hint is (name not in CHANGES)

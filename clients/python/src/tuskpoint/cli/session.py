@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 STDIN = "-"
 _TIMEOUT_S = 30.0
 _ATTEMPTS = 3  # at a terminal, half a minute of attempts is too long
+_ATTEMPTS_OF_AGENTS = 12  # some seconds: a server that restarts is back, and its channel too
 _TOKEN, _TOKEN_FILE = "TUSKPOINT_TOKEN", "TUSKPOINT_TOKEN_FILE"
 
 
@@ -109,7 +110,7 @@ class Session:
 
         client = AsyncClient(self.settings.target, **self._of_client())
         calls = client._calls
-        calls.options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS))
+        calls.options = replace(calls.options, retry=RetryPolicy(max_attempts=_ATTEMPTS_OF_AGENTS))
         return client
 
     def _of_client(self) -> dict[str, Any]:

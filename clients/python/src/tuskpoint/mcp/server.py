@@ -172,6 +172,7 @@ def _tool(function: ToolFunction, client: AsyncClient) -> Callable[..., Awaitabl
             _log.exception("%s failed", function.__name__)
             raise ToolError("a bug in tuskpoint mcp: its log has the details") from error
 
+    call.__doc__ = inspect.getdoc(function)  # the tool's description, without indentation
     call.__signature__ = inspect.Signature(own, return_annotation=returned)  # type: ignore[attr-defined]
     call.__annotations__ = {one.name: one.annotation for one in own} | {"return": returned}
     return call
