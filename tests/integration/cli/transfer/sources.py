@@ -126,7 +126,7 @@ def _talking(saver: Saver) -> Any:
     return graph.compile(checkpointer=saver)
 
 
-def put_steps(saver: Saver, thread_id: str, values: Iterable[Any]) -> list[str]:
+def put_steps(saver: Saver, thread_id: str, values: Iterable[Any], *, layout: int = 4) -> list[str]:
     """Put checkpoints whose only channel has these values, each after the one before it.
 
     The versions are 1, 2, 3. Return the IDs.
@@ -135,6 +135,7 @@ def put_steps(saver: Saver, thread_id: str, values: Iterable[Any]) -> list[str]:
     saved = []
     for step, value in enumerate(values, 1):
         checkpoint = empty_checkpoint()
+        checkpoint["v"] = layout
         checkpoint["channel_values"] = {"text": value}
         checkpoint["channel_versions"] = cast(Any, {"text": step})
         checkpoint["versions_seen"] = cast(Any, {"node": {"text": step}})

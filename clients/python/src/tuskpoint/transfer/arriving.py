@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,7 +13,7 @@ from .._messages.saving import value_digest
 from .._sync.calls import SyncCalls
 from .._sync.saving import save_inlining
 from .._transport import methods
-from ..errors import Conflict, ThreadDeleted
+from ..errors import Conflict, ResourceExhausted, ThreadDeleted
 from ..v1.checkpoint_pb2 import VIEW_ENTRY, Checkpoint, CheckpointRef, CheckpointState
 from ..v1.checkpoint_service_pb2 import (
     ListCheckpointsRequest,
@@ -47,6 +48,7 @@ class Plan:
         count_of_writes: How many writes are to be saved, those of missing checkpoints included.
         heads: The greatest ID of each namespace on the server.
         begins: Whether the server has nothing of the thread.
+        is_ahead: Whether the server has something of it that the source has not.
     """
 
     thread_id: str
@@ -58,6 +60,7 @@ class Plan:
     count_of_writes: int = 0
     heads: dict[str, str] = field(default_factory=dict)
     begins: bool = True
+    is_ahead: bool = False
 
     @property
     def is_done(self) -> bool:
@@ -105,7 +108,6 @@ class Arrival:
                 "give --restart-deleted to begin it again, or --prefix for another ID",
             )
         limits, here = Limits(thread_id), set[Key]()
-        is_ahead = False  # the server has something that the source has not
         for message in self.messages(plan):
             limits.check(message)
             key = key_of(message)
@@ -115,7 +117,7 @@ class Arrival:
                 self._check_restart(message, here)
             here.add(key)
             if key in there:
-                is_ahead |= self._compare(plan, message)
+                plan.is_ahead |= self._compare(plan, message)
             else:
                 plan.missing.add(key)
                 plan.count_of_writes += len(message.writes)
@@ -123,8 +125,8 @@ class Arrival:
         if not here:
             raise Problem(f"the source has no thread '{thread_id}'", "check the ID")
         plan.checkpoints = len(here)
-        is_ahead |= not there <= here
-        if is_ahead and (plan.missing or plan.writes or not there & here):
+        plan.is_ahead |= not there <= here
+        if plan.is_ahead and (plan.missing or plan.writes or not there & here):
             raise self._foreign(target_id, "it has checkpoints or writes that the source has not")
         return plan
 
@@ -257,14 +259,29 @@ class Arrival:
                 channel.ClearField("value")
                 channel.digest = digest
             sent.add(digest)
-        save_inlining(self._calls, request, partial(_put_back, request, left_out))
+        inline = partial(_put_back, request, left_out)
+        patiently(lambda: save_inlining(self._calls, request, inline))
         plan.heads[ns] = max(plan.heads.get(ns, ""), checkpoint_id)
         self._save_writes(message.ref, writes[MAX_WRITES:])
 
     def _save_writes(self, ref: CheckpointRef, writes: list[PendingWrite]) -> None:
         for start in range(0, len(writes), MAX_WRITES):
             some = writes[start : start + MAX_WRITES]
-            self._calls.save_writes(SaveWritesRequest(ref=ref, writes=some))
+            request = SaveWritesRequest(ref=ref, writes=some)
+            patiently(partial(self._calls.save_writes, request))
+
+
+def patiently(save: Callable[[], object]) -> None:
+    """Save, and again while too much waits for certification: an import is faster than a store."""
+    while True:
+        try:
+            save()
+        except ResourceExhausted as full:
+            if full.retry_after_s is None:
+                raise
+            time.sleep(full.retry_after_s)
+        else:
+            return
 
 
 def _put_back(

@@ -57,7 +57,7 @@ class PostgresSource:
         Problem: The database does not answer, or has no tables of the saver.
     """
 
-    reads_writes_exactly = True
+    is_exact = True
     serializer = SERIALIZER
 
     def __init__(self, url: str) -> None:

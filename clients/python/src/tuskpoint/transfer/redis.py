@@ -45,8 +45,9 @@ class RedisSource:
         Problem: The database does not answer, or has not the modules that the saver needs.
     """
 
-    # The saver misses writes that came before their checkpoint; here they are read from their keys.
-    reads_writes_exactly = False
+    # Values are encoded anew. The saver misses writes that came before their checkpoint; here they
+    # are read from their keys.
+    is_exact = False
     serializer = JsonPlusSerializer()
 
     def __init__(self, url: str) -> None:

@@ -48,7 +48,7 @@ class SqliteSource:
         Problem: The file is damaged, or has no table of the saver.
     """
 
-    reads_writes_exactly = True
+    is_exact = True
     serializer = SERIALIZER
 
     def __init__(self, path: Path) -> None:

@@ -149,10 +149,13 @@ class _Import:
         outcome.outcome = UNCHANGED if plan.is_done else PLANNED
         if self._dry_run:
             return
-        if not plan.is_done:
+        if plan.is_done:
+            bar.advance(plan.checkpoints)
+        else:
             self._arrival.write(plan, bar.advance)
             outcome.outcome = IMPORTED
-        if self._compare is not None:
+        # A thread that went on here differs, as it may.
+        if self._compare is not None and not plan.is_ahead:
             self._compare(self._arrival, plan, bar.advance)
             outcome.compared = True
 
