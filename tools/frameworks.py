@@ -74,6 +74,7 @@ ENVIRONMENTS: Sequence[Environment] = (
     Environment(
         "agents", tests="agents", adapters=("claude_agent_sdk", "openai_agents", "pydantic_ai")
     ),
+    Environment("agent-server", tests="agent_server", adapters=("agent_server",)),
 )
 
 

@@ -1,0 +1,123 @@
+"""Checkpointer and store of LangGraph's Agent Server, such as `langgraph dev` runs.
+
+`langgraph.json` names the factories, and the environment has the settings:
+
+    {
+      "checkpointer": {"path": "tuskpoint.frameworks.agent_server.checkpointer"},
+      "store": {"path": "tuskpoint.frameworks.agent_server.store"}
+    }
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import cast, get_args
+
+from .._messages.records import DurabilityName
+from ..aio import AsyncClient
+from ..errors import InvalidRequest
+from ._requirements import unusable
+
+try:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import CheckpointTuple
+
+    from ..langgraph import PortableSerializer, TuskPointSaver, TuskPointStore
+except ImportError as error:
+    raise unusable("langgraph", "langgraph-checkpoint", error) from error
+
+AGENT_ID_VARIABLE = "TUSKPOINT_AGENT_ID"
+DURABILITY_VARIABLE = "TUSKPOINT_DURABILITY"
+SERIALIZER_VARIABLE = "TUSKPOINT_SERIALIZER"
+TIMEOUT_VARIABLE = "TUSKPOINT_TIMEOUT_S"
+
+
+class AgentServerSaver(TuskPointSaver):
+    """A saver that tells a thread of another program from one of LangGraph.
+
+    An Agent Server takes any thread ID that a caller gives it, and its runs need the number of a
+    step in each checkpoint.
+    """
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return the checkpoint of a config, or the latest of its namespace; `None` if missing.
+
+        Raises:
+            ValueError: Another program than LangGraph wrote it. An Agent Server hides the messages
+                of most other errors from its callers.
+        """
+        found = await super().aget_tuple(config)
+        if found is not None and "step" not in found.metadata:
+            raise ValueError(
+                f"thread '{found.config['configurable']['thread_id']}' was not written by "
+                "LangGraph: its latest checkpoint has no step in its metadata; use another "
+                "thread ID; nothing was written"
+            )
+        return found
+
+
+@asynccontextmanager
+async def checkpointer() -> AsyncIterator[AgentServerSaver]:
+    """Yield the saver of an Agent Server, which enters this once for each of its event loops.
+
+    Target, token and certificates come from the variables that every client reads. Besides these,
+    `TUSKPOINT_DURABILITY` is "journaled" (default) or "certified", `TUSKPOINT_SERIALIZER` is
+    "langgraph" (default) or "portable", `TUSKPOINT_AGENT_ID` names the agent of the threads, and
+    `TUSKPOINT_TIMEOUT_S` is the deadline of quick calls, 30 seconds by default.
+
+    It makes one call first, so that an Agent Server with a wrong address or token does not start.
+
+    Raises:
+        InvalidRequest: A variable has a value that cannot be used.
+        Unavailable: No server answered before the deadline.
+        Unauthenticated: The server refuses the token.
+        PermissionDenied: The token lacks the scope `read`.
+    """
+    portable = _one_of(SERIALIZER_VARIABLE, ("langgraph", "portable")) == "portable"
+    async with AgentServerSaver(
+        serde=PortableSerializer() if portable else None,
+        durability=_durability(),
+        timeout_s=_timeout_s(),
+        agent_id=os.environ.get(AGENT_ID_VARIABLE, ""),
+    ) as saver:
+        await _reach()
+        yield saver
+
+
+@asynccontextmanager
+async def store() -> AsyncIterator[TuskPointStore]:
+    """Yield the store of an Agent Server, with the settings of `checkpointer` that it has too.
+
+    Raises:
+        TuskPointError: As `checkpointer` does.
+    """
+    async with TuskPointStore(durability=_durability(), timeout_s=_timeout_s()) as store:
+        await _reach()
+        yield store
+
+
+async def _reach() -> None:
+    async with AsyncClient(timeout_s=_timeout_s()) as client:
+        await client.info()
+
+
+def _durability() -> DurabilityName:
+    return cast(DurabilityName, _one_of(DURABILITY_VARIABLE, get_args(DurabilityName)))
+
+
+def _timeout_s() -> float:
+    value = os.environ.get(TIMEOUT_VARIABLE) or "30"
+    try:
+        return float(value)
+    except ValueError:
+        raise InvalidRequest(f"{TIMEOUT_VARIABLE} is a number of seconds, not {value!r}") from None
+
+
+def _one_of(variable: str, allowed: tuple[str, ...]) -> str:
+    """Return the value of a variable; the first one allowed is the default."""
+    value = os.environ.get(variable) or allowed[0]
+    if value not in allowed:
+        raise InvalidRequest(f"{variable} is {' or '.join(allowed)}, not {value!r}")
+    return value

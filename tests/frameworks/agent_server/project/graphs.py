@@ -1,0 +1,74 @@
+"""Graphs of the Agent Server that the tests run."""
+
+import asyncio
+import operator
+from typing import Annotated, TypedDict
+
+from langgraph.config import get_store, get_stream_writer
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import interrupt
+
+
+class State(TypedDict):
+    """What was said, oldest first."""
+
+    said: Annotated[list[str], operator.add]
+
+
+def draft(state: State) -> State:
+    """Answer what was said last."""
+    return {"said": [f"draft of {state['said'][-1]}"]}
+
+
+def approve(state: State) -> State:
+    """Wait for a person."""
+    return {"said": [f"approved by {interrupt({'approve': state['said'][-1]})}"]}
+
+
+async def wait(state: State) -> State:
+    """Wait for ever if that was asked for, and say so."""
+    if state["said"][-2] == "wait":
+        get_stream_writer()("waiting")
+        await asyncio.Event().wait()
+    return {"said": ["done"]}
+
+
+async def ask(state: State) -> State:
+    """Ask in a graph below this one, which has checkpoints of its own."""
+    return {"said": (await clerk.ainvoke(state))["said"][len(state["said"]) :]}
+
+
+async def remember(state: State) -> State:
+    """Put what was said last into the store."""
+    await get_store().aput(("said",), state["said"][-1], {"by": "remember"})
+    return {"said": []}
+
+
+clerk = (
+    StateGraph(State)
+    .add_node("draft", draft)
+    .add_node("approve", approve)
+    .add_edge(START, "draft")
+    .add_edge("draft", "approve")
+    .add_edge("approve", END)
+    .compile()
+)
+office = (
+    StateGraph(State).add_node("ask", ask).add_edge(START, "ask").add_edge("ask", END).compile()
+)
+slow = (
+    StateGraph(State)
+    .add_node("draft", draft)
+    .add_node("wait", wait)
+    .add_edge(START, "draft")
+    .add_edge("draft", "wait")
+    .add_edge("wait", END)
+    .compile()
+)
+memory = (
+    StateGraph(State)
+    .add_node("remember", remember)
+    .add_edge(START, "remember")
+    .add_edge("remember", END)
+    .compile()
+)
