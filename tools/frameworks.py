@@ -72,7 +72,9 @@ class Environment:
 
 ENVIRONMENTS: Sequence[Environment] = (
     Environment(
-        "agents", tests="agents", adapters=("claude_agent_sdk", "openai_agents", "pydantic_ai")
+        "agents",
+        tests="agents",
+        adapters=("claude_agent_sdk", "google_adk", "openai_agents", "pydantic_ai"),
     ),
     Environment("agent-server", tests="agent_server", adapters=("agent_server",)),
 )

@@ -10,6 +10,7 @@ import pytest
 
 ADAPTERS = [  # module, extra, package, the package's module
     ("claude_agent_sdk", "claude-agent-sdk", "claude-agent-sdk", "claude_agent_sdk"),
+    ("google_adk", "google-adk", "google-adk", "google.adk"),
     ("openai_agents", "openai-agents", "openai-agents", "agents"),
     ("pydantic_ai", "pydantic-ai", "pydantic-ai-slim", "pydantic_ai"),
 ]
@@ -22,7 +23,7 @@ if problem == "absent":
     # As if it were not installed: neither its module nor its metadata are found.
     class Absent:
         def find_spec(self, name, path=None, target=None):
-            if name.partition(".")[0] == module:
+            if name == module or name.startswith(f"{module}."):
                 raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     found = importlib.metadata.version

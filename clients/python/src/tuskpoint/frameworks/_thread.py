@@ -92,26 +92,35 @@ class FrameworkThread:
         self._held = await self._latest("full")
         return self._held
 
-    async def change(self, edit: Callable[[Version], Change | None]) -> None:
-        """Save a checkpoint that follows the latest.
+    async def change(self, edit: Callable[[Version], Change | None]) -> Version:
+        """Save a checkpoint that follows the latest; return it, or the latest if nothing changes.
 
         Args:
-            edit: Makes the change from the latest checkpoint; `None` changes nothing. It is
-                called again if another process saved in between.
+            edit: Makes the change from the latest checkpoint; `None` changes nothing, and what it
+                raises is raised. It is called again if another process saved in between.
 
         Raises:
             PreconditionFailed: Another program than this framework wrote the thread.
             ThreadDeleted: The thread was deleted since it was last read here.
             Conflict: Other processes saved in between `MAX_ATTEMPTS` times.
         """
-        for attempt in range(1, MAX_ATTEMPTS + 1):
+        attempt = 0
+        while True:
             before = self._held = self._held or await self._latest("full")
-            change = edit(before)
+            try:
+                change = edit(before)
+            except Exception:
+                if await self._is_latest(before):
+                    raise
+                continue
             if change is None:
-                return
+                if await self._is_latest(before):
+                    return before
+                continue
             # Until the save is acknowledged it is unknown which checkpoint is the latest.
             self._held = None
             metadata = {"framework": self._framework, **change.metadata}
+            attempt += 1
             try:
                 saved = await self._client.save(
                     self._thread_id,
@@ -130,7 +139,7 @@ class FrameworkThread:
                 raise
             else:
                 self._held = Version(saved, change.state, metadata)
-                return
+                return self._held
 
     async def delete(self) -> None:
         """Delete the thread, unless there is none.
@@ -141,6 +150,10 @@ class FrameworkThread:
         self._held = None
         if (await self._latest("entry")).checkpoint_id:
             await self._client.delete(self._thread_id)
+
+    async def _is_latest(self, version: Version) -> bool:
+        """Return whether a checkpoint is the latest still; if not, the latest is loaded."""
+        return (await self.read()).checkpoint_id == version.checkpoint_id
 
     async def _latest(self, view: Literal["full", "entry"]) -> Version:
         try:

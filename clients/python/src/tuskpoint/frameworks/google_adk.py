@@ -1,0 +1,428 @@
+"""The session service of the Agent Development Kit (Google ADK): sessions kept as threads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+from urllib.parse import quote, unquote
+from weakref import WeakValueDictionary
+
+from ..aio import AsyncClient
+from ..errors import NotFound, ThreadDeleted
+from ._client import ClientOptions, OwnedClient
+from ._lists import appended, copied, items_of
+from ._requirements import unusable
+from ._thread import Change, FrameworkThread, FrameworkThreads, State, Version
+
+try:
+    from google.adk.errors import StaleSessionError
+    from google.adk.errors.already_exists_error import AlreadyExistsError
+    from google.adk.errors.session_not_found_error import SessionNotFoundError
+    from google.adk.events import Event, EventActions
+    from google.adk.platform.time import get_time
+    from google.adk.platform.uuid import new_uuid
+    from google.adk.sessions import BaseSessionService, Session
+    from google.adk.sessions import State as Prefixes
+    from google.adk.sessions.base_session_service import GetSessionConfig, ListSessionsResponse
+except ImportError as error:
+    raise unusable("google-adk", "google-adk", error) from error
+
+FRAMEWORK = "google-adk"
+
+_EVENTS = "events"
+_STATE = "state/"
+_UPDATED = "last_update_time"
+_LOADS_AT_ONCE = 8
+_KINDS = ("function_call", "function_response", "text", "inline_data", "file_data")
+_MAX_KINDS = 8
+_MAX_NAME = 100
+
+
+def thread_of(app_name: str, user_id: str, session_id: str) -> str:
+    """Return the thread that is a session: `APP/USER/SESSION`.
+
+    Each part is escaped as in a URL, except `@`, so that the parts can be told apart.
+    """
+    return f"{_escaped(app_name)}/{_escaped(user_id)}/{_escaped(session_id)}"
+
+
+def app_thread_of(app_name: str) -> str:
+    """Return the thread that has the state of an app: `APP/app:`."""
+    return f"{_escaped(app_name)}/{Prefixes.APP_PREFIX}"
+
+
+def user_thread_of(app_name: str, user_id: str) -> str:
+    """Return the thread that has the state of a user of an app: `APP/USER/user:`."""
+    return f"{_escaped(app_name)}/{_escaped(user_id)}/{Prefixes.USER_PREFIX}"
+
+
+class TuskPointSessionService(BaseSessionService):
+    """A session service of ADK. Pass it as `Runner(..., session_service=...)`.
+
+    A session is a thread (see `thread_of`), and each event of it is a checkpoint. So a rollback or
+    a fork of the thread is one of the session. Keys of the state with the prefix `app:` or `user:`
+    are in threads of their own (see `app_thread_of`, `user_thread_of`); keys with `temp:` are not
+    saved. Values that JSON cannot express are saved as ADK's own persistent services save them.
+
+    A session object that another writer has superseded appends nothing: `StaleSessionError`.
+    Constructing does no I/O.
+
+    Args:
+        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        options: Options of `AsyncClient`, unless `target` is one.
+
+    Raises:
+        InvalidRequest: The target or an option is malformed.
+    """
+
+    def __init__(
+        self, target: str | AsyncClient | None = None, **options: Unpack[ClientOptions]
+    ) -> None:
+        self._owned = OwnedClient(target, options)
+        self._client = self._owned.client
+        self._threads = FrameworkThreads(self._client, FRAMEWORK)
+        # Branches of a run share a session object and append to it one after another. A lock
+        # belongs to an event loop, and is gone when nobody uses it.
+        self._locks: WeakValueDictionary[tuple[object, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def create_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        state: dict[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Create a session: one checkpoint, and one for each of the scopes in `state`.
+
+        Args:
+            app_name: The app.
+            user_id: The user.
+            state: The first state; keys may have prefixes.
+            session_id: The session, without spaces around it. Default: a new UUID.
+
+        Raises:
+            AlreadyExistsError: There is such a session.
+            PreconditionFailed: Another program wrote the thread.
+        """
+        session_id = (session_id or "").strip() or new_uuid()
+        given = EventActions(state_delta=state or {}).model_dump(mode="json")["state_delta"]
+        app, user, own = _scopes(given)
+        now = get_time()
+
+        def create(before: Version) -> Change:
+            if before.checkpoint_id:
+                raise AlreadyExistsError(f"session {session_id} already exists")
+            metadata = {**_identity(app_name, user_id, session_id), _UPDATED: now}
+            return Change(_channels(own), "session created", metadata)
+
+        scopes = await self._changed_scopes(app_name, user_id, app, user)
+        await self._session(app_name, user_id, session_id).change(create)
+        for scope, edit in scopes:
+            await scope.change(edit)
+        created = await self.get_session(app_name=app_name, user_id=user_id, session_id=session_id)
+        if created is None:
+            raise SessionNotFoundError(f"session {session_id} was deleted meanwhile")
+        return created
+
+    async def get_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        session_id: str,
+        config: GetSessionConfig | None = None,
+    ) -> Session | None:
+        """Return a session with the state of all scopes; `None` if it does not exist.
+
+        Args:
+            app_name: The app.
+            user_id: The user.
+            session_id: The session.
+            config: Which events to return. Default: all.
+
+        Raises:
+            PreconditionFailed: Another program wrote one of the threads.
+        """
+        session_id = session_id.strip()
+        own, app, user = await asyncio.gather(
+            self._session(app_name, user_id, session_id).read(),
+            self._app(app_name).read(),
+            self._user(app_name, user_id).read(),
+        )
+        if not own.checkpoint_id:
+            return None
+        events = _selected(items_of(own.state, _EVENTS), config)
+        session = Session(
+            id=session_id,
+            app_name=app_name,
+            user_id=user_id,
+            state=_merged(own.state, app.state, user.state),
+            events=[Event.model_validate(copied(event)) for event in events],
+            last_update_time=own.metadata.get(_UPDATED, 0.0),
+        )
+        session._storage_update_marker = own.checkpoint_id
+        return session
+
+    async def list_sessions(
+        self, *, app_name: str, user_id: str | None = None
+    ) -> ListSessionsResponse:
+        """Return the sessions of an app or of one of its users, last updated last.
+
+        They have states and no events. Each session is loaded for that.
+        """
+        found: list[tuple[str, str]] = []
+        async for thread in self._client.list_threads(agent_id=app_name):
+            match thread.thread_id.split("/"):
+                case [app, user, session] if (
+                    app == _escaped(app_name)
+                    and (user_id is None or user == _escaped(user_id))
+                    and session != Prefixes.USER_PREFIX
+                ):
+                    found.append((unquote(user), unquote(session)))
+        app_state = (await self._app(app_name).read()).state if found else {}
+        user_states = {
+            user: (await self._user(app_name, user).read()).state
+            for user in dict.fromkeys(user for user, _ in found)
+        }
+        at_once = asyncio.Semaphore(_LOADS_AT_ONCE)
+
+        async def load(user: str, session_id: str) -> Session | None:
+            async with at_once:
+                try:
+                    record = await self._client.load(thread_of(app_name, user, session_id))
+                except NotFound:
+                    return None  # deleted since it was listed
+            if record.metadata.get("framework") != FRAMEWORK:
+                return None
+            session = Session(
+                id=session_id,
+                app_name=app_name,
+                user_id=user,
+                state=_merged(record.state, app_state, user_states[user]),
+                last_update_time=record.metadata.get(_UPDATED, 0.0),
+            )
+            session._storage_update_marker = record.checkpoint_id
+            return session
+
+        loaded = await asyncio.gather(*(load(*one) for one in found))
+        sessions = [one for one in loaded if one is not None]
+        sessions.sort(key=lambda one: (one.last_update_time, one.user_id, one.id))
+        return ListSessionsResponse(sessions=sessions)
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Delete a session, unless there is none. The states of its app and user stay.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        await self._session(app_name, user_id, session_id.strip()).delete()
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """Return the state of a user of an app, without prefixes.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        return _values((await self._user(app_name, user_id).read()).state)
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Append an event: one checkpoint, and one for each of the scopes that it changes.
+
+        The session's checkpoint is saved first. If the call fails after it, append the same event
+        again: that saves what is missing, and nothing twice.
+
+        Args:
+            session: The session as it was read or created; it is updated.
+            event: The event; a partial one is not appended.
+
+        Raises:
+            StaleSessionError: Another writer changed the session since. Read it again; nothing was
+                written.
+            SessionNotFoundError: The session does not exist.
+            PreconditionFailed: Another program wrote one of the threads.
+        """
+        if event.partial:
+            return event
+        thread = self._session(session.app_name, session.user_id, session.id)
+        async with self._lock(session):
+            dumped = _dumped(event)
+            app, user, own = _scopes(dumped["actions"].get("state_delta", {}))
+
+            def append(before: Version) -> Change | None:
+                events = items_of(before.state, _EVENTS)
+                if not before.checkpoint_id:
+                    raise SessionNotFoundError(f"session {session.id} not found")
+                if dumped in events:
+                    return None
+                if not _is_current(session, before):
+                    raise StaleSessionError(
+                        f"session {session.id} was changed by another writer since it was read: "
+                        "read it again before appending; nothing was written"
+                    )
+                metadata = {
+                    **_identity(session.app_name, session.user_id, session.id),
+                    _UPDATED: event.timestamp,
+                    "invocation_id": event.invocation_id,
+                }
+                state = appended({**before.state, **_channels(own)}, _EVENTS, [dumped])
+                return Change(state, _summary(event, len(events) + 1), metadata)
+
+            scopes = await self._changed_scopes(session.app_name, session.user_id, app, user)
+            try:
+                after = await thread.change(append)
+            except ThreadDeleted as error:
+                raise SessionNotFoundError(f"session {session.id} was deleted") from error
+            for scope, edit in scopes:
+                await scope.change(edit)
+            if items_of(after.state, _EVENTS)[-1] == dumped:
+                session._storage_update_marker = after.checkpoint_id
+                session.last_update_time = event.timestamp
+            if any(one.id == event.id for one in session.events):
+                return event
+            return await super().append_event(session, event)
+
+    async def aclose(self) -> None:
+        """Close the client, if the service made it."""
+        await self._owned.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def _session(self, app_name: str, user_id: str, session_id: str) -> FrameworkThread:
+        # The agent's name is the app's, by which the server finds its sessions.
+        return self._threads.get(thread_of(app_name, user_id, session_id), agent_id=app_name)
+
+    def _app(self, app_name: str) -> FrameworkThread:
+        return self._threads.get(app_thread_of(app_name), agent_id=app_name)
+
+    def _user(self, app_name: str, user_id: str) -> FrameworkThread:
+        return self._threads.get(user_thread_of(app_name, user_id), agent_id=app_name)
+
+    def _lock(self, session: Session) -> asyncio.Lock:
+        name = thread_of(session.app_name, session.user_id, session.id)
+        return self._locks.setdefault((asyncio.get_running_loop(), name), asyncio.Lock())
+
+    async def _changed_scopes(
+        self, app_name: str, user_id: str, app: Mapping[str, Any], user: Mapping[str, Any]
+    ) -> list[tuple[FrameworkThread, Callable[[Version], Change]]]:
+        """Return the threads of the scopes that a delta changes, with the changes.
+
+        They are read before anything is written, as another program may have written them.
+        """
+        scopes = []
+        if app:
+            scopes.append((self._app(app_name), _update(app, {"app_name": app_name})))
+        if user:
+            identity = {"app_name": app_name, "user_id": user_id}
+            scopes.append((self._user(app_name, user_id), _update(user, identity)))
+        for scope, _ in scopes:
+            await scope.read()
+        return scopes
+
+
+def _escaped(part: str) -> str:
+    return quote(part, safe="@")
+
+
+def _identity(app_name: str, user_id: str, session_id: str) -> dict[str, Any]:
+    return {"app_name": app_name, "user_id": user_id, "session_id": session_id}
+
+
+def _scopes(delta: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return what a delta changes in the states of the app, of the user and of the session."""
+    app, user, own = dict[str, Any](), dict[str, Any](), dict[str, Any]()
+    for key, value in delta.items():
+        if key.startswith(Prefixes.APP_PREFIX):
+            app[key.removeprefix(Prefixes.APP_PREFIX)] = value
+        elif key.startswith(Prefixes.USER_PREFIX):
+            user[key.removeprefix(Prefixes.USER_PREFIX)] = value
+        elif not key.startswith(Prefixes.TEMP_PREFIX):
+            own[key] = value
+    return app, user, own
+
+
+def _update(delta: Mapping[str, Any], identity: Mapping[str, Any]) -> Callable[[Version], Change]:
+    """Return the edit that changes the state of an app or of a user."""
+    counted = "1 key" if len(delta) == 1 else f"{len(delta)} keys"
+    return lambda before: Change(
+        {**before.state, **_channels(delta)}, f"{counted} of the state set", identity
+    )
+
+
+def _channels(delta: Mapping[str, Any]) -> dict[str, Any]:
+    return {_STATE + key: value for key, value in delta.items()}
+
+
+def _values(state: State) -> dict[str, Any]:
+    """Return the values of a thread's state by their keys, as the caller's own."""
+    return {
+        channel.removeprefix(_STATE): copied(value)
+        for channel, value in state.items()
+        if channel.startswith(_STATE)
+    }
+
+
+def _merged(own: State, app: State, user: State) -> dict[str, Any]:
+    """Return the state of a session, which has those of its app and its user, with prefixes."""
+    return {
+        **_values(own),
+        **{Prefixes.APP_PREFIX + key: value for key, value in _values(app).items()},
+        **{Prefixes.USER_PREFIX + key: value for key, value in _values(user).items()},
+    }
+
+
+def _selected(events: Sequence[Any], config: GetSessionConfig | None) -> Sequence[Any]:
+    if config is None:
+        return events
+    if (earliest := config.after_timestamp) is not None:
+        events = [event for event in events if event["timestamp"] >= earliest]
+    if config.num_recent_events is not None:
+        events = events[max(len(events) - config.num_recent_events, 0) :]
+    return events
+
+
+def _dumped(event: Event) -> dict[str, Any]:
+    """Return an event as JSON, without what is temporary."""
+    lasting = {
+        key: value
+        for key, value in event.actions.state_delta.items()
+        if not key.startswith(Prefixes.TEMP_PREFIX)
+    }
+    actions = event.actions.model_copy(update={"state_delta": lasting})
+    lasting_event = event.model_copy(update={"actions": actions})
+    dumped: dict[str, Any] = copied(lasting_event.model_dump(mode="json", exclude_none=True))
+    return dumped
+
+
+def _is_current(session: Session, before: Version) -> bool:
+    """Return whether nothing was saved since a session was read."""
+    # ADK's own services recognize a stale session by this mark too.
+    if session._storage_update_marker is not None:
+        return session._storage_update_marker == before.checkpoint_id
+    # It was made by hand, or came as JSON.
+    saved = [event["id"] for event in items_of(before.state, _EVENTS)[-1:]]
+    return saved == [event.id for event in session.events[-1:]]
+
+
+def _summary(event: Event, number: int) -> str:
+    """Return a sentence about an event, by names only."""
+    parts = (event.content.parts if event.content else None) or []
+    kinds = [
+        next((kind for kind in _KINDS if getattr(part, kind, None) is not None), "part")
+        for part in parts[:_MAX_KINDS]
+    ]
+    if hidden := len(parts) - len(kinds):
+        kinds.append(f"and {hidden} more")
+    described = ", ".join(kinds) or ("state" if event.actions.state_delta else "no content")
+    return f"event {number} by {event.author[:_MAX_NAME] or 'nobody'}: {described}"
