@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.types import Command
 
 from tests.integration.cli.command_line_kit import PATIENCE_S, Terminal, process, run
 from tests.integration.cli.transfer.sources import Filled, config, opened, put_steps
 from tests.interop.graphs import interrupted_graph
 from tuskpoint import Client
 from tuskpoint.cli.exits import Exit
-from tuskpoint.errors import NotFound
+from tuskpoint.errors import Conflict, NotFound
 from tuskpoint.langgraph import TuskPointSaver
+from tuskpoint.transfer.arriving import Arrival
+from tuskpoint.transfer.sqlite import SqliteSource
 
 STEPS = 400
 
@@ -46,6 +49,10 @@ def count(client: Client, thread_id: str) -> int:
         return client.thread(thread_id).checkpoint_count
     except NotFound:
         return 0
+
+
+def resuming(answer: str) -> Any:
+    return Command(resume=answer)
 
 
 def test_a_killed_import_continues(
@@ -85,18 +92,12 @@ def test_a_source_that_went_on_brings_the_rest(
     assert run(target, "import", source.name).code == 0
     ours = interrupted_graph(saver)
     for answer in ("one", "two"):
-        theirs.invoke(_resuming(answer), config(thread_id))
+        theirs.invoke(resuming(answer), config(thread_id))
         done = run(target, "import", source.name)
         assert (done.code, done.errors) == (0, "")
         assert "equal to the source" in done.out
         state, arrived = theirs.get_state(config(thread_id)), ours.get_state(config(thread_id))
         assert (arrived.values, arrived.next) == (state.values, state.next)
-
-
-def _resuming(answer: str) -> Any:
-    from langgraph.types import Command
-
-    return Command(resume=answer)
 
 
 def test_a_thread_that_went_on_here_is_left_alone(
@@ -105,13 +106,13 @@ def test_a_thread_that_went_on_here_is_left_alone(
     theirs, ours = interrupted_graph(source.saver), interrupted_graph(saver)
     theirs.invoke({"topic": "tusks"}, config(thread_id))
     assert run(target, "import", source.name).code == 0
-    ours.invoke(_resuming("one"), config(thread_id))
+    ours.invoke(resuming("one"), config(thread_id))
     before = client.thread(thread_id)
     done = run(target, "import", source.name)
     assert (done.code, done.errors, done.out[:15]) == (0, "", "already there: ")
     assert client.thread(thread_id) == before
 
-    theirs.invoke(_resuming("another"), config(thread_id))
+    theirs.invoke(resuming("another"), config(thread_id))
     refused = run(target, "import", source.name)
     assert refused.code == Exit.REFUSED
     assert f"the server has another thread '{thread_id}', or it went on there" in refused.errors
@@ -187,6 +188,19 @@ def test_a_deleted_thread_whose_beginning_is_missing_is_refused_whole(
     assert count(client, thread_id) == 0
     assert run(target, "import", source.name, "--prefix", "again-").code == 0
     assert count(client, f"again-{thread_id}") == 2
+
+
+def test_a_thread_that_changes_during_its_import_is_not_mixed(
+    source: Filled, client: Client, thread_id: str
+) -> None:
+    put_steps(source.saver, thread_id, ["theirs", "theirs too"])
+    with closing(SqliteSource(Path(source.name))) as threads:
+        arrival = Arrival(client._calls, threads, "", "", restarts=False)
+        plan = arrival.plan(thread_id, lambda: None)
+        ours = client.save(thread_id, {"text": "ours"})
+        with pytest.raises(Conflict):
+            arrival.write(plan, lambda: None)
+    assert [one.checkpoint_id for one in client.list(thread_id)] == [ours]
 
 
 def test_a_server_that_is_down_is_named(source: Filled, thread_id: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psycopg
@@ -55,7 +56,7 @@ def prefix() -> str:
 
 @dataclass(frozen=True)
 class Answer:
-    """A value whose class exists in this process alone."""
+    """A value of an application."""
 
     text: str
     number: int
@@ -165,18 +166,22 @@ def test_versions_keep_their_type(
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_value_needs_no_class_where_it_is_imported(
-    kind: str, target: str, prefix: str, tmp_path: Path
+    kind: str, target: str, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process that imports must not load modules that values name; here that would end it."""
-    trap = tmp_path / "trap"
-    trap.mkdir()
-    (trap / f"{__name__.rpartition('.')[2]}.py").write_text("raise SystemExit('was imported')")
+    application = ModuleType("application_of_this_test")
+    application.Answer = Answer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, application.__name__, application)
+    monkeypatch.setattr(Answer, "__module__", application.__name__)
+    trap = tmp_path / "trap" / f"{application.__name__}.py"
+    trap.parent.mkdir()
+    trap.write_text("raise SystemExit('was imported')")
     with opened(kind, tmp_path) as source:
         put_steps(source.saver, "objects", [{"answer": Answer("yes", 1), "raw": {b"bytes"}}])
         done = process(
             target,
             *("import", source.name, "--prefix", prefix),
-            env=environment(target, PYTHONPATH=":".join([str(trap), *sys.path])),
+            env=environment(target, PYTHONPATH=":".join([str(trap.parent), *sys.path])),
         )
         out, errors = done.communicate(timeout=PATIENCE_S)
         assert (done.returncode, errors) == (0, b""), errors

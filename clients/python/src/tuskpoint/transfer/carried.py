@@ -22,7 +22,9 @@ from .threads import Key, Problem, called
 
 _PICKLE = "pickle"
 _KEYS_OF_ANY_TYPE = ormsgpack.OPT_NON_STR_KEYS
-_BUILT_EXTENSIONS = range(EXT_DELTA_SNAPSHOT)
+_EXTENSIONS = range(EXT_DELTA_SNAPSHOT + 1)
+"""The codes of LangGraph's extensions, which contain msgpack."""
+
 _EXT_HEADERS = {0xC7: 2, 0xC8: 3, 0xC9: 5} | dict.fromkeys(range(0xD4, 0xD9), 1)
 """First byte of an extension of msgpack, and where its code is."""
 
@@ -113,7 +115,7 @@ def pickled(channel: str) -> CannotCarry:
 
 
 def _walked(code: int, data: bytes) -> None:
-    if code in _BUILT_EXTENSIONS or code == EXT_DELTA_SNAPSHOT:
+    if code in _EXTENSIONS:
         ormsgpack.unpackb(data, ext_hook=_walked, option=_KEYS_OF_ANY_TYPE)
 
 

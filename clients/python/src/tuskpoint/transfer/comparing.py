@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
 from .arriving import Advance, Arrival, Plan
-from .threads import Problem, Source, called, key_of
+from .threads import Key, Problem, Source, called, key_of
 
 _SENDS_IN_CHANNEL_SINCE = 4
 _PLAIN = frozenset({"v", "id", "ts", "channel_versions", "versions_seen"})
@@ -57,7 +57,7 @@ class Comparison:
         """
         for message in arrival.messages(plan):
             key = key_of(message)
-            theirs = self._theirs.get_tuple(_config(plan.thread_id, *key))
+            theirs = self._read(plan.thread_id, key)
             ours = self._ours.get_tuple(_config(plan.target_id, *key))
             for what in self._differences(theirs, ours):
                 raise Problem(
@@ -66,6 +66,16 @@ class Comparison:
                     is_damage=True,
                 )
             advance()
+
+    def _read(self, thread_id: str, key: Key) -> CheckpointTuple | None:
+        try:
+            return self._theirs.get_tuple(_config(thread_id, *key))
+        except Exception as error:  # every library of a database has errors of its own
+            raise Problem(
+                f"LangGraph's saver cannot read {called(key)} of thread '{thread_id}': {error}",
+                "it was imported, and not compared; run the import again",
+                is_damage=True,
+            ) from error
 
     def _differences(
         self, theirs: CheckpointTuple | None, ours: CheckpointTuple | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import psycopg
@@ -16,6 +16,7 @@ from .carried import SERIALIZER, Carried, Encoder, carried, pending_write, probl
 from .threads import Key, Problem, ThreadSettings
 
 _ROWS_AT_ONCE = 16
+_CONNECT_SECONDS = 10
 _COLUMNS = (
     "SELECT table_name, column_name FROM information_schema.columns"
     " WHERE table_name IN ('checkpoints', 'checkpoint_blobs', 'checkpoint_writes')"
@@ -62,8 +63,10 @@ class PostgresSource:
 
     def __init__(self, url: str) -> None:
         try:
-            self.name = _name(url)
-            self._connection = psycopg.connect(url)
+            known = psycopg.conninfo.conninfo_to_dict(url)
+            self.name = _name(known)
+            patience = known.get("connect_timeout") or _CONNECT_SECONDS
+            self._connection = psycopg.connect(url, connect_timeout=patience)
             self._connection.read_only = True
             # One state of the database for all readings of a thread.
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -155,9 +158,7 @@ class PostgresSource:
             raise Problem(f"{self.name} cannot be read: {_flat(error)}", hint) from error
 
 
-def _name(url: str) -> str:
-    known = psycopg.conninfo.conninfo_to_dict(url)
-    known.pop("password", None)
+def _name(known: Mapping[str, Any]) -> str:
     shown = (f"{name}={known[name]}" for name in ("host", "port", "dbname") if known.get(name))
     return f"PostgreSQL ({' '.join(shown)})"
 

@@ -29,6 +29,7 @@ from .carried import CannotCarry, Carried, Encoder, pending_write, problem_of
 from .threads import Key, Problem, ThreadSettings
 
 _PAGE = 500
+_CONNECT_SECONDS = 10
 _CHECKPOINTS, _WRITES = "checkpoint:", "checkpoint_write:"
 _NAMES = ("$.thread_id", "$.checkpoint_ns", "$.checkpoint_id")
 
@@ -54,7 +55,7 @@ class RedisSource:
         place = urlsplit(url)
         self.name = f"Redis ({place.hostname or 'localhost'}:{place.port or 6379}{place.path})"
         try:
-            self._redis = Redis.from_url(url)
+            self._redis = Redis.from_url(url, socket_connect_timeout=_CONNECT_SECONDS)
             self._saver = RedisSaver(redis_client=self._redis)
             if not self._saver.checkpoints_index.exists():
                 raise Problem(
@@ -128,7 +129,10 @@ class RedisSource:
                     key[0], parent.get("checkpoint_id") or "", cast(Any, graph), metadata
                 )
                 message.writes.extend(self._writes_of(thread_id, key))
-            except (RedisError, Problem):
+            except RedisError as error:
+                hint = "run the import again: it continues where it ended"
+                raise Problem(f"{self.name} cannot be read: {error}", hint) from error
+            except Problem:
                 raise
             except Exception as error:
                 raise problem_of(self.name, thread_id, key, error) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -82,27 +82,30 @@ class SqliteSource:
 
     def _damaged(self, problem: object) -> Problem:
         detail = " ".join(str(problem).split())
+        if isinstance(problem, sqlite3.OperationalError):
+            hint = "check who may read it, and that no program has locked it"
+            return Problem(f"'{self.name}' cannot be read: {detail}", hint)
         return Problem(f"'{self.name}' is damaged: {detail}", _REPAIR, is_damage=True)
 
     def threads(self) -> Iterator[str]:
         """See `Source`."""
-        last: tuple[str, ...] = ()
+        last: Sequence[str] = ()
         while True:
             after = "WHERE thread_id > ?" if last else ""
             query = f"SELECT thread_id FROM checkpoints {after} ORDER BY thread_id LIMIT 1"  # noqa: S608
-            row = self._file.execute(query, last).fetchone()
-            if row is None:
+            found = self._ask(query, last)
+            if not found:
                 return
-            last = (str(row[0]),)
+            last = (str(found[0][0]),)
             yield last[0]
 
     def size(self, thread_ids: Collection[str] | None) -> int:
         """See `Source`."""
         query = "SELECT count(*) FROM checkpoints"
         if thread_ids is None:
-            return int(self._file.execute(query).fetchone()[0])
+            return int(self._ask(query)[0][0])
         one = f"{query} WHERE thread_id = ?"
-        return sum(self._file.execute(one, (name,)).fetchone()[0] for name in thread_ids)
+        return sum(self._ask(one, (name,))[0][0] for name in thread_ids)
 
     def settings(self, thread_id: str) -> ThreadSettings:
         """See `Source`."""
@@ -132,6 +135,12 @@ class SqliteSource:
     def _writes_of(self, *place: str) -> Iterator[PendingWrite]:
         for task_id, task_path, idx, channel, kind, data in self._file.execute(self._writes, place):
             yield pending_write(task_id, task_path, idx, channel, carried(kind, data, channel))
+
+    def _ask(self, query: str, values: Sequence[str] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self._file.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise self._damaged(error) from error
 
     def saver(self) -> BaseCheckpointSaver[Any]:
         """Return LangGraph's saver on the same state of the database.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..._messages.reports import ThreadRecord
     from ...transfer.arriving import Arrival, Plan
     from ...transfer.comparing import GraphSource
-    from ...transfer.threads import Problem, Source
+    from ...transfer.threads import Source
 
 IMPORTED, UNCHANGED, PLANNED, FAILED = "imported", "unchanged", "planned", "failed"
 
@@ -89,16 +89,17 @@ def import_threads(
     from ...transfer.arriving import Arrival
 
     logging.getLogger("langgraph").setLevel(logging.ERROR)  # names types that it does not build
-    with closing(_opened(source)) as opened:
+    with _plain_errors(), ExitStack() as open_things:
+        with progress(cli.out, "reading the source"):  # a file is checked from end to end
+            opened = open_things.enter_context(closing(_opened(source)))
         arrival = Arrival(cli.client._calls, opened, prefix, agent, restarts=restart_deleted)
-        compares = _comparison(cli, opened) if compare and not dry_run else None
+        compares = _comparison(cli, opened, open_things) if compare and not dry_run else None
         wanted = None if not thread else list(dict.fromkeys(thread))
-        passes = 1 if dry_run else 2 + compare
-        total = opened.size(wanted) * passes
+        total = opened.size(wanted) * (1 if dry_run else 2 + compare)
         run = _Import(cli, opened, arrival, compares, dry_run=dry_run)
         with progress(cli.out, "importing", total=total, is_streaming=cli.out.is_json) as bar:
             outcomes = [run.thread(one, bar) for one in wanted or opened.threads()]
-    _conclude(cli, outcomes, run, source)
+    _conclude(cli, outcomes, has_damage=run.has_damage)
 
 
 class _Import:
@@ -167,7 +168,7 @@ class _Import:
             self._cli.out.put(line, console=self._cli.out.stderr)
 
 
-def _conclude(cli: Session, outcomes: list[_Outcome], run: _Import, source: str) -> None:
+def _conclude(cli: Session, outcomes: list[_Outcome], *, has_damage: bool) -> None:
     """Print the sums; raise if a thread failed."""
     for which, says in (
         (IMPORTED, "imported"),
@@ -186,7 +187,7 @@ def _conclude(cli: Session, outcomes: list[_Outcome], run: _Import, source: str)
     failed = [one for one in outcomes if one.outcome == FAILED]
     if failed:
         raise CommandError(
-            Exit.INTEGRITY if run.has_damage else Exit.REFUSED,
+            Exit.INTEGRITY if has_damage else Exit.REFUSED,
             f"{len(failed):,} of {counted(len(outcomes), 'thread')} failed",
             "the lines before this give the reasons; the same command continues",
         )
@@ -194,17 +195,14 @@ def _conclude(cli: Session, outcomes: list[_Outcome], run: _Import, source: str)
 
 def _opened(name: str) -> Source:
     from ...transfer.opening import open_source
-    from ...transfer.threads import Problem
 
     try:
         return open_source(name)
-    except Problem as problem:
-        raise _command_error(problem) from problem
     except ImportError as missing:
         raise CommandError(Exit.USAGE, str(missing)) from missing
 
 
-def _comparison(cli: Session, source: Source) -> Compare:
+def _comparison(cli: Session, source: Source, open_things: ExitStack) -> Compare:
     """Return what compares a thread with its source."""
     from ...transfer.lines import LinesSource
     from ...transfer.threads import Problem
@@ -234,12 +232,20 @@ def _comparison(cli: Session, source: Source) -> Compare:
         key_file=settings.key_file,
         tls=settings.tls,
     )
+    open_things.enter_context(ours)
     return Comparison(graphs, ours).check
 
 
-def _command_error(problem: Problem) -> CommandError:
-    code = Exit.INTEGRITY if problem.is_damage else Exit.REFUSED
-    return CommandError(code, problem.message, problem.hint)
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """End the command where a thread, or the whole source, cannot be moved."""
+    from ...transfer.threads import Problem
+
+    try:
+        yield
+    except Problem as problem:
+        code = Exit.INTEGRITY if problem.is_damage else Exit.REFUSED
+        raise CommandError(code, problem.message, problem.hint) from problem
 
 
 @command("export", panel=OPERATE)
@@ -260,13 +266,13 @@ def export_threads(
     """Write threads into a file of JSON Lines, which `import` reads."""
     from ...transfer.leaving import export_thread, whole_file
     from ...transfer.lines import LinesWriter
-    from ...transfer.threads import Problem
 
     named = [cli.client.thread(one) for one in sorted(set(thread or ()))]
     records: Iterator[ThreadRecord] = iter(named) if thread else cli.client.threads()
     total = sum(one.checkpoint_count for one in named) if thread else None
     try:
         with (
+            _plain_errors(),
             whole_file(file, replaces=force) as stream,
             progress(cli.out, "exporting", total=total, noun="checkpoint") as bar,
         ):
@@ -277,8 +283,6 @@ def export_threads(
     except FileExistsError as error:
         hint = "name another file, or give --force"
         raise CommandError(Exit.REFUSED, f"'{file}' exists", hint) from error
-    except Problem as problem:
-        raise _command_error(problem) from problem
     counts = lines.counts
     cli.out.say(
         f"exported {counted(counts.threads, 'thread')}, {counted(counts.checkpoints, 'checkpoint')}"
