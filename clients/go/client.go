@@ -26,6 +26,7 @@ type Client struct {
 	handoffs    tuskpointv1.HandoffServiceClient
 	search      tuskpointv1.SearchServiceClient
 	snapshots   tuskpointv1.SnapshotServiceClient
+	store       tuskpointv1.StoreServiceClient
 	admin       tuskpointv1.AdminServiceClient
 }
 
@@ -70,6 +71,7 @@ func Dial(target string, options ...Option) (*Client, error) {
 		handoffs:    tuskpointv1.NewHandoffServiceClient(connection),
 		search:      tuskpointv1.NewSearchServiceClient(connection),
 		snapshots:   tuskpointv1.NewSnapshotServiceClient(connection),
+		store:       tuskpointv1.NewStoreServiceClient(connection),
 		admin:       tuskpointv1.NewAdminServiceClient(connection),
 	}, nil
 }
@@ -111,6 +113,9 @@ func (c *Client) Searches() tuskpointv1.SearchServiceClient { return c.search }
 
 // Snapshots returns the typed client of SnapshotService.
 func (c *Client) Snapshots() tuskpointv1.SnapshotServiceClient { return c.snapshots }
+
+// Store returns the typed client of StoreService.
+func (c *Client) Store() tuskpointv1.StoreServiceClient { return c.store }
 
 // Admin returns the typed client of AdminService.
 func (c *Client) Admin() tuskpointv1.AdminServiceClient { return c.admin }

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
+from tests.contract.search.kit import drain
 from tests.integration.archive.recover.recovered import recovered_house
 from tests.kit.archives import House
+from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
-from tests.kit.journal import Clock, Journal, row_of
+from tests.kit.journal import Clock, Journal, opened, row_of, rows_of
 from tuskpoint_server.domain.items import Item, ItemChange, Namespace, filtering, thread_of
+from tuskpoint_server.journal import items
+from tuskpoint_server.journal.database.schema import memories
 
 HOUR_US = 3_600_000_000
 A: Namespace = ("users", "a")
@@ -213,3 +220,65 @@ async def test_filters(journal: Journal, wanted: dict[str, object], admitted: st
     await journal.items.put(TENANT, [*changes, put("{}", b"{}")])
     page = await journal.items.latest(TENANT, A, filtering(wanted), 0, 100)
     assert {one.key for one in page.items} == set(admitted.split())
+
+
+async def test_of_items_the_archive_evicts_nothing(home: House) -> None:
+    await home.journal.items.put(TENANT, [put("k", b'{"x":"%b"}' % (b"x" * 100_000))])
+    await home.flush()
+    before = await there(home.journal)
+    assert await home.evict() == 0
+    assert await there(home.journal) == before
+
+
+async def test_memwal_gets_no_items(journal: Journal) -> None:
+    await journal.items.put(TENANT, [put("c")])
+    await journal.save_checkpoint(TENANT, draft("c", summary="of a checkpoint"))
+    assert await drain(journal, remember=True) == 2
+    [(text,)] = await rows_of(journal, memories, "text")
+    assert "of a checkpoint" in text
+    assert {one.text for one in await journal.index.unembedded(10)} == {"text", "of a checkpoint"}
+    assert await journal.index.sweep() == 0
+    await journal.items.put(TENANT, [ItemChange(A, "c")])
+    assert await journal.index.sweep() == 1
+
+
+@pytest.mark.sqlite
+async def test_what_is_read_depends_on_the_items_below_the_namespace(journal: Journal) -> None:
+    """A tenant may have any number of threads, and documents of other checkpoints."""
+
+    def plan(connection: Connection) -> str:
+        read: list[str] = []
+        for statement in (items._NUMBERS, items._NAMESPACES, items._OWED):
+            sql = statement.compiled(connection).sql
+            found = ask(connection, f"EXPLAIN QUERY PLAN {sql}", *[None] * sql.count("?"))
+            read += (str(row[3]) for row in found if "threads" in row[3] or "documents" in row[3])
+        return "\n".join(read)
+
+    through_names = (
+        "USING COVERING INDEX threads_by_name (tenant=? AND thread_id>? AND thread_id<?)"
+    )
+    read = (await journal.database.query(plan)).splitlines()
+    assert [one for one in read if through_names not in one] == [
+        "SCAN search_documents USING INDEX search_documents_unembedded"
+    ]
+
+
+@pytest.mark.postgresql
+async def test_servers_that_share_a_journal_agree_on_items(tmp_path: Path, clock: Clock) -> None:
+    async with AsyncExitStack() as stack:
+        servers = [await stack.enter_async_context(opened(tmp_path, clock)) for _ in range(3)]
+
+        async def work(number: int) -> None:
+            for step in range(12):
+                items_of = servers[(number + step) % 3].items
+                value = b'{"by":%d,"step":%d}' % (number, step)
+                await items_of.put(TENANT, [put("shared", value), put(f"own {number}", value)])
+                if step % 4 == 3:
+                    await items_of.put(TENANT, [ItemChange(A, f"own {number}")])
+
+        await asyncio.gather(*map(work, range(6)))
+        seen = [await there(one) for one in servers]
+        assert seen == [seen[0]] * 3
+        assert [key for _, key in seen[0]] == ["shared"]
+        row = await row_of(servers[0], thread_of(A))
+        assert (row.seq, row.checkpoint_count) == (6 * (2 * 12 + 3), 1)

@@ -18,6 +18,7 @@ import { HandoffService } from "../gen/tuskpoint/v1/handoff_service_pb.js";
 import { HistoryService } from "../gen/tuskpoint/v1/history_service_pb.js";
 import { SearchService } from "../gen/tuskpoint/v1/search_service_pb.js";
 import { SnapshotService } from "../gen/tuskpoint/v1/snapshot_service_pb.js";
+import { StoreService } from "../gen/tuskpoint/v1/store_service_pb.js";
 import { ThreadService } from "../gen/tuskpoint/v1/thread_service_pb.js";
 
 type RawMethod<M> =
@@ -51,6 +52,7 @@ export interface RawClients {
   readonly search: RawClient<typeof SearchService>;
   readonly handoffs: RawClient<typeof HandoffService>;
   readonly snapshots: RawClient<typeof SnapshotService>;
+  readonly store: RawClient<typeof StoreService>;
   readonly admin: RawClient<typeof AdminService>;
 }
 
@@ -63,6 +65,7 @@ export function rawClients(connection: Connection): RawClients {
     search: rawClient(SearchService, connection),
     handoffs: rawClient(HandoffService, connection),
     snapshots: rawClient(SnapshotService, connection),
+    store: rawClient(StoreService, connection),
     admin: rawClient(AdminService, connection),
   };
 }

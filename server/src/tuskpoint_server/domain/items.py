@@ -106,11 +106,21 @@ def value_in(metadata: bytes) -> bytes:
     return metadata[metadata.index(_VALUE) + len(_VALUE) : -1]
 
 
-def decode(metadata: bytes) -> ItemTimes:
-    """Return the times of the item in metadata that somebody stored.
+def check(metadata: bytes) -> None:
+    """Check metadata that somebody stored.
 
     Raises:
-        ValueError: It is no item.
+        Refusal, ValueError: It holds no item.
+    """
+    decode(metadata)
+    parse_value(value_in(metadata), "value")
+
+
+def decode(metadata: bytes) -> ItemTimes:
+    """Return the times of the item in metadata.
+
+    Raises:
+        ValueError: They are not there.
     """
     try:
         named = json.loads(metadata[: metadata.index(_VALUE)].rstrip(b",") + b"}")
@@ -119,7 +129,7 @@ def decode(metadata: bytes) -> ItemTimes:
         numbers += [named["ttl_us"], named["expire_time_us"]] if ends else [0, 0]
     except (KeyError, TypeError) as error:
         raise ValueError(f"it lacks {error}") from None
-    if {*map(type, numbers)} != {int} or not metadata.endswith(b"}"):
+    if {*map(type, numbers)} != {int}:
         raise ValueError("its times are no numbers")
     created_us, updated_us, ttl_us, expire_us = numbers
     return ItemTimes(created_us, updated_us, ttl_us, expire_us if ends else None)

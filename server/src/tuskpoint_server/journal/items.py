@@ -35,7 +35,7 @@ from .checkpoints.sent import encode_names
 from .database.database import Database
 from .database.logs import Known, Log
 from .database.overlay import Batch
-from .database.schema import checkpoints, documents, items, threads, vectors
+from .database.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
 from .database.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
 from .removal import removal
 
@@ -57,10 +57,10 @@ _ITS_VECTOR = and_(
 )
 _BELOW = and_(
     _T.tenant == bindparam("of_tenant"),
-    or_(
-        _T.thread_id == bindparam("of_name"),
-        and_(_T.thread_id >= bindparam("from_name"), _T.thread_id < bindparam("past_name")),
-    ),
+    # One range of names, for the index; some between a namespace and those below it are others'.
+    _T.thread_id >= bindparam("of_name"),
+    _T.thread_id < bindparam("past_name"),
+    or_(_T.thread_id == bindparam("of_name"), _T.thread_id >= bindparam("from_name")),
 )
 _TIMES = (_I.created_us, _I.updated_us, _I.ttl_us, _I.expire_us)
 _STANDING = Statement(
@@ -96,7 +96,7 @@ _VECTORS = Statement(
 _OWED = Statement(
     select(documents.c.number)
     .join(threads, _T.number == documents.c.thread)
-    .where(documents.c.unembedded, _BELOW)
+    .where(UNEMBEDDED, _BELOW)
     .limit(1)
 )
 _NAMESPACES = Statement(

@@ -12,7 +12,7 @@ from .formats.runs import Catalog, Part, read_catalog, read_run
 from .formats.stored import Fields, Malformed
 from .reading import READS_AT_ONCE, Piece, Reader, all_of, apart
 from .roots import Root, read_root, subject_of
-from .threads import SNAPSHOT_MEMBERS, SNAPSHOTS, Shelf, ThreadFindings, audit_thread
+from .threads import SNAPSHOT_MEMBERS, SNAPSHOTS, STORES, Shelf, ThreadFindings, audit_thread
 from .verdicts import Findings, Item, ItemKind, Verdict, ordered
 
 THREADS_AT_ONCE = 8
@@ -90,9 +90,12 @@ def _facts(catalog: Catalog, found: Iterable[ThreadFindings], history: int) -> d
         "create_time_us": catalog.create_time_us,
         "previous_sha256": catalog.previous.sha256 if catalog.previous else "",
         "history": history,
-        "live_threads": sum(not one.snapshot for one in live),
+        "live_threads": sum(not one.thread_id.startswith((SNAPSHOTS, STORES)) for one in live),
         "snapshots": sum(
             one.snapshot and not one.thread_id.startswith(SNAPSHOT_MEMBERS) for one in live
+        ),
+        "item_namespaces": sum(
+            one.thread_id.startswith(STORES) and any(one.checkpoints.values()) for one in live
         ),
         "ended_threads": len(totals) - len(live),
     }

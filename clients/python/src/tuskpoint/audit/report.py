@@ -166,6 +166,7 @@ def _summary(findings: Mapping[str, Any]) -> Iterator[str]:
             f"catalog      number {facts['number']} of generation {facts['generation']}: "
             f"{_counted(facts['live_threads'], 'thread')}, "
             f"{_counted(facts['snapshots'], 'snapshot')}, "
+            f"{_counted(facts['item_namespaces'], 'namespace')} of items, "
             f"{_counted(facts['ended_threads'], 'deleted thread')}"
         )
 

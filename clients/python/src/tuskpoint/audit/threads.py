@@ -25,6 +25,7 @@ from .verdicts import BlobFinding, Item, ItemKind, ThreadTotal, Verdict, counted
 
 SNAPSHOTS = "$snapshot/"
 SNAPSHOT_MEMBERS = "$snapshot/~"
+STORES = "$store/"
 
 _BATCH_BYTES = 16 * MIB
 """Bound on stored bytes that a thread reads at once; one segment always fits."""

@@ -186,7 +186,7 @@ class ThreadReading:
         try:
             found = rows.of_segment(recorded, "metadata")
             if items.keeps_items(self.manifest.thread_id):
-                items.decode(found.known.metadata)
+                items.check(found.known.metadata)
         except (Refusal, ValueError) as problem:
             raise malformed(name, str(problem)) from None
         writes, seq = self.manifest.entries[place].writes, recorded.seq

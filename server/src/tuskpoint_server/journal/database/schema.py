@@ -166,7 +166,6 @@ _partial("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
 items = _table(
     "items",
     "thread int!, checkpoint_id text!, created_us int, updated_us int, ttl_us int, expire_us int?",
-    Index("items_by_update", "thread", "updated_us"),
     sqlite_with_rowid=False,
 )
 _partial("items_expiring", items.c.expire_us, where=items.c.expire_us.is_not(None))
@@ -292,6 +291,8 @@ documents = _table(
     "unembedded bool",
     Index("search_documents_by_pointer", "tenant", "pointer"),
 )
+UNEMBEDDED: ColumnElement[bool] = literal_column("search_documents.unembedded")
+"""A document is owed a vector, spelled as in the index: `unembedded = 1` would not use it."""
 _partial("search_documents_unembedded", documents.c.number, where=documents.c.unembedded)
 _partial("search_documents_truncated", documents.c.tenant, where=documents.c.truncated)
 # The text of documents under their numbers, as `search.text` uses it.

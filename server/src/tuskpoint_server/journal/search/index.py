@@ -21,7 +21,7 @@ from ..changes import first_above
 from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
 from ..database.overlay import Batch
-from ..database.schema import checkpoints, documents, memories, threads, vectors
+from ..database.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
 from . import following, text
 from .following import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
@@ -68,8 +68,6 @@ _REMEMBER = Statement(
         memories, [one.name for one in memories.columns if one.name != "number"]
     ).on_conflict_do_nothing(index_elements=["tenant", "pointer", "digest"])
 )
-# spelled as in the partial index, which is used only then
-_OWED: ColumnElement[bool] = sa.literal_column("search_documents.unembedded")
 _SAID = (D.number, TEXT.c.summary, TEXT.c.body, D.planned)
 _DOCUMENTS = sa.select(
     *_SAID, C.tenant, C.thread, C.checkpoint_ns, C.checkpoint_id, V.number
@@ -80,9 +78,11 @@ _DOCUMENTS = sa.select(
     .outerjoin(vectors, ITS_VECTOR)
 )
 _UNEMBEDDED = Statement(
-    _DOCUMENTS.where(_OWED, following.INDEXABLE).order_by(D.number).limit(sa.bindparam("max_rows"))
+    _DOCUMENTS.where(UNEMBEDDED, following.INDEXABLE)
+    .order_by(D.number)
+    .limit(sa.bindparam("max_rows"))
 )
-_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), _OWED, following.INDEXABLE))
+_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), UNEMBEDDED, following.INDEXABLE))
 _EMBEDDED = Statement(_DOCUMENTS.where(V.number.in_(LISTED)))
 _SET_OWED = Statement(
     sa.update(documents)

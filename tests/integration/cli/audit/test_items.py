@@ -1,0 +1,39 @@
+"""Items of stores are audited like checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tuskpoint import AsyncClient, ItemChange
+from tuskpoint_server import app
+
+if TYPE_CHECKING:
+    from tests.integration.cli.audit.conftest import Run
+    from tuskpoint_server.config import Config
+
+
+async def test_a_catalog_with_items_passes(config: Config, run: Run, tmp_path: Path) -> None:
+    async with app.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("t", {"x": 1})
+        gone, kept = (("a",), "gone"), (("a", "b/c"), "kept")
+        await client.put_items([ItemChange(*gone, {"x": 1}), ItemChange(*kept, {"x": 2}, ttl_s=60)])
+        await client.flush()
+        await client.put_items([ItemChange(*gone)])
+        await client.flush()
+        catalog = (await client.status()).catalog
+    assert catalog is not None
+    report = tmp_path / "report.json"
+    ended = await asyncio.to_thread(
+        run,
+        *("catalog", f"{catalog.blob_id}:{catalog.sha256}", "--blob-dir"),
+        *(str(config.blob_directory), "--report", str(report)),
+    )
+    assert (ended.code, ended.errors) == (0, "")
+    found = json.loads(report.read_text())["findings"]
+    assert found["summary"]["checkpoints"]["pass"] == 2
+    facts = found["facts"]
+    assert (facts["live_threads"], facts["item_namespaces"]) == (1, 1)
+    assert "1 thread, 0 snapshots, 1 namespace of items, 0 deleted threads" in ended.out

@@ -1,0 +1,91 @@
+"""The text by which search knows an item, and the items that stored bytes hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuskpoint_server.domain.errors import Refusal
+from tuskpoint_server.domain.items import (
+    ItemTimes,
+    check,
+    decode,
+    encode,
+    namespace_of,
+    path_problem,
+    text_of,
+    thread_of,
+    threads_below,
+    value_in,
+)
+
+VALUE = {
+    "text": "rye",
+    "n": 3,
+    "none": None,
+    "empty": "",
+    "author": {"name": "Ada", "age": 36.5},
+    "notes": [{"t": "a", "ok": True}, {"t": "b"}, "c", []],
+}
+
+
+@pytest.mark.parametrize(
+    ("paths", "text"),
+    [
+        ([], "text: rye\nn: 3\nname: Ada\nage: 36.5\nt: a\nok: true\nt: b\nnotes: c"),
+        (["$"], "text: rye\nn: 3\nname: Ada\nage: 36.5\nt: a\nok: true\nt: b\nnotes: c"),
+        (["text", "author.name"], "rye\nAda"),
+        (["notes[*].t"], "a\nb"),
+        (["notes[0].t", "notes[-2]", "notes[9]", "notes[-9]"], "a\nc"),
+        (["author", "no.where", "text.deeper", "author[0]"], "name: Ada\nage: 36.5"),
+    ],
+)
+def test_text_of_the_parts_that_paths_name(paths: list[str], text: str) -> None:
+    assert text_of(VALUE, paths) == text
+
+
+def test_text_is_cut_and_can_be_stored() -> None:
+    assert text_of({"a": "é" * 1000}, ["a"]) == "é" * 512
+    assert text_of({"a": "x\0y\ud800"}, ["a"]) == "x y?"
+    assert text_of({"a": ["x" * 600] * 1000}, []) == f"a: {'x' * 600}\na: {'x' * 417}"
+
+
+@pytest.mark.parametrize("path", ["a..b", "a[x]", "a[", "a]", "[*", "a.[0"])
+def test_what_is_no_path(path: str) -> None:
+    assert "must be a path" in path_problem(path)
+
+
+@pytest.mark.parametrize("path", ["$", "a", "a.b", "a[0].b", "a[-1]", "a[*][*].b c", "é"])
+def test_what_is_a_path(path: str) -> None:
+    assert path_problem(path) == ""
+
+
+@pytest.mark.parametrize("namespace", [("a",), ("a/b", "c~d"), ("~1", "/"), ("é", "*", "$store/")])
+def test_a_namespace_is_a_thread_of_its_own(namespace: tuple[str, ...]) -> None:
+    assert namespace_of(thread_of(namespace)) == namespace
+    name, first, past = threads_below(namespace)
+    assert name == thread_of(namespace) < first <= thread_of((*namespace, "\U0010ffff")) < past
+
+
+@pytest.mark.parametrize("times", [ItemTimes(1, 2, 0), ItemTimes(1, 2, 3, 5)])
+def test_metadata_holds_the_times_and_the_very_bytes(times: ItemTimes) -> None:
+    value = b'{ "value":1, "expire_time_us" :2 }'
+    metadata = encode(times, value)
+    assert (decode(metadata), value_in(metadata)) == (times, value)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        b"{}",
+        b'{"value":{}}',
+        b'{"create_time_us":1,"update_time_us":"2","value":{}}',
+        b'{"create_time_us":1,"expire_time_us":3,"update_time_us":2,"value":{}}',
+        b'{"create_time_us":1,"update_time_us":2,"value":{}',
+        b'[1,"value":{}}',
+        b'{"create_time_us":1,"update_time_us":2,"value":3}',
+        b'{"create_time_us":1,"update_time_us":2,"value":{},"x":{}}',
+    ],
+)
+def test_metadata_that_holds_no_item_is_refused(metadata: bytes) -> None:
+    with pytest.raises((ValueError, Refusal)):
+        check(metadata)
