@@ -35,6 +35,10 @@ CHECKPOINTS = (
     " c.forked_from, c.rolled_back_from, c.adopted_from, c.created_us"
     " FROM checkpoints AS c JOIN threads AS t ON t.number = c.thread ORDER BY 1, 2, 3"
 )
+ITEMS = (
+    "SELECT t.thread_id, i.checkpoint_id, i.created_us, i.updated_us, i.ttl_us, i.expire_us"
+    " FROM items AS i JOIN threads AS t ON t.number = i.thread ORDER BY 1, 2"
+)
 WRITES = (
     "SELECT t.thread_id, w.checkpoint_ns, w.checkpoint_id, w.task_id, w.idx, w.task_path,"
     " w.channel, w.type, w.digest, w.size, w.seq"
@@ -92,6 +96,7 @@ async def compare(before: House, after: House) -> int:
     assert [one for one in threads if one in there or one[2] or one[4]] == kept
     rows = await before.ask(CHECKPOINTS)
     assert await after.ask(CHECKPOINTS) == rows
+    assert await after.ask(ITEMS) == await before.ask(ITEMS)
     assert await after.ask(WRITES) == await before.ask(WRITES)
     assert await after.ask("SELECT * FROM writes WHERE early_us IS NOT NULL") == []
     assert (await after.waiting()).threads == 0

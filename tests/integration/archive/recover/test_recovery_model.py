@@ -17,6 +17,7 @@ from tests.kit.archives import House, check_certified, keys_of
 from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.histories import STEPS, History, live, store_of
 from tuskpoint.v1 import checkpoint_pb2
+from tuskpoint_server.domain.items import ItemChange
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.reserved import is_reserved
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
@@ -24,7 +25,7 @@ from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQu
 DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()
 KINDS = (
     *(step for step in STEPS if step not in ("fail", "forget", "reject")),
-    *("delta", "inside", "wait", "settings", "snapshot", "restore", "adopt", "drop_run"),
+    *("delta", "inside", "wait", "settings", "snapshot", "restore", "adopt", "drop_run", "items"),
 )
 
 
@@ -128,6 +129,19 @@ class Recovering(History):
     async def drop_run(self) -> None:
         await self.removal.delete_runs(TENANT, ["inner"])
 
+    async def items(self) -> None:
+        """Put and delete items, some of which have expired before the next step."""
+        items, changes = self.house.journal.items, []
+        for key in self.random.choices("abc", k=2):
+            value = b'{"x":"%b"}' % self.content().hex().encode()
+            ttl_us = self.random.choice((0, 1, 10**12))
+            change = ItemChange(("of", self.thread()), key, value, ttl_us, "text")
+            gone = ItemChange(change.namespace, key)
+            changes.append(self.random.choice((change, change, gone)))
+        await items.put(TENANT, changes)
+        self.house.clock.advance(1)
+        await items.sweep()
+
     async def flush(self) -> None:
         await self.house.flush()
         if await self.house.archive.catalog(TENANT) is not None:
@@ -168,6 +182,6 @@ def test_certified_checkpoints_are_recovered_however_they_are_stored(
 
 @pytest.mark.usefixtures("database")
 def test_a_long_history_is_recovered() -> None:
-    steps = ["save", "writes", "inherit", "prune", "save", "fork", "evict"] * 6
+    steps = ["save", "writes", "inherit", "prune", "items", "save", "fork", "evict"] * 6
     recover(0, [*steps, "flush", *steps], "whole")
     recover(1, [*steps, "flush", *steps], "whole")
