@@ -1,6 +1,6 @@
 """Checkpointer and store of LangGraph's Agent Server, such as `langgraph dev` runs.
 
-`langgraph.json` names the factories, and the environment has the settings:
+`langgraph.json` names the factories, and the environment has the settings::
 
     {
       "checkpointer": {"path": "tuskpoint.frameworks.agent_server.checkpointer"},

@@ -32,8 +32,10 @@ _ENTRIES = "entries"
 _RECORD = "record"
 
 # Bytes in it become base64, as in messages. A list, because the type of a record takes no
-# configuration.
-_RECORDS = TypeAdapter(list[ConversationRecord], config=ConfigDict(ser_json_bytes="base64"))
+# configuration. The first use builds it, so that the module can be imported for its reference.
+_RECORDS = TypeAdapter(
+    list[ConversationRecord], config=ConfigDict(ser_json_bytes="base64", defer_build=True)
+)
 
 _Entry = dict[str, Any]
 
