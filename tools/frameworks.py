@@ -121,8 +121,10 @@ def example(name: str) -> None:
             with server() as settings:
                 run(str(environment.python), program, **settings)
             return
-    known = ", ".join(name for one in ENVIRONMENTS for name in one.adapters)
-    sys.exit(f"there is no example {name!r}; there are: {known}")
+    known = ", ".join(sorted(name for one in ENVIRONMENTS for name in one.adapters))
+    missing = "NAME is missing: make example NAME=openai_agents"
+    wrong = f"there is no example {name!r}" if name else missing
+    sys.exit(f"{wrong}; the examples are {known}")
 
 
 def main() -> None:
@@ -132,7 +134,8 @@ def main() -> None:
     tests = commands.add_parser("test", help="check the types and run the tests")
     names = [one.name for one in ENVIRONMENTS]
     tests.add_argument("environments", nargs="*", help=f"of {', '.join(names)}; all by default")
-    commands.add_parser("example", help="run an example").add_argument("name")
+    named = commands.add_parser("example", help="run an example")
+    named.add_argument("name", nargs="?", default="")
     arguments, for_pytest = parser.parse_known_args()
     if arguments.command == "example":
         example(arguments.name)
