@@ -132,8 +132,9 @@ type ItemChange struct {
 	Ttl *durationpb.Duration `protobuf:"bytes,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	// Parts of the value that `SearchItems` compares with a query: at most 64
 	// paths such as "text", "author.name", "notes[0].text", "notes[*].text"; "$"
-	// is the whole value. What a path does not lead to is left out. Empty: the
-	// whole value. The first 1,024 bytes of the text count.
+	// is the whole value. Each part that a path leads to is compared by itself, and
+	// the nearest counts; the first 64 parts that differ, and of each the first
+	// 1,024 bytes, are used. Empty: the whole value.
 	IndexPaths []string `protobuf:"bytes,5,rep,name=index_paths,json=indexPaths,proto3" json:"index_paths,omitempty"`
 	// A query does not find the item by its meaning.
 	Unindexed     bool `protobuf:"varint,6,opt,name=unindexed,proto3" json:"unindexed,omitempty"`
@@ -595,7 +596,8 @@ type FoundItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The item.
 	Item *Item `protobuf:"bytes,1,opt,name=item,proto3" json:"item,omitempty"`
-	// Cosine of the angle between its vector and that of the query: -1 to 1.
+	// Cosine of the angle between the nearest of its vectors and that of the
+	// query: -1 to 1.
 	// Absent without a query, and for items that were not compared.
 	Score         *float64 `protobuf:"fixed64,2,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields

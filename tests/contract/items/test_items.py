@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection
 
-from tests.contract.search.kit import drain
+from tests.contract.search.kit import ONE, OTHER, drain
 from tests.integration.archive.recover.recovered import recovered_house
 from tests.kit.archives import House
 from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, row_of, rows_of
 from tuskpoint_server.domain.items import Item, ItemChange, Namespace, filtering, thread_of
+from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal import items
 from tuskpoint_server.journal.database.schema import memories
 
@@ -25,7 +28,7 @@ B: Namespace = ("users", "b/c~d")
 
 
 def put(key: str, value: bytes = b'{"x":1}', *, of: Namespace = A, ttl_us: int = 0) -> ItemChange:
-    return ItemChange(of, key, value, ttl_us, "text")
+    return ItemChange(of, key, value, ttl_us, ("text",))
 
 
 async def there(journal: Journal, *prefix: str) -> dict[tuple[Namespace, str], bytes]:
@@ -220,6 +223,57 @@ async def test_filters(journal: Journal, wanted: dict[str, object], admitted: st
     await journal.items.put(TENANT, [*changes, put("{}", b"{}")])
     page = await journal.items.latest(TENANT, A, filtering(wanted), 0, 100)
     assert {one.key for one in page.items} == set(admitted.split())
+
+
+async def test_an_item_has_a_vector_for_each_of_its_texts(tmp_path: Path, home: House) -> None:
+    journal = home.journal
+
+    async def owed(among: Journal = journal) -> list[str]:
+        await drain(among)
+        return sorted(one.text for one in await among.index.unembedded(100))
+
+    async def say(*texts: str, key: str = "k", ttl_us: int = 0) -> None:
+        await journal.items.put(TENANT, [ItemChange(A, key, b"{}", ttl_us, texts)])
+
+    await say("one", "two", "three")
+    await say("four", key="l", ttl_us=HOUR_US)
+    assert await owed() == ["four", "one", "three", "two"]
+    await say("one", "five")
+    assert await owed() == ["five", "four", "one"]
+    await say("one", "six", "seven", "eight")
+    assert await owed() == ["eight", "four", "one", "seven", "six"]
+    assert (await row_of(journal, thread_of(A))).checkpoint_count == 5
+    await journal.index.embed(
+        "e",
+        [
+            (one, pack_vector(ONE if one.text in ("seven", "four") else OTHER))
+            for one in await journal.index.unembedded(100)
+        ],
+    )
+
+    def compare(rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, float]]:
+        return [(number, struct.unpack("<2f", vector)[0]) for number, vector in rows]
+
+    async def ranked() -> list[tuple[str, float | None]]:
+        best = await journal.items.ranked(TENANT, A, None, compare)
+        page, numbers = await journal.items.numbered([number for number, _ in best])
+        assert numbers == [number for number, _ in best]
+        return [(one.key, score) for one, (_, score) in zip(page.items, best, strict=True)]
+
+    assert await ranked() == [("k", 1.0), ("l", 1.0)]
+    await say("four", "nine", key="l")
+    assert await owed() == ["nine"]
+    await say(key="m")
+    assert await ranked() == [("k", 1.0), ("l", 1.0), ("m", None)]
+    await say("six")
+    assert await ranked() == [("l", 1.0), ("k", None), ("m", None)]
+    await home.flush()
+    async with recovered_house(tmp_path / "recovered", home) as after:
+        assert await owed(after.journal) == ["four", "nine", "six"]
+    await journal.items.put(TENANT, [ItemChange(A, key) for key in "klm"])
+    await home.flush()
+    assert not (await home.manifest(thread_of(A))).entries
+    assert (await row_of(journal, thread_of(A))).checkpoint_count == 0
 
 
 async def test_of_items_the_archive_evicts_nothing(home: House) -> None:

@@ -67,6 +67,19 @@ async def test_the_nearest_come_first_and_those_without_text_last(settings: Conf
             assert [one.thread_id for one in results] == ["t"]
 
 
+async def test_of_several_paths_the_nearest_counts(settings: Config) -> None:
+    async with app.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        both, boat = {"notes": ["boat", "bread"]}, {"notes": ["boat"]}
+        paths = ["notes[*]"]
+        await client.put_items([ItemChange(FOOD, "both", both, index=paths)])
+        await client.put_items([ItemChange(FOOD, "boat", boat, index=paths)])
+        assert said(await client.search_items((), query="bread")) == [("both", 1.0), ("boat", 0.0)]
+        assert said(await client.search_items((), query="boat")) == [("boat", 1.0), ("both", 1.0)]
+        assert (await client.search_history("boat", mode="vector")) == []
+        await client.put_items([ItemChange(FOOD, "both", both, index=["notes[0]"])])
+        assert said(await client.search_items((), query="bread")) == [("both", 0.0), ("boat", 0.0)]
+
+
 async def test_without_an_answer_of_the_embedder_the_last_put_come_first(
     settings: Config, endpoint: Endpoint
 ) -> None:

@@ -12,7 +12,7 @@ from tuskpoint_server.domain.items import (
     encode,
     namespace_of,
     path_problem,
-    text_of,
+    texts_of,
     thread_of,
     threads_below,
     value_in,
@@ -29,24 +29,26 @@ VALUE = {
 
 
 @pytest.mark.parametrize(
-    ("paths", "text"),
+    ("paths", "texts"),
     [
-        ([], "text: rye\nn: 3\nname: Ada\nage: 36.5\nt: a\nok: true\nt: b\nnotes: c"),
-        (["$"], "text: rye\nn: 3\nname: Ada\nage: 36.5\nt: a\nok: true\nt: b\nnotes: c"),
-        (["text", "author.name"], "rye\nAda"),
-        (["notes[*].t"], "a\nb"),
-        (["notes[0].t", "notes[-2]", "notes[9]", "notes[-9]"], "a\nc"),
-        (["author", "no.where", "text.deeper", "author[0]"], "name: Ada\nage: 36.5"),
+        ([], ["text: rye\nn: 3\nname: Ada\nage: 36.5\nt: a\nok: true\nt: b\nnotes: c"]),
+        (["$"], ["text: rye\nn: 3\nname: Ada\nage: 36.5\nt: a\nok: true\nt: b\nnotes: c"]),
+        (["text", "author.name", "text"], ["rye", "Ada"]),
+        (["notes[*].t"], ["a", "b"]),
+        (["notes[0].t", "notes[-2]", "notes[9]", "notes[-9]"], ["a", "c"]),
+        (["author", "no.where", "text.deeper", "author[0]"], ["name: Ada\nage: 36.5"]),
+        (["none", "empty", "notes[3]"], []),
     ],
 )
-def test_text_of_the_parts_that_paths_name(paths: list[str], text: str) -> None:
-    assert text_of(VALUE, paths) == text
+def test_texts_of_the_parts_that_paths_name(paths: list[str], texts: list[str]) -> None:
+    assert texts_of(VALUE, paths) == tuple(texts)
 
 
-def test_text_is_cut_and_can_be_stored() -> None:
-    assert text_of({"a": "é" * 1000}, ["a"]) == "é" * 512
-    assert text_of({"a": "x\0y\ud800"}, ["a"]) == "x y?"
-    assert text_of({"a": ["x" * 600] * 1000}, []) == f"a: {'x' * 600}\na: {'x' * 417}"
+def test_texts_are_cut_and_can_be_stored() -> None:
+    assert texts_of({"a": "é" * 1000}, ["a"]) == ("é" * 512,)
+    assert texts_of({"a": "x\0y\ud800"}, ["a"]) == ("x y?",)
+    assert texts_of({"a": ["x" * 600] * 1000}, []) == (f"a: {'x' * 600}\na: {'x' * 417}",)
+    assert len(texts_of({"a": list(map(str, range(1000)))}, ["a[*]"])) == 64
 
 
 @pytest.mark.parametrize("path", ["a..b", "a[x]", "a[", "a]", "[*", "a.[0"])
@@ -66,7 +68,9 @@ def test_a_namespace_is_a_thread_of_its_own(namespace: tuple[str, ...]) -> None:
     assert name == thread_of(namespace) < first <= thread_of((*namespace, "\U0010ffff")) < past
 
 
-@pytest.mark.parametrize("times", [ItemTimes(1, 2, 0), ItemTimes(1, 2, 3, 5)])
+@pytest.mark.parametrize(
+    "times", [ItemTimes(1, 2, 0), ItemTimes(1, 2, 3, 5), ItemTimes(1, 2, 3, 5, 63)]
+)
 def test_metadata_holds_the_times_and_the_very_bytes(times: ItemTimes) -> None:
     value = b'{ "value":1, "expire_time_us" :2 }'
     metadata = encode(times, value)
@@ -82,6 +86,7 @@ def test_metadata_holds_the_times_and_the_very_bytes(times: ItemTimes) -> None:
         b'{"create_time_us":1,"expire_time_us":3,"update_time_us":2,"value":{}}',
         b'{"create_time_us":1,"update_time_us":2,"value":{}',
         b'[1,"value":{}}',
+        b'{"create_time_us":1,"more_texts":64,"update_time_us":2,"value":{}}',
         b'{"create_time_us":1,"update_time_us":2,"value":3}',
         b'{"create_time_us":1,"update_time_us":2,"value":{},"x":{}}',
     ],

@@ -2,7 +2,8 @@
 
 A namespace is such a thread, the key of an item the ID of its checkpoint, and the item the
 metadata of that. So items are journaled, certified, renewed, verified and recovered like
-checkpoints. The summary of the checkpoint is the text by which search knows the item.
+checkpoints. The summary of the checkpoint is the text by which search knows the item. If there are
+more texts, each is the summary of a checkpoint of the same ID in the namespaces "1", "2" and so on.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple
 
 from tuskpoint.v1 import checkpoint_pb2
@@ -34,12 +36,16 @@ _DECODE = json.JSONDecoder().decode
 
 
 class ItemTimes(NamedTuple):
-    """When an item was made and put last, and when it ends; microseconds since the epoch."""
+    """When an item was made and put last, and when it ends; microseconds since the epoch.
+
+    `more`: how many texts it has besides the first.
+    """
 
     created_us: int
     updated_us: int
     ttl_us: int  # after which it ends unless it is read; 0: never
     expire_us: int | None = None  # `None`: never
+    more: int = 0
 
     def live_at(self, now_us: int) -> bool:
         """Return whether the item has not expired at a time."""
@@ -64,7 +70,7 @@ class ItemChange:
     key: str
     value: bytes = b""
     ttl_us: int = 0  # 0: it never expires
-    text: str = ""  # by which search knows it
+    texts: tuple[str, ...] = ()  # by which search knows it
 
 
 def thread_of(namespace: Namespace) -> str:
@@ -95,7 +101,11 @@ def encode(times: ItemTimes, value: bytes) -> bytes:
     """Return the metadata of the checkpoint: one JSON object, the value unchanged at its end."""
     stored: dict[str, int] = {"create_time_us": times.created_us}
     if times.expire_us is not None:
-        stored |= {"expire_time_us": times.expire_us, "ttl_us": times.ttl_us}
+        stored |= {"expire_time_us": times.expire_us}
+    if times.more:
+        stored["more_texts"] = times.more
+    if times.expire_us is not None:
+        stored["ttl_us"] = times.ttl_us
     stored["update_time_us"] = times.updated_us
     named = json.dumps(stored, separators=(",", ":")).encode()
     return b"%b,%b%b}" % (named[:-1], _VALUE, value)
@@ -127,12 +137,13 @@ def decode(metadata: bytes) -> ItemTimes:
         ends = "expire_time_us" in named
         numbers = [named["create_time_us"], named["update_time_us"]]
         numbers += [named["ttl_us"], named["expire_time_us"]] if ends else [0, 0]
+        numbers.append(named.get("more_texts", 0))
     except (KeyError, TypeError) as error:
         raise ValueError(f"it lacks {error}") from None
-    if {*map(type, numbers)} != {int}:
+    if {*map(type, numbers)} != {int} or not 0 <= numbers[-1] < LIMITS.max_item_paths:
         raise ValueError("its times are no numbers")
-    created_us, updated_us, ttl_us, expire_us = numbers
-    return ItemTimes(created_us, updated_us, ttl_us, expire_us if ends else None)
+    created_us, updated_us, ttl_us, expire_us, more = numbers
+    return ItemTimes(created_us, updated_us, ttl_us, expire_us if ends else None, more)
 
 
 Admits = Callable[[bytes], bool]
@@ -234,20 +245,31 @@ def path_problem(path: str) -> str:
     return ""
 
 
-def text_of(value: Mapping[str, object], paths: Sequence[str]) -> str:
-    """Return the text by which search knows an item: a line for each text or number in it."""
+def texts_of(value: Mapping[str, object], paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the texts by which search knows an item: one for each part that a path leads to.
+
+    Of an array or object it has a line for each text or number inside.
+    """
+    found = (
+        part
+        for path in paths or ("$",)
+        for part in _at(value, [] if path == "$" else _STEP.findall(path))
+    )
+    texts = dict.fromkeys(text for part in found if (text := _text(part)))
+    return tuple(islice(texts, LIMITS.max_item_paths))
+
+
+def _text(part: Any) -> str:
     lines: list[str] = []
     size = 0
-    for path in paths or ("$",):
-        for found in _at(value, [] if path == "$" else _STEP.findall(path)):
-            for line in _lines(found):
-                lines.append(line)
-                size += len(line)
-                if size > LIMITS.max_summary:
-                    break
+    for line in _lines(part):
+        lines.append(line)
+        size += len(line)
+        if size > LIMITS.max_summary:
+            break
     text = "\n".join(lines).replace("\0", " ")
     cut = text.encode(errors="replace")[: LIMITS.max_summary]
-    return cut.decode(errors="ignore")
+    return cut.decode(errors="ignore").strip()
 
 
 def _at(value: Any, steps: Sequence[tuple[str, str]]) -> Iterator[Any]:

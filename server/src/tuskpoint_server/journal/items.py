@@ -8,12 +8,23 @@ A recovered item may so end earlier, by half of that time at most.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, or_, select, update
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from ..domain.items import (
     STATE,
@@ -29,11 +40,11 @@ from ..domain.items import (
     threads_below,
     value_in,
 )
-from ..domain.limits import MIB
+from ..domain.limits import LIMITS, MIB
 from ..domain.threads import EventKind
 from .checkpoints.sent import encode_names
 from .database.database import Database
-from .database.logs import Known, Log
+from .database.logs import Known, Log, Place
 from .database.overlay import Batch
 from .database.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
 from .database.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
@@ -62,7 +73,7 @@ _BELOW = and_(
     _T.thread_id < bindparam("past_name"),
     or_(_T.thread_id == bindparam("of_name"), _T.thread_id >= bindparam("from_name")),
 )
-_TIMES = (_I.created_us, _I.updated_us, _I.ttl_us, _I.expire_us)
+_TIMES = (_I.created_us, _I.updated_us, _I.ttl_us, _I.expire_us, _I.more)
 _STANDING = Statement(
     select(_I.checkpoint_id, *_TIMES).where(of_thread(items), _I.checkpoint_id.in_(LISTED))
 )
@@ -79,7 +90,7 @@ _GET = Statement(
     )
 )
 _NUMBERS = Statement(
-    select(_C.number)
+    select(_C.number, _I.more)
     .select_from(_JOINED)
     .where(_BELOW, _LIVES)
     .order_by(_I.updated_us.desc(), _T.thread_id, _I.checkpoint_id)
@@ -91,6 +102,35 @@ _NUMBERED = Statement(
 _VECTORS = Statement(
     select(_C.number, vectors.c.vector)
     .select_from(checkpoints.join(documents, _ITS_DOCUMENT).join(vectors, _ITS_VECTOR))
+    .where(_C.number.in_(LISTED))
+)
+_said = checkpoints.alias("said")
+_MORE_VECTORS = Statement(
+    select(_C.number, vectors.c.vector)
+    .select_from(
+        checkpoints.join(
+            _said,
+            and_(
+                _said.c.thread == _C.thread,
+                _said.c.checkpoint_ns.in_(
+                    [literal_column(f"'{number}'") for number in range(1, LIMITS.max_item_paths)]
+                ),
+                _said.c.checkpoint_id == _C.checkpoint_id,
+            ),
+        )
+        .join(
+            documents,
+            and_(documents.c.number == _said.c.number, documents.c.seq == _said.c.seq),
+        )
+        .join(
+            vectors,
+            and_(
+                vectors.c.thread == _said.c.thread,
+                vectors.c.checkpoint_ns == _said.c.checkpoint_ns,
+                vectors.c.checkpoint_id == _said.c.checkpoint_id,
+            ),
+        )
+    )
     .where(_C.number.in_(LISTED))
 )
 _OWED = Statement(
@@ -152,7 +192,7 @@ class Items:
             for name, wanted in by_thread.items():
                 _change(batch, tenant, name, wanted)
 
-        size = sum(len(one.value) + len(one.text) + _OVERHEAD for one in changes)
+        size = sum(len(one.value) + sum(map(len, one.texts)) + _OVERHEAD for one in changes)
         await self._database.transact(work, size)
 
     async def get(
@@ -201,20 +241,24 @@ class Items:
     ) -> list[tuple[int, float | None]]:
         """Return the items below a namespace that a filter admits, the best first.
 
-        Each is a number, for `numbered`, and a score; those without a vector follow, the last put
-        first. `compare` is called in a thread.
+        Of an item with several texts the nearest counts. Each is a number, for `numbered`, and a
+        score; those without a vector follow, the last put first. `compare` is called in a thread.
         """
         of = self._below(tenant, prefix)
 
         def work(connection: Connection) -> list[tuple[int, float | None]]:
-            numbers = [row[0] for row in _NUMBERS.run(connection, **of).fetchall()]
+            more = dict(_NUMBERS.run(connection, **of).fetchall())
+            numbers = list(more)
             if admits is not None:
                 numbers = [number for number, _ in _some(connection, numbers, of, admits)]
             scores: dict[int, float] = {}
             for some in in_lists(numbers):
-                scores.update(compare(list(_VECTORS.run_listed(connection, some))))
-            best = sorted(scores, key=lambda number: -scores[number])
-            return [(number, scores.get(number)) for number in dict.fromkeys([*best, *numbers])]
+                found = [*_VECTORS.run_listed(connection, some)]
+                found += _MORE_VECTORS.run_listed(connection, filter(more.get, some))
+                for number, score in compare(found):
+                    scores[number] = max(score, scores.get(number, score))
+            numbers.sort(key=lambda number: -scores.get(number, -math.inf))  # it is stable
+            return [(number, scores.get(number)) for number in numbers]
 
         return await self._database.query(work)
 
@@ -348,6 +392,7 @@ def _change(batch: Batch, tenant: str, name: str, wanted: dict[str, ItemChange])
         log = batch.begin(tenant, name)
     stored = {} if log.new else _living(batch, log, wanted)
     rows: list[tuple[object, ...]] = []
+    doomed: list[Place] = []
     for key, change in wanted.items():
         if not change.value:
             continue
@@ -355,32 +400,46 @@ def _change(batch: Batch, tenant: str, name: str, wanted: dict[str, ItemChange])
         lived = before is not None and before.live_at(batch.now_us)
         created_us = before.created_us if before is not None and lived else batch.now_us
         end_us = batch.now_us + change.ttl_us if change.ttl_us else None
-        times = ItemTimes(created_us, batch.now_us, change.ttl_us, end_us)
-        _store(batch, log, key, times, change.value, change.text)
-        log.row.checkpoint_count += before is None
+        more = max(0, len(change.texts) - 1)
+        times = ItemTimes(created_us, batch.now_us, change.ttl_us, end_us, more)
+        _store(batch, log, key, times, change.value, change.texts)
+        had = 0 if before is None else 1 + before.more
+        log.row.checkpoint_count += max(0, 1 + more - had)
+        doomed += [(str(number), key) for number in range(1 + more, had)]
         rows.append((log.row.number, key, *times))
     _PUT.run_rows(batch.connection, _COLUMNS, rows)
-    _drop(batch, log, [key for key, one in wanted.items() if not one.value and key in stored])
+    gone = {key: stored[key] for key, one in wanted.items() if not one.value and key in stored}
+    _drop(batch, log, gone, doomed)
 
 
-def _store(batch: Batch, log: Log, key: str, times: ItemTimes, value: bytes, text: str) -> None:
-    """Put the checkpoint that an item is, as a change of its own."""
-    metadata = encode(times, value)
-    place, size = ("", key), len(metadata) + len(STATE)
-    seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
-    named = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
-    batch.put_checkpoint(log, place, Known(*named))
+def _store(
+    batch: Batch, log: Log, key: str, times: ItemTimes, value: bytes, texts: Sequence[str]
+) -> None:
+    """Put the checkpoint that an item is, and those of its further texts, each as a change."""
+    encoded = encode(times, value)
+    for number, text in enumerate(texts or ("",)):
+        place, metadata = (str(number or ""), key), b"{}" if number else encoded
+        size = len(metadata) + len(STATE)
+        seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
+        named = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
+        batch.put_checkpoint(log, place, Known(*named))
 
 
-def _drop(batch: Batch, log: Log, keys: Sequence[str]) -> None:
-    """Remove items that are stored."""
-    if not keys:
+def _drop(
+    batch: Batch, log: Log, gone: Mapping[str, ItemTimes], texts: Sequence[Place] = ()
+) -> None:
+    """Remove items that are stored, and texts of others."""
+    own = [
+        (str(number or ""), key) for key, times in gone.items() for number in range(1 + times.more)
+    ]
+    places = [*own, *texts]
+    if not places:
         return
     row = log.row
     batch.write_out()
-    removal.drop(batch, log, [("", key) for key in keys])
-    _DROP.run_rows(batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in keys])
-    row.checkpoint_count -= len(keys)
+    removal.drop(batch, log, places)
+    _DROP.run_rows(batch.connection, ("of_thread", "of_id"), [(row.number, key) for key in gone])
+    row.checkpoint_count -= len(places)
     batch.store(log)
     batch.write_out()
     batch.logs.forget(row.tenant, row.thread_id)
@@ -392,7 +451,7 @@ def _drop_past(batch: Batch, tenant: str, name: str, keys: Sequence[str]) -> int
     if log is None:
         return 0
     stored = _living(batch, log, keys)
-    past = [key for key, times in stored.items() if not times.live_at(batch.now_us)]
+    past = {key: times for key, times in stored.items() if not times.live_at(batch.now_us)}
     _drop(batch, log, past)
     return len(past)
 
@@ -412,5 +471,5 @@ def _put_off(batch: Batch, tenant: str, name: str, keys: Sequence[str]) -> None:
         ends.append((end_us, log.row.number, key))
         recorded_us = decode(metadata).expire_us or 0
         if 2 * (recorded_us - batch.now_us) < times.ttl_us:
-            _store(batch, log, key, times._replace(expire_us=end_us), value_in(metadata), text)
+            _store(batch, log, key, times._replace(expire_us=end_us), value_in(metadata), [text])
     _EXTEND.run_rows(batch.connection, ("new_us", "of_thread", "of_id"), ends)

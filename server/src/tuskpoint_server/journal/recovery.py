@@ -143,7 +143,8 @@ def add_rows(batch: Batch, tenant: str, rows: RecoveredRows) -> None:
     for one in rows.checkpoints:
         batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)
     if keeps_items(rows.thread_id):
-        found = ((one.place[1], one.known.metadata) for one in rows.checkpoints)
+        own = (one for one in rows.checkpoints if not one.place[0])
+        found = ((one.place[1], one.known.metadata) for one in own)
         items.recover(batch, log, found)
     for place, write in rows.writes:
         batch.put_write(log, place, write, write.seq)

@@ -147,9 +147,9 @@ def _parsed(changes: Iterable[store_pb.ItemChange]) -> Iterable[items.ItemChange
             yield items.ItemChange(*named)
             continue
         value = items.parse_value(one.value_json, f"changes[{number}].value_json")
-        text = "" if one.unindexed else items.text_of(value, one.index_paths)
+        texts = () if one.unindexed else items.texts_of(value, one.index_paths)
         ttl_us = one.ttl.ToMicroseconds() if one.HasField("ttl") else 0
-        yield items.ItemChange(*named, one.value_json, ttl_us, text)
+        yield items.ItemChange(*named, one.value_json, ttl_us, texts)
 
 
 def _item(stored: items.Item) -> store_pb.Item:

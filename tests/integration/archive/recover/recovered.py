@@ -36,7 +36,8 @@ CHECKPOINTS = (
     " FROM checkpoints AS c JOIN threads AS t ON t.number = c.thread ORDER BY 1, 2, 3"
 )
 ITEMS = (
-    "SELECT t.thread_id, i.checkpoint_id, i.created_us, i.updated_us, i.ttl_us, i.expire_us"
+    "SELECT t.thread_id, i.checkpoint_id, i.created_us, i.updated_us, i.ttl_us, i.expire_us,"
+    " i.more"
     " FROM items AS i JOIN threads AS t ON t.number = i.thread ORDER BY 1, 2"
 )
 WRITES = (

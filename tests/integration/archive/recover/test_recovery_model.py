@@ -135,7 +135,8 @@ class Recovering(History):
         for key in self.random.choices("abc", k=2):
             value = b'{"x":"%b"}' % self.content().hex().encode()
             ttl_us = self.random.choice((0, 1, 10**12))
-            change = ItemChange(("of", self.thread()), key, value, ttl_us, "text")
+            texts = ("one", "two", "three")[: self.random.randrange(4)]
+            change = ItemChange(("of", self.thread()), key, value, ttl_us, texts)
             gone = ItemChange(change.namespace, key)
             changes.append(self.random.choice((change, change, gone)))
         await items.put(TENANT, changes)

@@ -185,7 +185,7 @@ class ThreadReading:
         )
         try:
             found = rows.of_segment(recorded, "metadata")
-            if items.keeps_items(self.manifest.thread_id):
+            if items.keeps_items(self.manifest.thread_id) and not place[0]:
                 items.check(found.known.metadata)
         except (Refusal, ValueError) as problem:
             raise malformed(name, str(problem)) from None

@@ -162,10 +162,12 @@ DESCENDED = or_(
 _partial("checkpoints_descended", checkpoints.c.thread, where=DESCENDED)
 
 # Items of stores, beside the checkpoints that they are (domain.items): when each was made and put
-# last, and when it ends, `ttl_us` after it was put or read; 0 and null: never.
+# last, and when it ends, `ttl_us` after it was put or read; 0 and null: never. `more`: so many
+# checkpoints beside its own hold further texts by which search knows it.
 items = _table(
     "items",
-    "thread int!, checkpoint_id text!, created_us int, updated_us int, ttl_us int, expire_us int?",
+    "thread int!, checkpoint_id text!, created_us int, updated_us int, ttl_us int, "
+    "expire_us int?, more small",
     sqlite_with_rowid=False,
 )
 _partial("items_expiring", items.c.expire_us, where=items.c.expire_us.is_not(None))

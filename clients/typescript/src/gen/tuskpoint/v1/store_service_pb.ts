@@ -116,8 +116,9 @@ export type ItemChange = Message<"tuskpoint.v1.ItemChange"> & {
   /**
    * Parts of the value that `SearchItems` compares with a query: at most 64
    * paths such as "text", "author.name", "notes[0].text", "notes[*].text"; "$"
-   * is the whole value. What a path does not lead to is left out. Empty: the
-   * whole value. The first 1,024 bytes of the text count.
+   * is the whole value. Each part that a path leads to is compared by itself, and
+   * the nearest counts; the first 64 parts that differ, and of each the first
+   * 1,024 bytes, are used. Empty: the whole value.
    *
    * @generated from field: repeated string index_paths = 5;
    */
@@ -359,7 +360,8 @@ export type FoundItem = Message<"tuskpoint.v1.FoundItem"> & {
   item?: Item;
 
   /**
-   * Cosine of the angle between its vector and that of the query: -1 to 1.
+   * Cosine of the angle between the nearest of its vectors and that of the
+   * query: -1 to 1.
    * Absent without a query, and for items that were not compared.
    *
    * @generated from field: optional double score = 2;
