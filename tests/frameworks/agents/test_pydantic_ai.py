@@ -300,7 +300,9 @@ async def test_an_entry_that_is_not_in_memory_is_found_by_the_server(
 async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
     store: TuskPointConversationStore, thread_id: str, client: Client
 ) -> None:
-    client.save(thread_id, {"entries/00000": []}, agent_id="pydantic-ai")
+    client.save(thread_id, {"entries/00000": []}, agent_id="pydantic-ai", label=f"of {thread_id}")
+    with pytest.raises(LookupError):
+        await store.read_entry(f"of {thread_id}")
     for attempt in (
         store.load(thread_id),
         saved(store, thread_id, "one"),

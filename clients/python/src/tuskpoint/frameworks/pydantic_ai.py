@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from ..aio import AsyncClient
-from ..errors import ThreadDeleted
+from ..errors import PreconditionFailed, ThreadDeleted
 from ._client import ClientOptions, OwnedClient
 from ._lists import appended, items_of, kinds_of
 from ._requirements import unusable
@@ -190,8 +191,9 @@ class TuskPointConversationStore(ConversationStore):
             if chain := _chain_in(version, entry_id):
                 return chain
         async for one in self._client.list_threads(label=entry_id):
-            if chain := _chain_in(await self._thread(one.thread_id).read(), entry_id):
-                return chain
+            with suppress(PreconditionFailed):  # other programs label checkpoints too
+                if chain := _chain_in(await self._thread(one.thread_id).read(), entry_id):
+                    return chain
         raise LookupError(f"no conversation has the entry '{entry_id}'")
 
 
