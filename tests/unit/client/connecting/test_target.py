@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tuskpoint import AsyncClient, Client, InvalidRequest
@@ -56,9 +58,12 @@ def test_an_invalid_target_is_refused_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])
-def test_a_bad_target_is_refused_at_construction(client: type[Client] | type[AsyncClient]) -> None:
-    with pytest.raises(InvalidRequest):
-        client("http://127.0.0.1:7390")
+@pytest.mark.parametrize("target", ["http://127.0.0.1:7390", 7390, b"127.0.0.1:7390"])
+def test_a_bad_target_is_refused_at_construction(
+    client: type[Client] | type[AsyncClient], target: Any
+) -> None:
+    with pytest.raises(InvalidRequest, match="is not a target"):
+        client(target)
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])

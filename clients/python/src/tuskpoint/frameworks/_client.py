@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from .._transport.settings.token import FilePath
 from ..aio import AsyncClient
+from ..client import Client
 
 
 class ClientOptions(TypedDict, total=False):
@@ -27,11 +28,13 @@ class OwnedClient:
         options: Options of the client to make.
 
     Raises:
-        TypeError: `target` is a client and there are options.
+        TypeError: `target` is a client and there are options, or it is a blocking client.
         InvalidRequest: The target or an option is malformed.
     """
 
     def __init__(self, target: str | AsyncClient | None, options: ClientOptions) -> None:
+        if isinstance(target, Client):
+            raise TypeError("an adapter takes an AsyncClient, not a Client")
         self._made: AsyncClient | None = None
         if isinstance(target, AsyncClient):
             if options:

@@ -26,6 +26,8 @@ def normalize_target(text: str) -> str:
     Raises:
         InvalidRequest: The text is not a target; the message shows the form.
     """
+    if not isinstance(text, str):
+        raise _refusal(type(text).__name__, f"it must be a string: {_EXAMPLE}")
     target = text.strip()
     scheme, separator, rest = target.partition("://")
     if separator and scheme.lower() in _WEB_SCHEMES:
