@@ -74,7 +74,13 @@ ENVIRONMENTS: Sequence[Environment] = (
     Environment(
         "agents",
         tests="agents",
-        adapters=("claude_agent_sdk", "google_adk", "openai_agents", "pydantic_ai"),
+        adapters=(
+            "agent_framework",
+            "claude_agent_sdk",
+            "google_adk",
+            "openai_agents",
+            "pydantic_ai",
+        ),
     ),
     Environment("agent-server", tests="agent_server", adapters=("agent_server",)),
 )

@@ -289,11 +289,13 @@ async def test_branches_that_share_a_session_append_at_the_same_time(
 ) -> None:
     session = await service.create_session(app_name=app, user_id="ann", session_id="one")
     names = [f"e{number}" for number in range(8)]
-    await asyncio.gather(*(service.append_event(session, event(one, {one: 1})) for one in names))
+    await asyncio.gather(
+        *(service.append_event(session, event(one, {one: 1, f"app:{one}": 1})) for one in names)
+    )
     again = await read(service, session)
     assert sorted(texts(again)) == names
     assert texts(again) == texts(session)
-    assert again.state == dict.fromkeys(names, 1)
+    assert again.state == {**dict.fromkeys(names, 1), **{f"app:{one}": 1 for one in names}}
 
 
 @pytest.mark.parametrize("service", [SQLITE, OURS], indirect=True)  # memory's has no stale ones

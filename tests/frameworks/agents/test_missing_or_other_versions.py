@@ -9,6 +9,7 @@ from importlib.metadata import version
 import pytest
 
 ADAPTERS = [  # module, extra, package, the package's module
+    ("agent_framework", "agent-framework", "agent-framework-core", "agent_framework"),
     ("claude_agent_sdk", "claude-agent-sdk", "claude-agent-sdk", "claude_agent_sdk"),
     ("google_adk", "google-adk", "google-adk", "google.adk"),
     ("openai_agents", "openai-agents", "openai-agents", "agents"),

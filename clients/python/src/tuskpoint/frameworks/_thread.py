@@ -50,6 +50,23 @@ class Version:
 NOTHING = Version("", {}, {})
 
 
+def refuse_foreign(thread_id: str, framework: str, metadata: Mapping[str, Any]) -> None:
+    """Raise if a checkpoint was not saved by a framework.
+
+    Raises:
+        PreconditionFailed: Another program saved it.
+    """
+    writer = metadata.get("framework")
+    if writer != framework:
+        known = f"by {writer}" if isinstance(writer, str) else "by another program"
+        raise PreconditionFailed(
+            f"thread '{thread_id}' was written {known}, not by {framework}: "
+            "use another ID; nothing was written",
+            status="FAILED_PRECONDITION",
+            metadata={"thread_id": thread_id},
+        )
+
+
 class FrameworkThread:
     """A thread that one framework writes, as one process sees it.
 
@@ -160,15 +177,7 @@ class FrameworkThread:
             record = await self._client.load(self._thread_id, view=view)
         except NotFound:
             return NOTHING
-        writer = record.metadata.get("framework")
-        if writer != self._framework:
-            known = f"by {writer}" if isinstance(writer, str) else "by another program"
-            raise PreconditionFailed(
-                f"thread '{self._thread_id}' was written {known}, not by {self._framework}: "
-                "use another ID; nothing was written",
-                status="FAILED_PRECONDITION",
-                metadata={"thread_id": self._thread_id},
-            )
+        refuse_foreign(self._thread_id, self._framework, record.metadata)
         return Version(record.checkpoint_id, record.state, record.metadata)
 
 

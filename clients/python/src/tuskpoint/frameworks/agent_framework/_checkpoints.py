@@ -1,0 +1,246 @@
+"""Checkpoint storage of workflows: the checkpoints of a run, kept as a thread."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
+from dataclasses import fields
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
+
+from ... import CheckpointRecord
+from ...aio import AsyncClient
+from .._client import ClientOptions, OwnedClient
+from .._thread import Change, FrameworkThread, refuse_foreign
+from ._values import Values
+
+FRAMEWORK = "agent-framework"
+DELETED = "deleted"
+"""The label of a checkpoint that was deleted for the framework."""
+
+_STATE = "state/"
+_EXECUTORS = "executors/"
+_EXECUTOR_STATE = "_executor_state"  # the framework's key for the states of executors
+_MAX_NAMES = 8
+
+
+class TuskPointCheckpointStorage:
+    """A checkpoint storage of the Agent Framework: `workflow.run(..., checkpoint_storage=...)`.
+
+    A storage is for one run of a workflow, and the run is a thread: each checkpoint of the workflow
+    is one of the thread. Values are saved as JSON, without pickle. Constructing does no I/O.
+
+    The framework only logs that a checkpoint could not be saved, and the run goes on. So look at
+    `save_error` after a run.
+
+    Args:
+        thread_id: The thread. Each run has one of its own.
+        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        types: Types of the application in messages, requests and states: enums, dataclasses, models
+            of pydantic, and classes with `to_dict` and `from_dict`.
+        agent_id: Name of the agent, recorded with the thread.
+        options: Options of `AsyncClient`, unless `target` is one.
+
+    Attributes:
+        save_error: Why the last checkpoint was not saved; `None` if it was.
+
+    Raises:
+        InvalidRequest: The target or an option is malformed.
+        TypeError: One of `types` cannot be saved as JSON.
+    """
+
+    def __init__(
+        self,
+        thread_id: str,
+        target: str | AsyncClient | None = None,
+        *,
+        types: Iterable[type[Any]] = (),
+        agent_id: str = "",
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        self.thread_id = thread_id
+        self.save_error: Exception | None = None
+        self._values = Values(types)
+        self._owned = OwnedClient(target, options)
+        self._client = self._owned.client
+        self._thread = FrameworkThread(
+            self._client, thread_id, framework=FRAMEWORK, agent_id=agent_id
+        )
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        """Save a checkpoint and return its ID.
+
+        Raises:
+            WorkflowCheckpointException: A value in it has no form in JSON, or its type is not
+                allowed; the message has its path.
+            PreconditionFailed: Another program wrote the thread.
+            ThreadDeleted: The thread was deleted since the previous checkpoint.
+        """
+        try:
+            await self._save(checkpoint)
+        except Exception as error:
+            self.save_error = error
+            raise
+        self.save_error = None
+        return checkpoint.checkpoint_id
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        """Return a checkpoint.
+
+        Raises:
+            WorkflowCheckpointException: There is none with this ID, or a value in it is of a type
+                that is not allowed.
+        """
+        async with aclosing(self._saved(checkpoint_id, full=True)) as found:
+            async for record in found:
+                return self._read(record)
+        raise WorkflowCheckpointException(
+            f"thread '{self.thread_id}' has no checkpoint with the ID '{checkpoint_id}'"
+        )
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+        """Return the checkpoints of a workflow, oldest first, each with its state.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            WorkflowCheckpointException: A value is of a type that is not allowed.
+        """
+        found = [self._read(one) async for one in self._of(workflow_name, full=True)]
+        return found[::-1]
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        """Delete a checkpoint for the framework; return whether there was one.
+
+        It gets the label "deleted", and stays in the history of the thread until the thread is
+        pruned or deleted.
+        """
+        found = [one async for one in self._saved(checkpoint_id)]
+        for one in found:
+            await self._client.set_label(self.thread_id, DELETED, checkpoint_id=one.checkpoint_id)
+        return bool(found)
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        """Return the latest checkpoint of a workflow; `None` if there is none.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            WorkflowCheckpointException: A value is of a type that is not allowed.
+        """
+        async with aclosing(self._of(workflow_name)) as found:
+            async for latest in found:
+                record = await self._client.load(self.thread_id, latest.checkpoint_id)
+                return self._read(record)
+        return None
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+        """Return the IDs of a workflow's checkpoints, oldest first.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+        """
+        found = [one.metadata["checkpoint_id"] async for one in self._of(workflow_name)]
+        return found[::-1]
+
+    async def aclose(self) -> None:
+        """Close the client, if the storage made it."""
+        await self._owned.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def _save(self, checkpoint: WorkflowCheckpoint) -> None:
+        state = self._channels(checkpoint)
+        metadata = {
+            "workflow_name": checkpoint.workflow_name,
+            "checkpoint_id": checkpoint.checkpoint_id,
+            "previous_checkpoint_id": checkpoint.previous_checkpoint_id,
+            "iteration": checkpoint.iteration_count,
+        }
+        if checkpoint.previous_checkpoint_id is None:
+            # A run begins: a thread that was deleted may begin anew.
+            await self._thread.read()
+        await self._thread.change(lambda _: Change(state, _summary(checkpoint), metadata))
+
+    def _channels(self, checkpoint: WorkflowCheckpoint) -> dict[str, Any]:
+        """Return a checkpoint as channels: one for each field, key of the state and executor."""
+        written = self._values.written
+        parts: dict[str, Any] = {}
+        for one in fields(checkpoint):
+            if one.name != "state":
+                parts[one.name] = written(getattr(checkpoint, one.name), one.name)
+        for key, value in checkpoint.state.items():
+            if key == _EXECUTOR_STATE and type(value) is dict and value:
+                for name, inner in value.items():
+                    channel = f"{_EXECUTORS}{name}"
+                    parts[channel] = written(inner, channel)
+            else:
+                parts[_STATE + key] = written(value, _STATE + key)
+        return parts
+
+    def _read(self, record: CheckpointRecord) -> WorkflowCheckpoint:
+        parts: dict[str, Any] = {}
+        state: dict[str, Any] = {}
+        executors: dict[str, Any] = {}
+        for channel, value in record.state.items():
+            read = self._values.read(value, channel)
+            if channel.startswith(_STATE):
+                state[channel.removeprefix(_STATE)] = read
+            elif channel.startswith(_EXECUTORS):
+                executors[channel.removeprefix(_EXECUTORS)] = read
+            else:
+                parts[channel] = read
+        if executors:
+            state[_EXECUTOR_STATE] = executors
+        return WorkflowCheckpoint.from_dict({**parts, "state": state})
+
+    async def _of(
+        self, workflow_name: str, *, full: bool = False
+    ) -> AsyncGenerator[CheckpointRecord, None]:
+        """Yield the checkpoints of a workflow, latest first, of those with one ID the latest."""
+        known: set[str] = set()
+        async for one in self._client.list(self.thread_id, checkpoint_ns="", full=full):
+            refuse_foreign(self.thread_id, FRAMEWORK, one.metadata)
+            checkpoint_id = one.metadata["checkpoint_id"]
+            if one.metadata["workflow_name"] != workflow_name or checkpoint_id in known:
+                continue
+            known.add(checkpoint_id)
+            if one.label != DELETED:
+                yield one
+
+    async def _saved(
+        self, checkpoint_id: str, *, full: bool = False
+    ) -> AsyncGenerator[CheckpointRecord, None]:
+        """Yield the checkpoints of the thread that are one of the framework, latest first."""
+        wanted = {"framework": FRAMEWORK, "checkpoint_id": checkpoint_id}
+        async for one in self._client.list(
+            self.thread_id, checkpoint_ns="", metadata=wanted, full=full
+        ):
+            if one.label != DELETED:
+                yield one
+
+
+def _summary(checkpoint: WorkflowCheckpoint) -> str:
+    """Return a sentence about a checkpoint, by names only."""
+    told = [f"{checkpoint.workflow_name}, superstep {checkpoint.iteration_count}"]
+    if checkpoint.pending_request_info_events:
+        waiting = checkpoint.pending_request_info_events.values()
+        told.append(f"waits for answers to {_named(one.source_executor_id for one in waiting)}")
+    if sources := [name for name, sent in checkpoint.messages.items() if sent]:
+        told.append(f"messages from {_named(sources)}")
+    return ": ".join([told[0], ", ".join(told[1:]) or "nothing left to do"])
+
+
+def _named(names: Iterable[str]) -> str:
+    different = [name[:100] for name in dict.fromkeys(names)]
+    hidden = len(different) - _MAX_NAMES
+    return ", ".join(different[:_MAX_NAMES]) + (f" and {hidden} more" if hidden > 0 else "")

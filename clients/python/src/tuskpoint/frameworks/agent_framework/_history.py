@@ -1,0 +1,153 @@
+"""History providers of agents: the messages of a session, kept as a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from agent_framework import HistoryProvider, Message
+
+from ...aio import AsyncClient
+from .._client import ClientOptions, OwnedClient
+from .._lists import appended, copied, items_of, kinds_of
+from .._thread import Change, FrameworkThreads, Version
+
+HISTORY = "agent-framework-history"
+
+_MESSAGES = "messages"
+
+
+class TuskPointHistoryProvider(HistoryProvider):
+    """A history provider of the Agent Framework. Pass it as `Agent(context_providers=[...])`.
+
+    A session is the thread of the same name, and each run of the agent that adds messages is a
+    checkpoint. Constructing does no I/O. Several programs may use a session: messages that they add
+    at the same time are all kept.
+
+    Args:
+        target: The server's address as `AsyncClient` takes it, or a client, which is not closed.
+        source_id: Name of the provider within an agent.
+        load_messages: Whether the agent is given the messages.
+        store_inputs: Whether to keep what is said to the agent.
+        store_context_messages: Whether to keep what other providers add.
+        store_context_from: The providers for which that is so. Default: all.
+        store_outputs: Whether to keep what the agent says.
+        agent_id: Name of the agent, recorded with the threads.
+        options: Options of `AsyncClient`, unless `target` is one.
+
+    Raises:
+        InvalidRequest: The target or an option is malformed.
+    """
+
+    def __init__(
+        self,
+        target: str | AsyncClient | None = None,
+        *,
+        source_id: str = "tuskpoint",
+        load_messages: bool = True,
+        store_inputs: bool = True,
+        store_context_messages: bool = False,
+        store_context_from: set[str] | None = None,
+        store_outputs: bool = True,
+        agent_id: str = "",
+        **options: Unpack[ClientOptions],
+    ) -> None:
+        super().__init__(
+            source_id,
+            load_messages=load_messages,
+            store_inputs=store_inputs,
+            store_context_messages=store_context_messages,
+            store_context_from=store_context_from,
+            store_outputs=store_outputs,
+        )
+        self._agent_id = agent_id
+        self._owned = OwnedClient(target, options)
+        self._threads = FrameworkThreads(self._owned.client, HISTORY)
+
+    async def get_messages(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Message]:
+        """Return the messages of a session, oldest first.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            ValueError: The session has no ID.
+        """
+        thread = self._threads.get(_thread_of(session_id), agent_id=self._agent_id)
+        found = items_of((await thread.read()).state, _MESSAGES)
+        return [Message.from_dict(copied(one)) for one in found]
+
+    async def save_messages(
+        self,
+        session_id: str | None,
+        messages: Sequence[Message],
+        *,
+        state: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Add messages to a session: one checkpoint, or none if they are there already.
+
+        Messages that repeat the end of the session, as when an agent is given the whole
+        conversation again, are not added again.
+
+        Raises:
+            PreconditionFailed: Another program wrote the thread.
+            ThreadDeleted: The thread was deleted since this provider last read it.
+            TypeError: A message cannot be written as JSON.
+            ValueError: The session has no ID.
+        """
+        thread = self._threads.get(_thread_of(session_id), agent_id=self._agent_id)
+        given = [copied(one.to_dict()) for one in messages]
+
+        def add(before: Version) -> Change | None:
+            new = _without_repeated(items_of(before.state, _MESSAGES), given)
+            if not new:
+                return None
+            state = appended(before.state, _MESSAGES, new)
+            counted = "1 message" if len(new) == 1 else f"{len(new)} messages"
+            metadata = {"messages": len(items_of(state, _MESSAGES))}
+            return Change(state, f"{counted} added: {kinds_of(new)}", metadata)
+
+        await thread.change(add)
+
+    async def aclose(self) -> None:
+        """Close the client, if the provider made it."""
+        await self._owned.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _thread_of(session_id: str | None) -> str:
+    if not session_id:
+        raise ValueError("this session has no ID, which names its thread: use AgentSession(...)")
+    return session_id
+
+
+def _without_repeated(
+    kept: Sequence[Mapping[str, Any]], given: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Return the given messages without those at their start that end what is kept."""
+    old, new = [*map(_identity, kept)], [*map(_identity, given)]
+    for count in range(min(len(old), len(new)), 0, -1):
+        if old[-count:] == new[:count]:
+            # A single input may really be said again.
+            said_again = count == 1 and given[0].get("role") == "user" and old[-1][0] is None
+            return given if said_again else given[count:]
+    return given
+
+
+def _identity(message: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what two copies of a message have in common."""
+    if (identifier := message.get("message_id")) is not None:
+        return (identifier,)
+    return (None, message.get("role"), message.get("contents"))
