@@ -44,8 +44,8 @@ type StoreServiceClient interface {
 	// expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	GetItems(ctx context.Context, in *GetItemsRequest, opts ...grpc.CallOption) (*GetItemsResponse, error)
 	// Finds items below a namespace, by filter and by meaning. The time that it
-	// takes grows with the number of items below the namespace if there is a
-	// filter or a query. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
+	// takes grows with the number of items below the namespace; with a filter or a
+	// query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
 	// operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
 	// filter that is not a JSON object.
 	SearchItems(ctx context.Context, in *SearchItemsRequest, opts ...grpc.CallOption) (*SearchItemsResponse, error)
@@ -121,8 +121,8 @@ type StoreServiceServer interface {
 	// expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	GetItems(context.Context, *GetItemsRequest) (*GetItemsResponse, error)
 	// Finds items below a namespace, by filter and by meaning. The time that it
-	// takes grows with the number of items below the namespace if there is a
-	// filter or a query. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
+	// takes grows with the number of items below the namespace; with a filter or a
+	// query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
 	// operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
 	// filter that is not a JSON object.
 	SearchItems(context.Context, *SearchItemsRequest) (*SearchItemsResponse, error)

@@ -53,6 +53,7 @@ from .removal import removal
 ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
 SWEPT_AT_ONCE = 500
 _OVERHEAD = 64  # bytes that an item takes in a batch beside its value
+_ALL = 2**62  # rows
 _PUT_OFF = 100  # an end that comes later by less than this part of the time is not recorded
 
 _I, _T, _C = items.c, threads.c, checkpoints.c
@@ -94,6 +95,7 @@ _NUMBERS = Statement(
     .select_from(_JOINED)
     .where(_BELOW, _LIVES)
     .order_by(_I.updated_us.desc(), _T.thread_id, _I.checkpoint_id)
+    .limit(bindparam("max_rows"))
 )
 _NUMBERED = Statement(
     select(_C.number, *_ITEM).select_from(_JOINED).where(_C.number.in_(LISTED), _LIVES)
@@ -229,7 +231,9 @@ class Items:
         of = self._below(tenant, prefix)
 
         def work(connection: Connection) -> Page:
-            numbers = [row[0] for row in _NUMBERS.run(connection, **of).fetchall()]
+            most = offset + limit if admits is None else _ALL
+            rows = _NUMBERS.run(connection, **of, max_rows=most).fetchall()
+            numbers = [row[0] for row in rows]
             if admits is None:
                 return _page(_numbered(connection, numbers[offset:], of), 0, limit)
             return _page(_numbered(connection, numbers, of, admits), offset, limit)
@@ -247,7 +251,7 @@ class Items:
         of = self._below(tenant, prefix)
 
         def work(connection: Connection) -> list[tuple[int, float | None]]:
-            more = dict(_NUMBERS.run(connection, **of).fetchall())
+            more = dict(_NUMBERS.run(connection, **of, max_rows=_ALL).fetchall())
             numbers = list(more)
             if admits is not None:
                 numbers = [number for number, _ in _some(connection, numbers, of, admits)]

@@ -89,8 +89,8 @@ class StoreServiceServicer(object):
 
     def SearchItems(self, request, context):
         """Finds items below a namespace, by filter and by meaning. The time that it
-        takes grows with the number of items below the namespace if there is a
-        filter or a query. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
+        takes grows with the number of items below the namespace; with a filter or a
+        query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
         operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
         filter that is not a JSON object.
         """

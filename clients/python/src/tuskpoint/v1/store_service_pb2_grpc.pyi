@@ -50,8 +50,8 @@ class StoreServiceStub:
     """
     SearchItems: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.SearchItemsRequest, _store_service_pb2.SearchItemsResponse]
     """Finds items below a namespace, by filter and by meaning. The time that it
-    takes grows with the number of items below the namespace if there is a
-    filter or a query. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
+    takes grows with the number of items below the namespace; with a filter or a
+    query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
     operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
     filter that is not a JSON object.
     """
@@ -82,8 +82,8 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """
     SearchItems: _aio.UnaryUnaryMultiCallable[_store_service_pb2.SearchItemsRequest, _store_service_pb2.SearchItemsResponse]  # type: ignore[assignment]
     """Finds items below a namespace, by filter and by meaning. The time that it
-    takes grows with the number of items below the namespace if there is a
-    filter or a query. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
+    takes grows with the number of items below the namespace; with a filter or a
+    query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
     operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
     filter that is not a JSON object.
     """
@@ -129,8 +129,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_store_service_pb2.SearchItemsResponse, _abc.Awaitable[_store_service_pb2.SearchItemsResponse]]:
         """Finds items below a namespace, by filter and by meaning. The time that it
-        takes grows with the number of items below the namespace if there is a
-        filter or a query. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
+        takes grows with the number of items below the namespace; with a filter or a
+        query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
         operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
         filter that is not a JSON object.
         """
