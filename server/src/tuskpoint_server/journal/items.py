@@ -20,6 +20,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     exists,
+    func,
     literal_column,
     or_,
     select,
@@ -54,6 +55,7 @@ ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
 SWEPT_AT_ONCE = 500
 _OVERHEAD = 64  # bytes that an item takes in a batch beside its value
 _ALL = 2**62  # rows
+_TOGETHER = 8  # items with several texts whose vectors are read at once
 _PUT_OFF = 100  # an end that comes later by less than this part of the time is not recorded
 
 _I, _T, _C = items.c, threads.c, checkpoints.c
@@ -80,8 +82,8 @@ _STANDING = Statement(
 )
 _JOINED = threads.join(items, _I.thread == _T.number).join(checkpoints, _ITS_CHECKPOINT)
 _ITEM = (_T.thread_id, _I.checkpoint_id, *_TIMES, _C.metadata)
-_GET = Statement(
-    select(*_ITEM)
+_FIND = Statement(
+    select(_I.checkpoint_id, _C.number)
     .select_from(_JOINED)
     .where(
         _T.tenant == bindparam("of_tenant"),
@@ -97,6 +99,7 @@ _NUMBERS = Statement(
     .order_by(_I.updated_us.desc(), _T.thread_id, _I.checkpoint_id)
     .limit(bindparam("max_rows"))
 )
+_SIZES = Statement(select(_C.number, func.length(_C.metadata)).where(_C.number.in_(LISTED)))
 _NUMBERED = Statement(
     select(_C.number, *_ITEM).select_from(_JOINED).where(_C.number.in_(LISTED), _LIVES)
 )
@@ -207,20 +210,17 @@ class Items:
         now_us = self._database.now_us()
 
         def work(connection: Connection) -> tuple[list[Item], int]:
-            found: dict[tuple[Namespace, str], Item] = {}
+            numbers: dict[tuple[Namespace, str], int] = {}
             for name, wanted in by_thread.items():
                 of = {"of_tenant": tenant, "of_name": name, "now_us": now_us}
-                for row in _GET.run_listed(connection, wanted, **of):
-                    one = _item(row)
-                    found[one.namespace, one.key] = one
-            size, answered = 0, list[Item]()
-            for number, wanted_key in enumerate(keys):
-                if size > ANSWER_BYTES:
-                    return answered, number
-                if wanted_key in found:
-                    answered.append(found[wanted_key])
-                    size += len(answered[-1].value)
-            return answered, len(keys)
+                namespace = namespace_of(name)
+                for key, number in _FIND.run_listed(connection, wanted, **of):
+                    numbers[namespace, key] = number
+            there = dict.fromkeys(numbers[one] for one in keys if one in numbers)
+            page = _page(_numbered(connection, there, {"now_us": now_us}), 0, len(there))
+            done = {None, *list(there)[: len(page.items)]}
+            left = (at for at, one in enumerate(keys) if numbers.get(one) not in done)
+            return page.items, next(left, len(keys))
 
         return await self._database.query(work)
 
@@ -257,10 +257,15 @@ class Items:
                 numbers = [number for number, _ in _some(connection, numbers, of, admits)]
             scores: dict[int, float] = {}
             for some in in_lists(numbers):
-                found = [*_VECTORS.run_listed(connection, some)]
-                found += _MORE_VECTORS.run_listed(connection, filter(more.get, some))
-                for number, score in compare(found):
-                    scores[number] = max(score, scores.get(number, score))
+                several = [number for number in some if more[number]]
+                asked = [(_VECTORS, list(some))]
+                asked += [
+                    (_MORE_VECTORS, several[at : at + _TOGETHER])
+                    for at in range(0, len(several), _TOGETHER)
+                ]
+                for statement, few in asked:
+                    for number, score in compare(list(statement.run_listed(connection, few))):
+                        scores[number] = max(score, scores.get(number, score))
             numbers.sort(key=lambda number: -scores.get(number, -math.inf))  # it is stable
             return [(number, scores.get(number)) for number in numbers]
 
@@ -361,9 +366,24 @@ def _some(
     """Yield those of the items with these numbers that live and are admitted, in their order."""
     now_us = of["now_us"]
     for some in in_lists(numbers):
-        rows = _NUMBERED.run_listed(connection, some, now_us=now_us)
-        found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
-        yield from ((number, _item(found[number])) for number in some if number in found)
+        sizes = dict(_SIZES.run_listed(connection, some))
+        for few in _groups(some, sizes):
+            rows = _NUMBERED.run_listed(connection, few, now_us=now_us)
+            found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
+            yield from ((number, _item(found[number])) for number in few if number in found)
+
+
+def _groups(numbers: Iterable[int], sizes: Mapping[int, int]) -> Iterator[list[int]]:
+    """Cut the numbers of items into groups whose values fit into memory."""
+    group, size = list[int](), 0
+    for number in numbers:
+        group.append(number)
+        size += sizes.get(number, 0)
+        if size > ANSWER_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _numbered(*asked: Any) -> Iterator[Item]:
