@@ -83,6 +83,7 @@ ENVIRONMENTS: Sequence[Environment] = (
         ),
     ),
     Environment("agent-server", tests="agent_server", adapters=("agent_server",)),
+    Environment("crewai", tests="crewai", adapters=("crewai",)),
 )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import pytest
@@ -12,6 +13,34 @@ import pytest
 from tuskpoint import Client
 
 LISTENING = "tuskpoint-server listening on "
+
+IMPORTING = """
+import importlib, importlib.metadata, sys, types
+
+adapter, package, module, problem = sys.argv[1:]
+if problem == "absent":
+    # As if it were not installed: neither its module nor its metadata are found.
+    class Absent:
+        def find_spec(self, name, path=None, target=None):
+            if name == module or name.startswith(f"{module}."):
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    found = importlib.metadata.version
+
+    def absent(name):
+        if name == package:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return found(name)
+
+    importlib.metadata.version = absent
+    sys.meta_path.insert(0, Absent())
+else:
+    sys.modules[module] = types.ModuleType(module)  # as if it had none of the names
+try:
+    importlib.import_module(f"tuskpoint.frameworks.{adapter}")
+except ImportError as error:
+    print(error)
+"""
 
 
 @pytest.fixture(scope="session")
@@ -46,3 +75,19 @@ def client(target: str) -> Iterator[Client]:
     """A client, to look at threads as other programs do."""
     with Client(target) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def import_error() -> Callable[..., str]:
+    """Return a function that imports an adapter and returns the error.
+
+    It takes the adapter, the framework's package and module, and "absent" or "other": that the
+    package is not installed, or has none of the names that the adapter imports.
+    """
+
+    def error_of(*arguments: str) -> str:
+        command = [sys.executable, "-c", IMPORTING, *arguments]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        return run.stdout.strip()
+
+    return error_of

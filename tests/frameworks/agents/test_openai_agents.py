@@ -281,7 +281,7 @@ async def test_the_session_closes_the_client_that_it_made(thread_id: str, target
         assert (await shared.get_thread(thread_id)).checkpoint_count == 1
         with pytest.raises(TypeError, match="a client has its own timeout_s"):
             TuskPointSession(thread_id, shared, timeout_s=1)
-    with Client(target) as blocking, pytest.raises(TypeError, match="AsyncClient, not a Client"):
+    with Client(target) as blocking, pytest.raises(TypeError, match="AsyncClient, not Client"):
         TuskPointSession(thread_id, blocking)  # type: ignore[arg-type]
     async with TuskPointSession(thread_id, target) as session:
         await session.get_items()

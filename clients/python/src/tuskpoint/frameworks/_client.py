@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 from .._transport.settings.token import FilePath
 from ..aio import AsyncClient
 from ..client import Client
+
+ClientT = TypeVar("ClientT", Client, AsyncClient)
 
 
 class ClientOptions(TypedDict, total=False):
@@ -18,6 +20,30 @@ class ClientOptions(TypedDict, total=False):
     cert_file: FilePath | None
     key_file: FilePath | None
     tls: bool | None
+
+
+def client_of(
+    kind: type[ClientT], target: str | ClientT | None, options: ClientOptions
+) -> tuple[ClientT, bool]:
+    """Return a client, and whether it was made here.
+
+    Args:
+        kind: The class of the client.
+        target: The server's address as the class takes it, or a client.
+        options: Options of the client to make.
+
+    Raises:
+        TypeError: `target` is a client and there are options, or is a client of another class.
+        InvalidRequest: The target or an option is malformed.
+    """
+    if isinstance(target, kind):
+        if options:
+            raise TypeError(f"a client has its own {', '.join(sorted(options))}")
+        return target, False
+    if isinstance(target, Client | AsyncClient):
+        wrong = type(target).__name__
+        raise TypeError(f"this adapter takes an address or {kind.__name__}, not {wrong}")
+    return kind(target, **options), True
 
 
 class OwnedClient:
@@ -33,17 +59,9 @@ class OwnedClient:
     """
 
     def __init__(self, target: str | AsyncClient | None, options: ClientOptions) -> None:
-        if isinstance(target, Client):
-            raise TypeError("an adapter takes an AsyncClient, not a Client")
-        self._made: AsyncClient | None = None
-        if isinstance(target, AsyncClient):
-            if options:
-                raise TypeError(f"a client has its own {', '.join(sorted(options))}")
-            self.client = target
-        else:
-            self.client = self._made = AsyncClient(target, **options)
+        self.client, self._made = client_of(AsyncClient, target, options)
 
     async def aclose(self) -> None:
         """Close the client if it was made here."""
-        if self._made is not None:
-            await self._made.aclose()
+        if self._made:
+            await self.client.aclose()
