@@ -225,19 +225,12 @@ node-modules:
 
 # --- measuring ------------------------------------------------------------------------------------
 
-# LangGraph's saver for PostgreSQL is installed outside the environment, because only these targets need it.
-bench evidence: export PYTHONPATH := $(CURDIR)/$(VENV)/peers
-
-.PHONY: peers
-peers: env
-	@tools/peers.sh $(VENV)
-
 .PHONY: bench
-bench: peers ## measure, side by side with other checkpointers (ARGS='--quick', ARGS='steps graphs')
+bench: env ## measure, side by side with other checkpointers (ARGS='--quick', ARGS='steps graphs')
 	@$(PY) -m bench $(ARGS)
 
 .PHONY: evidence
-evidence: peers ## measure, and write the results and the pictures into docs/ (10 minutes)
+evidence: env ## measure, and write the results and the pictures into docs/ (10 minutes)
 	@$(PY) -m bench.evidence $(ARGS)
 
 # --- pages ----------------------------------------------------------------------------------------

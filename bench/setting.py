@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.running.postgres import LeftOutError, check_driver, running_postgres
+from bench.running.postgres import LeftOutError, running_postgres
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,6 @@ def prepared(*, quick: bool, postgres: str, wants_postgres: bool) -> Iterator[Se
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tuskpoint-bench-")))
         if wants_postgres:
             try:
-                check_driver()
                 postgres = postgres or stack.enter_context(running_postgres())
             except LeftOutError as left_out:
                 postgres, reason = "", str(left_out)

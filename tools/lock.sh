@@ -25,10 +25,6 @@ extras=(
     --output-file requirements/generate.txt \
     requirements/generate.in
 "${compile[@]}" "$@" \
-    --no-deps --constraint requirements/dev.txt \
-    --output-file requirements/bench.txt \
-    requirements/bench.in
-"${compile[@]}" "$@" \
     --output-file requirements/s3.txt \
     requirements/s3.in
 "${compile[@]}" "$@" \

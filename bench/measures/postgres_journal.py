@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
 from urllib.parse import quote
 
+import psycopg
+
 from bench.agents import Saver
 from bench.measures.replay import fill, read
 from bench.measures.steps import Measured, work_round
@@ -54,8 +56,6 @@ async def measure(setting: Setting) -> Table:
 @contextmanager
 def _running(setting: Setting, count: int) -> Iterator[list[str]]:
     """Run servers over one new database; yields their targets."""
-    import psycopg  # the environment of the peers has it
-
     with psycopg.connect(setting.postgres, autocommit=True) as connection:
         connection.execute("DROP DATABASE IF EXISTS tuskpoint")
         connection.execute("CREATE DATABASE tuskpoint TEMPLATE template0 ENCODING 'UTF8'")

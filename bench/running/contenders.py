@@ -11,8 +11,13 @@ from typing import Any
 
 import aiosqlite
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from psycopg import AsyncConnection, Connection
+from psycopg.rows import dict_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from bench.agents import Saver
 from bench.running.servers import running_tuskpoint
@@ -50,11 +55,6 @@ class Contender:
             async with aiosqlite.connect(self.where, timeout=_BUSY_SECONDS) as connection:
                 yield AsyncSqliteSaver(connection)
         elif self.name == POSTGRES:
-            from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
-            from psycopg import AsyncConnection
-            from psycopg.rows import dict_row
-            from psycopg_pool import AsyncConnectionPool
-
             pool: AsyncConnectionPool[AsyncConnection[dict[str, Any]]] = AsyncConnectionPool(
                 self.where,
                 min_size=self.pool,
@@ -78,11 +78,6 @@ class Contender:
             with closing(connection):
                 yield SqliteSaver(connection)
         elif self.name == POSTGRES:
-            from langgraph.checkpoint.postgres import PostgresSaver
-            from psycopg import Connection
-            from psycopg.rows import dict_row
-            from psycopg_pool import ConnectionPool
-
             pool: ConnectionPool[Connection[dict[str, Any]]] = ConnectionPool(
                 self.where,
                 min_size=self.pool,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pwd
 import shutil
@@ -15,21 +14,10 @@ from pathlib import Path
 _BINARIES = Path("/usr/lib/postgresql")
 _ACCOUNT = "postgres"
 _SECONDS = 60
-_NEEDED = ("langgraph.checkpoint.postgres", "psycopg", "psycopg_pool")
 
 
 class LeftOutError(Exception):
     """PostgreSQL cannot take part; the message says why."""
-
-
-def check_driver() -> None:
-    """Raise `LeftOutError` if the saver for PostgreSQL or its driver is not installed."""
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise LeftOutError(
-            f"PostgreSQL is left out: {', '.join(missing)} is not installed; "
-            "`make bench` and `make evidence` install it"
-        )
 
 
 class Cluster:
