@@ -41,6 +41,11 @@ def test_every_link_leads_to_a_file_and_a_heading() -> None:
     assert markdown.broken(ROOT, pages) == []
 
 
+def test_no_page_has_the_marks_of_a_merge() -> None:
+    pages = {page: page.read_text() for page in pages_of_the_repository()}
+    assert [page for page, text in pages.items() if "\n<<<<<<< " in f"\n{text}"] == []
+
+
 def test_broken_links_are_listed(tmp_path: Path) -> None:
     write(
         tmp_path,
