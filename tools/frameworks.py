@@ -26,6 +26,7 @@ ADAPTERS = ROOT / "clients/python/src/tuskpoint/frameworks"
 EXAMPLES = ROOT / "examples/frameworks"
 TESTS = ROOT / "tests/frameworks"
 SERVER = Path(sys.prefix) / "bin/tuskpoint-server"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LISTENING = "tuskpoint-server listening on "
 
 
@@ -38,19 +39,28 @@ class Environment:
         tests: Folder of its tests, below `tests/frameworks`.
         adapters: Modules of `tuskpoint.frameworks` that need these packages; the examples of the
             same names run there too.
+        python_below: The first Python that its packages do not support, if there is one.
     """
 
     name: str
     tests: str
     adapters: Sequence[str]
+    python_below: tuple[int, int] | None = None
 
     @property
     def python(self) -> Path:
         """Its interpreter."""
         return ROOT / f".venv-{self.name}" / "bin/python"
 
+    @property
+    def supported(self) -> bool:
+        """Whether its packages support this Python, which its own interpreter is too."""
+        return self.python_below is None or sys.version_info < self.python_below
+
     def set_up(self) -> None:
         """Make the environment, unless it is there and current."""
+        if not self.supported:
+            sys.exit(f"the packages of {self.name} do not support Python {PYTHON}")
         lock = f"requirements/{self.name}.txt"
         run("tools/setup.sh", f".venv-{self.name}", lock, "clients/python")
 
@@ -83,7 +93,7 @@ ENVIRONMENTS: Sequence[Environment] = (
         ),
     ),
     Environment("agent-server", tests="agent_server", adapters=("agent_server",)),
-    Environment("crewai", tests="crewai", adapters=("crewai",)),
+    Environment("crewai", tests="crewai", adapters=("crewai",), python_below=(3, 14)),
 )
 
 
@@ -107,6 +117,7 @@ def server() -> Iterator[Mapping[str, str]]:
     """Run a server on an empty directory; yield the setting by which programs find it."""
     with tempfile.TemporaryDirectory() as folder:
         command = [str(SERVER), "--listen", "127.0.0.1:0", "--data-dir", folder]
+        command += ["--log-level", "warning"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
             line = process.stdout.readline() if process.stdout else ""
@@ -151,8 +162,11 @@ def main() -> None:
         parser.error(f"no environments: {', '.join(sorted(unknown))}")
     for one in ENVIRONMENTS:
         if not arguments.environments or one.name in arguments.environments:
-            print(f"--- {one.name}", flush=True)
-            one.test(for_pytest)
+            if one.supported:
+                print(f"--- {one.name}", flush=True)
+                one.test(for_pytest)
+            else:
+                print(f"skipped: {one.name}, whose packages do not support Python {PYTHON}")
 
 
 if __name__ == "__main__":
