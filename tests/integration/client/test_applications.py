@@ -20,6 +20,7 @@ from tuskpoint import (
     AsyncClient,
     BackgroundSaver,
     Client,
+    InvalidRequest,
     NotFound,
     TuskPointError,
 )
@@ -212,6 +213,12 @@ async def test_unchanged_threads_are_not_rolled_back(
     restored = await sessions().restore_latest()
     assert restored.threads["t"].checkpoint_id == saved
     assert [one.checkpoint_id async for one in client.list("t")] == [saved]
+
+
+async def test_an_unknown_mode_is_refused_with_all_that_there_are(sessions: Sessions) -> None:
+    modes = "'rollback' or 'new_threads' or 'continue'"
+    with pytest.raises(InvalidRequest, match=f"it must be {modes}, not 'back'"):
+        await sessions().restore_latest(mode="back")
 
 
 async def test_each_thread_may_become_a_new_one(sessions: Sessions, client: AsyncClient) -> None:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from .._messages.records import DurabilityName, Reference
 from .._messages.snapshots import SnapshotRecord
@@ -22,6 +22,7 @@ from ..errors import TuskPointError
 MAX_LABEL_BYTES = 256
 
 SessionModeName = Literal["rollback", "new_threads", "continue"]
+MODES = dict.fromkeys(get_args(SessionModeName))
 
 ClientT = TypeVar("ClientT", bound=Client | AsyncClient)
 

@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..._messages.records import Reference
+from ..._messages.requests import choice
 from ..._messages.snapshots import SnapshotRecord
 from ...aio import AsyncClient
 from ...errors import NotFound, TuskPointError
 from .._base import (
+    MODES,
     RestoredSession,
     SessionBase,
     SessionModeName,
@@ -68,7 +70,9 @@ class AsyncApplicationSession(SessionBase[AsyncClient]):
 
         Raises:
             NotFound: A thread to roll back was deleted. Nothing was restored.
+            InvalidRequest: The mode is unknown.
         """
+        choice("mode", mode, MODES)
         try:
             snapshot = await self._client.latest_snapshot(**self._where)
         except NotFound as error:

@@ -8,10 +8,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..._messages.records import Reference
+from ..._messages.requests import choice
 from ..._messages.snapshots import SnapshotRecord
 from ...client import Client
 from ...errors import NotFound, TuskPointError
 from .._base import (
+    MODES,
     RestoredSession,
     SessionBase,
     SessionModeName,
@@ -69,7 +71,9 @@ class ApplicationSession(SessionBase[Client]):
 
         Raises:
             NotFound: A thread to roll back was deleted. Nothing was restored.
+            InvalidRequest: The mode is unknown.
         """
+        choice("mode", mode, MODES)
         try:
             snapshot = self._client.latest_snapshot(**self._where)
         except NotFound as error:
