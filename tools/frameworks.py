@@ -146,7 +146,7 @@ def example(name: str) -> None:
 
 
 def main() -> None:
-    """Run what the arguments say."""
+    """Run the command of the arguments."""
     parser = argparse.ArgumentParser(description="Adapters for other frameworks.")
     commands = parser.add_subparsers(dest="command", required=True)
     tests = commands.add_parser("test", help="check the types and run the tests")

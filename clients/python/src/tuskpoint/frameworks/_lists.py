@@ -15,7 +15,7 @@ from typing import Any
 PIECE_BYTES = 16 * 1024
 _PIECES_OF_A_SIZE = 1024
 _MAX_KINDS = 8
-_KINDS = ("role", "type", "kind")  # how frameworks name what an item is
+_KINDS = ("role", "type", "kind")  # names that frameworks give to the kind of an item
 
 
 def items_of(state: Mapping[str, Any], name: str) -> list[Any]:
@@ -61,7 +61,7 @@ def names_of(state: Mapping[str, Any]) -> list[str]:
 
 
 def copied(value: Any) -> Any:
-    """Return a value as it comes back from JSON, so that no caller shares what is kept.
+    """Return a value as it comes back from JSON, so that no caller shares the kept one.
 
     Raises:
         TypeError: It cannot be written as JSON.
@@ -71,7 +71,7 @@ def copied(value: Any) -> Any:
 
 
 def kinds_of(items: Sequence[Mapping[str, Any]]) -> str:
-    """Return what items are, by names only, for a summary: it has no content."""
+    """Return the kinds of items for a summary, which has no content."""
     kinds = [
         str(next((item[key] for key in _KINDS if item.get(key)), "item"))
         for item in items[:_MAX_KINDS]

@@ -11,7 +11,7 @@ def unusable(extra: str, package: str, cause: ImportError) -> ImportError:
     Args:
         extra: The extra of `tuskpoint` that installs the framework.
         package: The framework's distribution.
-        cause: What the import raised.
+        cause: The error of the import.
     """
     install = f"pip install 'tuskpoint[{extra}]'"
     try:

@@ -23,7 +23,7 @@ State = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Change:
-    """What a checkpoint of a framework changes.
+    """The change that a checkpoint of a framework makes.
 
     Attributes:
         state: The whole new state. Values that are not changed may be those of the old one.

@@ -117,7 +117,7 @@ class TuskPointSessionStore(SessionStore):
     async def delete(self, key: SessionKey) -> None:
         """Delete a session with all transcripts, or the transcript of a subagent.
 
-        Of a subagent's transcript the history of the thread keeps what there was.
+        The history of the thread keeps the entries of a subagent's transcript.
 
         Raises:
             PreconditionFailed: Another program wrote the thread.

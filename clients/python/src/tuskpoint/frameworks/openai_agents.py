@@ -26,9 +26,9 @@ _RUN_STATE = "run_state"
 class TuskPointSession:
     """A session of the OpenAI Agents SDK. Pass it as `Runner.run(..., session=...)`.
 
-    The session is the thread of the same name, and each change of it is a checkpoint. So what
-    was popped or cleared is still in the history, and a rollback or a fork of the thread is one of
-    the conversation. Constructing does no I/O.
+    The session is the thread of the same name, and each change of it is a checkpoint. So
+    popped and cleared items are still in the history, and a rollback or a fork of the thread is
+    one of the conversation. Constructing does no I/O.
 
     Several programs may use a session: items that they add at the same time are all kept, each
     call's items together.

@@ -183,9 +183,9 @@ class TuskPointConversationStore(ConversationStore):
         return self._threads.get(conversation_id, agent_id=self._agent_id)
 
     async def _chain(self, entry_id: str) -> list[_Entry]:
-        """Return the entries up to one, oldest first, whichever conversation has them.
+        """Return the entries up to one, oldest first, of any conversation that has them.
 
-        Entries never change, so what is in memory is good.
+        Entries never change, so those in memory are good.
         """
         for version in self._threads.held():
             if chain := _chain_in(version, entry_id):

@@ -40,9 +40,9 @@ _HINTS: Mapping[str, str] = {
     "THREAD_EXISTS": "choose another new_thread_id",
     "HEAD_MOVED": "another agent saved: load the latest with checkpoint_resume and decide again",
     "THREAD_DELETED": "save again without expected_head to begin a new thread of that name",
-    "CREDENTIAL_INVALID": "whoever runs this MCP server sets TUSKPOINT_TOKEN or "
+    "CREDENTIAL_INVALID": "the operator of this MCP server sets TUSKPOINT_TOKEN or "
     "TUSKPOINT_TOKEN_FILE to a valid token",
-    "SCOPE_MISSING": "whoever runs this MCP server gives it a token with that scope",
+    "SCOPE_MISSING": "the operator of this MCP server gives it a token with that scope",
     "BLOB_UNAVAILABLE": "try again later; saves and loads go on meanwhile",
 }
 """What a caller of tools can do about a reason, where the service's own message cannot know."""
