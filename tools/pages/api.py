@@ -25,7 +25,7 @@ TITLES = {
     "audit": "Audits",
 }
 # Whose members are not the client's own.
-FOREIGN = "list, Exception, BaseException, BaseCheckpointSaver, BaseStore, JsonPlusSerializer"
+FOREIGN = "list, dict, Exception, BaseException, BaseCheckpointSaver, BaseStore, JsonPlusSerializer"
 
 
 @dataclass(slots=True)
