@@ -15,10 +15,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+from sphinx.util import inspect
 from sphinx.util.nodes import make_refnode
 
 CLIENT = Path(__file__).resolve().parents[2] / "clients/python/src"
 sys.path.insert(0, str(CLIENT))
+MOCKED = "(*args: Any, **kwargs: Any)"
 
 
 def missing_packages() -> Iterator[str]:
@@ -88,7 +90,18 @@ def separate_endings(
     lines[:] = [re.sub(r"(?<!`)(`[^`]+`)(?=\w)", r"\1\\ ", line) for line in lines]
 
 
+def own_signature(
+    app: Any, kind: str, name: str, thing: Any, options: Any, signature: str | None, returned: Any
+) -> tuple[str, Any] | None:
+    """Show the arguments of a class whose base is a mock, which hides them by its `__new__`."""
+    if kind != "class" or signature != MOCKED or "__init__" not in vars(thing):
+        return None
+    own = inspect.signature(thing.__init__, bound_method=True)
+    return inspect.stringify_signature(own, show_return_annotation=False), returned
+
+
 def setup(app: Any) -> None:
     """Connect what is above to Sphinx."""
     app.connect("autodoc-process-docstring", separate_endings)
+    app.connect("autodoc-process-signature", own_signature)
     app.connect("missing-reference", resolve)
