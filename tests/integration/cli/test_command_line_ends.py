@@ -64,6 +64,11 @@ def target(directory: Path) -> Iterator[str]:
             Exit.NOT_FOUND,
             "no thread 'nope', or it has no checkpoint: `tuskpoint ",
         ),
+        (
+            ["show", "00000000-0000-0000-0000-000000000000"],
+            Exit.NOT_FOUND,
+            "no thread and no checkpoint '00000000-0000-0000-0000-000000000000': `tuskpoint ",
+        ),
         (["list", "nope"], Exit.NOT_FOUND, "nope"),
         (["history", "nope"], Exit.NOT_FOUND, "nope"),
         (["replay", "nope"], Exit.NOT_FOUND, "nope"),

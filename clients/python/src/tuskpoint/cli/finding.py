@@ -131,6 +131,9 @@ def load_either(
         if error.code is not Exit.NOT_FOUND:
             raise
         one = anywhere(client, given, checkpoint_ns or None)
+        if one is None and _is_uuid(given):
+            message = f"no thread and no checkpoint '{plain(given)}'"
+            raise CommandError(Exit.NOT_FOUND, message, error.hint) from error
         if one is None:
             raise
     return load(
