@@ -72,7 +72,7 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 
 .PHONY: test
 test: setup node-modules ## run every check and every test (ARGS='-k NAME' for pytest)
-	@tools/side_by_side.sh pytest -- lint clients-here emulators-here frameworks WORKERS=0
+	@tools/side_by_side.sh pytest -- lint docs clients-here emulators-here frameworks WORKERS=0
 
 # A worker takes whole files, the slowest first. A third of the time it waits for servers, so there is one
 # more than processors. WORKERS=0 runs all tests in one process, for a debugger.

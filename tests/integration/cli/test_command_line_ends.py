@@ -75,6 +75,8 @@ def target(directory: Path) -> Iterator[str]:
         (["watch", "nope"], Exit.NOT_FOUND, "nope"),
         (["verify", "nope"], Exit.NOT_FOUND, "nope"),
         (["delete", "nope", "--yes"], Exit.NOT_FOUND, "nope"),
+        (["fork", "nope"], Exit.NOT_FOUND, "no thread 'nope', or it has no checkpoint: "),
+        (["handoff", "nope"], Exit.NOT_FOUND, "no thread 'nope', or it has no checkpoint: "),
         (["browse", "nope", "--stdin"], Exit.NOT_FOUND, "nope"),
         (["answer", "nope", "yes"], Exit.NOT_FOUND, "nope"),
         (["show", "many", "ffff"], Exit.NOT_FOUND, "thread 'many' has no checkpoint 'ffff': "),

@@ -108,6 +108,11 @@ def test_when_tls_is_used(
     assert (Security.of(target, **given).tls is not None) == uses_tls
 
 
+def test_a_switch_that_is_no_boolean_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="tls"):
+        Security.of(HERE, tls="0")  # type: ignore[arg-type]
+
+
 def test_arguments_win_over_the_environment(monkeypatch: pytest.MonkeyPatch, files: Files) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "never looked at")

@@ -76,8 +76,9 @@ class Options:
             InvalidRequest: The target is malformed (the message has an example), the deadline is
                 not above 0, or see `Security.of`.
         """
-        if not 0 < timeout_s < math.inf:
-            raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {timeout_s!r}")
+        seconds: object = timeout_s
+        if not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+            raise InvalidRequest(f"timeout_s is a number of seconds above 0, not {seconds!r}")
         text = target if target is not None else os.environ.get(TARGET_VARIABLE) or DEFAULT_TARGET
         place = normalize_target(text)
         security = Security.of(

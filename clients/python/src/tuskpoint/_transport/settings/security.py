@@ -99,6 +99,8 @@ class Security:
         """
         shown = _token(token)
         files = _Files(ca_file, cert_file, key_file)
+        if tls not in (None, True, False):
+            raise invalid_field("tls", f"it must be True, False or None, not {tls!r:.80}")
         if tls is False and any(files):
             raise invalid_field("tls", "it is off, but there are certificates: remove either")
         if tls is None and not any(files):

@@ -43,9 +43,7 @@ def handoff(
 ) -> None:
     """Store what is needed to continue from a checkpoint, and print its descriptor."""
     client = cli.client
-    given = None
-    if checkpoint is not None:
-        given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
+    given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     with progress(cli.out, "storing the hand-off"):
         descriptor = client.handoff(
             thread_id, given, to_agent=to_agent, checkpoint_ns=checkpoint_ns

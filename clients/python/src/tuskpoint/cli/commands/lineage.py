@@ -42,9 +42,7 @@ def fork(
 ) -> None:
     """Make a new thread that begins with a checkpoint of another."""
     client = cli.client
-    given = None
-    if checkpoint is not None:
-        given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
+    given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     made = client.fork(
         thread_id,
         given,
