@@ -43,6 +43,17 @@ async def test_a_long_channel_is_read_in_parts(call: Caller, client: Client) -> 
     assert len(read) == part["total_chars"] > 10_000
 
 
+async def test_a_state_with_a_value_that_is_too_large_to_be_shown_is_truncated(
+    call: Caller, client: Client
+) -> None:
+    thread = a_thread()
+    client.save(thread, {"log": "x" * (4 << 20)})
+    loaded = await call("checkpoint_load", thread_id=thread)
+    assert loaded["state"]["log"]["$problem"] == "too_large"
+    assert loaded["truncated"]
+    assert (await call("checkpoint_load", thread_id=thread, channel="log"))["truncated"]
+
+
 async def test_a_state_of_many_channels_is_read_as_one_text(call: Caller, client: Client) -> None:
     thread, state = a_thread(), {f"channel-{number}": "x" * 50 for number in range(500)}
     client.save(thread, state)

@@ -69,7 +69,8 @@ class Loaded(Entry):
     metadata: dict[str, Any] | None
     """Null if it is too long (a larger max_chars shows it) or nested too deeply."""
     state: dict[str, Any]
-    """Channel to value. Channels that did not fit are in `omitted`."""
+    """Channel to value. Channels that did not fit are in `omitted`. One that cannot be shown, as
+    above 4 MiB, is {"$opaque": type, "$size": bytes}: never save that in its place."""
     truncated: bool
     """Whether this is not the whole state."""
     omitted: list[Omitted]

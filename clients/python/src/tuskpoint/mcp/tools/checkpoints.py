@@ -272,10 +272,15 @@ def _loaded(
         thread_id=found.thread_id,
         metadata=metadata if is_shown else None,
         state=dict(state or {}),
-        truncated=truncated,
+        truncated=truncated or any(map(_is_opaque, found.state.values())),
         omitted=list(omitted),
         part=part,
     )
+
+
+def _is_opaque(value: Any) -> bool:
+    """Return whether the view of a channel has the size of its value in place of it."""
+    return isinstance(value, dict) and "$opaque" in value
 
 
 def _entry(found: CheckpointRecord) -> Entry:

@@ -104,7 +104,8 @@ async def thread_answer(
 ) -> Answered:
     """Answer the question that an agent asks a person, with the answer that the person gave.
 
-    The agent continues with it when its program next runs it.
+    The agent continues with it when its program next runs it. Until then thread_waiting lists
+    the question still.
     """
     value = parsed("answer_json", answer_json, 'write a text in double quotes: "yes"')
     waiting = await client.interrupts(thread_id, checkpoint_id=checkpoint_id or None)
