@@ -159,6 +159,7 @@ def test_pages_of_a_search_are_the_whole_in_order(store: TuskPointStore, root: s
     assert pages == whole
     assert len(store.search((root,))) == 10
     assert store.search((root,), limit=0) == []
+    assert store.list_namespaces(prefix=(root,), limit=0) == []
     names = store.list_namespaces(prefix=(root,), limit=3, offset=1)
     assert names == [(root, "1"), (root, "2"), (root, "last")]
 

@@ -133,8 +133,8 @@ type ItemChange struct {
 	// Parts of the value that `SearchItems` compares with a query: at most 64
 	// paths such as "text", "author.name", "notes[0].text", "notes[*].text"; "$"
 	// is the whole value. Each part that a path leads to is compared by itself, and
-	// the nearest counts; the first 64 parts that differ, and of each the first
-	// 1,024 bytes, are used. Empty: the whole value.
+	// the nearest counts; the first 64 parts, and of each the first 1,024 bytes,
+	// are used. Empty: the whole value.
 	IndexPaths []string `protobuf:"bytes,5,rep,name=index_paths,json=indexPaths,proto3" json:"index_paths,omitempty"`
 	// A query does not find the item by its meaning.
 	Unindexed     bool `protobuf:"varint,6,opt,name=unindexed,proto3" json:"unindexed,omitempty"`

@@ -49,6 +49,7 @@ def test_texts_are_cut_and_can_be_stored() -> None:
     assert texts_of({"a": "x\0y\ud800"}, ["a"]) == ("x y?",)
     assert texts_of({"a": ["x" * 600] * 1000}, []) == (f"a: {'x' * 600}\na: {'x' * 417}",)
     assert len(texts_of({"a": list(map(str, range(1000)))}, ["a[*]"])) == 64
+    assert texts_of({"a": ["same"] * 64 + ["other"]}, ["a[*]"]) == ("same",)
 
 
 @pytest.mark.parametrize("path", ["a..b", "a[x]", "a[", "a]", "[*", "a.[0"])

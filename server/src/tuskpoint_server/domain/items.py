@@ -248,15 +248,16 @@ def path_problem(path: str) -> str:
 def texts_of(value: Mapping[str, object], paths: Sequence[str]) -> tuple[str, ...]:
     """Return the texts by which search knows an item: one for each part that a path leads to.
 
-    Of an array or object it has a line for each text or number inside.
+    Of an array or object it has a line for each text or number inside. No more parts are looked at
+    than are used: paths with "*" may lead to every element of a large value, many times.
     """
     found = (
         part
         for path in paths or ("$",)
         for part in _at(value, [] if path == "$" else _STEP.findall(path))
     )
-    texts = dict.fromkeys(text for part in found if (text := _text(part)))
-    return tuple(islice(texts, LIMITS.max_item_paths))
+    used = islice(found, LIMITS.max_item_paths)
+    return tuple(dict.fromkeys(text for part in used if (text := _text(part))))
 
 
 def _text(part: Any) -> str:

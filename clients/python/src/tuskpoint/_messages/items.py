@@ -231,7 +231,8 @@ def _count(what: str, given: int) -> int:
 
 def _duration(ttl_s: object) -> Duration:
     if isinstance(ttl_s, bool) or not isinstance(ttl_s, int | float) or not 0 < ttl_s < 1e10:
-        raise invalid_field("ttl_s", f"it must be a number of seconds above 0, not {ttl_s!r:.80}")
+        problem = f"it must be a number of seconds above 0, at most 100 years, not {ttl_s!r:.80}"
+        raise invalid_field("ttl_s", problem)
     duration = Duration()
     duration.FromTimedelta(max(timedelta(seconds=ttl_s), timedelta(microseconds=1)))
     return duration

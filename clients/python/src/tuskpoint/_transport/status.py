@@ -201,7 +201,8 @@ def explain(status: str, text: str, target: str, *, tls: bool = False) -> str:
     if status == "RESOURCE_EXHAUSTED":
         return (
             "a message is larger than the sender or the receiver allows: save less in metadata "
-            f"and identifiers; values of any size are sent in chunks ({text})"
+            "and identifiers, or put fewer items at once; values of channels are sent in chunks "
+            f"({text})"
         )
     if status == "DEADLINE_EXCEEDED":
         return (

@@ -39,11 +39,12 @@ class AsyncStore(StoreBase):
             )
             batch.results[number] = [found_item(one) for one in found[: max(0, search.limit)]]
         for number, listing in batch.listings.items():
-            batch.results[number] = await client.list_item_namespaces(
+            listed = await client.list_item_namespaces(
                 conditions(listing),
                 max_depth=listing.max_depth,
-                limit=listing.limit,
+                limit=max(1, listing.limit),
                 offset=listing.offset,
             )
+            batch.results[number] = listed[: max(0, listing.limit)]
         await client.put_items(batch.changes(), durability=self._durability)
         return batch.results

@@ -40,11 +40,12 @@ class SyncStore(StoreBase):
             )
             batch.results[number] = [found_item(one) for one in found[: max(0, search.limit)]]
         for number, listing in batch.listings.items():
-            batch.results[number] = client.list_item_namespaces(
+            listed = client.list_item_namespaces(
                 conditions(listing),
                 max_depth=listing.max_depth,
-                limit=listing.limit,
+                limit=max(1, listing.limit),
                 offset=listing.offset,
             )
+            batch.results[number] = listed[: max(0, listing.limit)]
         client.put_items(batch.changes(), durability=self._durability)
         return batch.results

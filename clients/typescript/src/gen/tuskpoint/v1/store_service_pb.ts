@@ -117,8 +117,8 @@ export type ItemChange = Message<"tuskpoint.v1.ItemChange"> & {
    * Parts of the value that `SearchItems` compares with a query: at most 64
    * paths such as "text", "author.name", "notes[0].text", "notes[*].text"; "$"
    * is the whole value. Each part that a path leads to is compared by itself, and
-   * the nearest counts; the first 64 parts that differ, and of each the first
-   * 1,024 bytes, are used. Empty: the whole value.
+   * the nearest counts; the first 64 parts, and of each the first 1,024 bytes,
+   * are used. Empty: the whole value.
    *
    * @generated from field: repeated string index_paths = 5;
    */
