@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TypedDict, TypeVar
+from types import TracebackType
+from typing import Self, TypedDict, TypeVar
 
 from .._transport.settings.token import FilePath
 from ..aio import AsyncClient
@@ -46,22 +47,28 @@ def client_of(
     return kind(target, **options), True
 
 
-class OwnedClient:
-    """A client, closed with the adapter only if the adapter made it.
+class AsyncAdapter:
+    """An adapter with a client, which it closes only if it made it. A context manager."""
 
-    Args:
-        target: The server's address as `AsyncClient` takes it, or a client.
-        options: Options of the client to make.
+    _client: AsyncClient
+    _made: bool
 
-    Raises:
-        TypeError: `target` is a client and there are options, or it is a blocking client.
-        InvalidRequest: The target or an option is malformed.
-    """
-
-    def __init__(self, target: str | AsyncClient | None, options: ClientOptions) -> None:
-        self.client, self._made = client_of(AsyncClient, target, options)
+    def _connect(self, target: str | AsyncClient | None, options: ClientOptions) -> None:
+        """Set the client; arguments and errors are those of `client_of`."""
+        self._client, self._made = client_of(AsyncClient, target, options)
 
     async def aclose(self) -> None:
-        """Close the client if it was made here."""
+        """Close the client, if the adapter made it."""
         if self._made:
-            await self.client.aclose()
+            await self._client.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from types import TracebackType
-from typing import Self, Unpack, cast
+from typing import Unpack, cast
 from urllib.parse import quote, unquote
 
 from ..aio import AsyncClient
-from ._client import ClientOptions, OwnedClient
+from ._client import AsyncAdapter, ClientOptions
 from ._lists import appended, copied, items_of, kinds_of, names_of, without_list
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, FrameworkThreads, Version
@@ -42,7 +41,7 @@ def thread_of(project_key: str, session_id: str) -> str:
     return f"{project_key}/{quote(session_id, safe='')}"
 
 
-class TuskPointSessionStore(SessionStore):
+class TuskPointSessionStore(AsyncAdapter, SessionStore):
     """A session store of the Claude Agent SDK. Pass it as `ClaudeAgentOptions(session_store=...)`.
 
     A session is a thread (see `thread_of`), with the transcripts of its subagents. Each append is a
@@ -63,8 +62,7 @@ class TuskPointSessionStore(SessionStore):
     def __init__(
         self, target: str | AsyncClient | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        self._owned = OwnedClient(target, options)
-        self._client = self._owned.client
+        self._connect(target, options)
         self._threads = FrameworkThreads(self._client, FRAMEWORK)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
@@ -144,21 +142,6 @@ class TuskPointSessionStore(SessionStore):
         return [
             name.removeprefix(_SUBPATH) for name in names_of(state) if name.startswith(_SUBPATH)
         ]
-
-    async def aclose(self) -> None:
-        """Close the client, if the store made it."""
-        await self._owned.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def _thread(self, key: SessionKey | SessionListSubkeysKey) -> FrameworkThread:
         # The agent's name is the project's, by which the server finds its sessions.

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 from urllib.parse import quote, unquote
 from weakref import WeakValueDictionary
 
 from ..aio import AsyncClient
 from ..errors import NotFound, ThreadDeleted
-from ._client import ClientOptions, OwnedClient
+from ._client import AsyncAdapter, ClientOptions
 from ._lists import appended, copied, items_of
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, FrameworkThreads, State, Version
@@ -58,7 +57,7 @@ def user_thread_of(app_name: str, user_id: str) -> str:
     return f"{_escaped(app_name)}/{_escaped(user_id)}/{Prefixes.USER_PREFIX}"
 
 
-class TuskPointSessionService(BaseSessionService):
+class TuskPointSessionService(AsyncAdapter, BaseSessionService):
     """A session service of ADK. Pass it as `Runner(..., session_service=...)`.
 
     A session is a thread (see `thread_of`), and each event of it is a checkpoint. So a rollback or
@@ -80,8 +79,7 @@ class TuskPointSessionService(BaseSessionService):
     def __init__(
         self, target: str | AsyncClient | None = None, **options: Unpack[ClientOptions]
     ) -> None:
-        self._owned = OwnedClient(target, options)
-        self._client = self._owned.client
+        self._connect(target, options)
         self._threads = FrameworkThreads(self._client, FRAMEWORK)
         # Branches of a run share a session object and append to it one after another. A lock
         # belongs to an event loop, and is gone when nobody uses it.
@@ -283,21 +281,6 @@ class TuskPointSessionService(BaseSessionService):
             if any(one.id == event.id for one in session.events):
                 return event
             return await super().append_event(session, event)
-
-    async def aclose(self) -> None:
-        """Close the client, if the service made it."""
-        await self._owned.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def _session(self, app_name: str, user_id: str, session_id: str) -> FrameworkThread:
         # The agent's name is the app's, by which the server finds its sessions.

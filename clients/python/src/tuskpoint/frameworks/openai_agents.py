@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Unpack, cast
 
 from ..aio import AsyncClient
-from ._client import ClientOptions, OwnedClient
+from ._client import AsyncAdapter, ClientOptions
 from ._lists import appended, copied, items_of, kinds_of, without_last
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, Version
@@ -23,7 +22,7 @@ _ITEMS = "items"
 _RUN_STATE = "run_state"
 
 
-class TuskPointSession:
+class TuskPointSession(AsyncAdapter):
     """A session of the OpenAI Agents SDK. Pass it as `Runner.run(..., session=...)`.
 
     The session is the thread of the same name, and each change of it is a checkpoint. So
@@ -55,9 +54,9 @@ class TuskPointSession:
     ) -> None:
         self.session_id = session_id
         self.session_settings: SessionSettings | None = session_settings or SessionSettings()
-        self._owned = OwnedClient(target, options)
+        self._connect(target, options)
         self._thread = FrameworkThread(
-            self._owned.client, session_id, framework=FRAMEWORK, agent_id=agent_id
+            self._client, session_id, framework=FRAMEWORK, agent_id=agent_id
         )
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -160,21 +159,6 @@ class TuskPointSession:
         """
         kept = (await self._thread.read()).state.get(_RUN_STATE)
         return cast("dict[str, Any] | None", copied(kept))
-
-    async def aclose(self) -> None:
-        """Close the client, if the session made it."""
-        await self._owned.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
 
 def _change(state: Mapping[str, Any], summary: str) -> Change:

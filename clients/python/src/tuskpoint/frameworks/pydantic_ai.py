@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from ..aio import AsyncClient
 from ..errors import PreconditionFailed, ThreadDeleted
-from ._client import ClientOptions, OwnedClient
+from ._client import AsyncAdapter, ClientOptions
 from ._lists import appended, items_of, kinds_of
 from ._requirements import unusable
 from ._thread import Change, FrameworkThread, FrameworkThreads, Version
@@ -41,7 +40,7 @@ _RECORDS = TypeAdapter(
 _Entry = dict[str, Any]
 
 
-class TuskPointConversationStore(ConversationStore):
+class TuskPointConversationStore(AsyncAdapter, ConversationStore):
     """A conversation store of Pydantic AI: `load` before a run, `save` its result.
 
     A conversation is the thread of the same name, and each save or branch is a checkpoint whose
@@ -67,8 +66,7 @@ class TuskPointConversationStore(ConversationStore):
         agent_id: str = FRAMEWORK,
         **options: Unpack[ClientOptions],
     ) -> None:
-        self._owned = OwnedClient(target, options)
-        self._client = self._owned.client
+        self._connect(target, options)
         self._agent_id = agent_id
         self._threads = FrameworkThreads(self._client, FRAMEWORK)
 
@@ -163,21 +161,6 @@ class TuskPointConversationStore(ConversationStore):
             LookupError: No conversation has the entry.
         """
         return _loaded((await self._chain(entry_id))[-1:])[0]
-
-    async def aclose(self) -> None:
-        """Close the client, if the store made it."""
-        await self._owned.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     def _thread(self, conversation_id: str) -> FrameworkThread:
         return self._threads.get(conversation_id, agent_id=self._agent_id)

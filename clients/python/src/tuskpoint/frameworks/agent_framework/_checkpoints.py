@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from dataclasses import fields
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from agent_framework import WorkflowCheckpoint, WorkflowCheckpointException
 
 from ... import CheckpointRecord
 from ...aio import AsyncClient
-from .._client import ClientOptions, OwnedClient
+from .._client import AsyncAdapter, ClientOptions
 from .._thread import Change, FrameworkThread, refuse_foreign
 from ._values import Values
 
@@ -26,7 +25,7 @@ _EXECUTOR_STATE = "_executor_state"  # the framework's key for the states of exe
 _MAX_NAMES = 8
 
 
-class TuskPointCheckpointStorage:
+class TuskPointCheckpointStorage(AsyncAdapter):
     """A checkpoint storage of the Agent Framework: `workflow.run(..., checkpoint_storage=...)`.
 
     A storage is for one run of a workflow, and the run is a thread: each checkpoint of the workflow
@@ -63,8 +62,7 @@ class TuskPointCheckpointStorage:
         self.thread_id = thread_id
         self.save_error: Exception | None = None
         self._values = Values(types)
-        self._owned = OwnedClient(target, options)
-        self._client = self._owned.client
+        self._connect(target, options)
         self._thread = FrameworkThread(
             self._client, thread_id, framework=FRAMEWORK, agent_id=agent_id
         )
@@ -142,21 +140,6 @@ class TuskPointCheckpointStorage:
         """
         found = [one.metadata["checkpoint_id"] async for one in self._of(workflow_name)]
         return found[::-1]
-
-    async def aclose(self) -> None:
-        """Close the client, if the storage made it."""
-        await self._owned.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
     async def _save(self, checkpoint: WorkflowCheckpoint) -> None:
         state = self._channels(checkpoint)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 from agent_framework import HistoryProvider, Message
 
 from ...aio import AsyncClient
-from .._client import ClientOptions, OwnedClient
+from .._client import AsyncAdapter, ClientOptions
 from .._lists import appended, copied, items_of, kinds_of
 from .._thread import Change, FrameworkThreads, Version
 
@@ -18,7 +17,7 @@ HISTORY = "agent-framework-history"
 _MESSAGES = "messages"
 
 
-class TuskPointHistoryProvider(HistoryProvider):
+class TuskPointHistoryProvider(AsyncAdapter, HistoryProvider):
     """A history provider of the Agent Framework. Pass it as `Agent(context_providers=[...])`.
 
     A session is the thread of the same name, and each run of the agent that adds messages is a
@@ -62,8 +61,8 @@ class TuskPointHistoryProvider(HistoryProvider):
             store_outputs=store_outputs,
         )
         self._agent_id = agent_id
-        self._owned = OwnedClient(target, options)
-        self._threads = FrameworkThreads(self._owned.client, HISTORY)
+        self._connect(target, options)
+        self._threads = FrameworkThreads(self._client, HISTORY)
 
     async def get_messages(
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
@@ -110,21 +109,6 @@ class TuskPointHistoryProvider(HistoryProvider):
             return Change(state, f"{counted} added: {kinds_of(new)}", metadata)
 
         await thread.change(add)
-
-    async def aclose(self) -> None:
-        """Close the client, if the provider made it."""
-        await self._owned.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.aclose()
 
 
 def _thread_of(session_id: str | None) -> str:
