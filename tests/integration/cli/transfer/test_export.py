@@ -165,8 +165,8 @@ def ended(lines: list[bytes], **other: Any) -> list[bytes]:
         (lambda lines: ended([lines[0], b'{"kind":"thread"}\n']), "is not described as"),
         (lambda lines: ended([lines[0].replace(b":1", b":2")]), "has the format version 2"),
         (lambda lines: lines[1:], "it is no file of `tuskpoint export`"),
-        (lambda _: [b"hello\n"], "it is not JSON"),
-        (lambda _: [], "is cut short"),
+        (lambda _: [b"hello\n"], "neither a database of SQLite nor a file of threads"),
+        (lambda _: [], "neither a database of SQLite nor a file of threads"),
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_refused(

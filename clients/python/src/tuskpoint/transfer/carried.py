@@ -125,6 +125,8 @@ def problem_of(source: str, thread_id: str, checkpoint: Key, error: Exception) -
     if isinstance(error, CannotCarry):
         return Problem(f"{where}: {error}", error.hint)
     detail = str(error) or type(error).__name__
+    if isinstance(error, AttributeError | KeyError | TypeError):
+        detail = f"a part of it is missing or of another type ({detail})"
     return Problem(
         f"{where} is damaged: {detail}",
         "repair the source, or leave the thread out",

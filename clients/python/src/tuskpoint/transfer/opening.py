@@ -36,8 +36,15 @@ def open_source(name: str) -> Source:
         return _redis(name)
     path = Path(name)
     with path.open("rb") as file:
-        is_sqlite = file.read(len(_SQLITE)) == _SQLITE
-    return _sqlite(path) if is_sqlite else LinesSource(path)
+        begins = file.read(len(_SQLITE)) if path.is_file() else b""
+    if begins == _SQLITE:
+        return _sqlite(path)
+    if not begins.startswith(b"{"):
+        raise Problem(
+            f"'{path}' is neither a database of SQLite nor a file of threads",
+            "name the file of SqliteSaver, or one that `tuskpoint export` wrote",
+        )
+    return LinesSource(path)
 
 
 def _sqlite(path: Path) -> Source:

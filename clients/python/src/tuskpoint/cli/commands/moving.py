@@ -135,7 +135,11 @@ class _Import:
             self.has_damage |= problem.is_damage
             self._fail(outcome, problem.message, problem.hint)
         except TuskPointError as error:
-            self._fail(outcome, error.message, "correct that; the same command continues")
+            self._fail(
+                outcome,
+                f"thread '{outcome.new_thread_id[:80]}': {error.message}",
+                "correct that, or give --prefix for another ID; the same command continues",
+            )
         finally:
             self._source.release()
         if self._cli.out.is_json:
