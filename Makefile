@@ -132,11 +132,11 @@ soak: setup ## run the crash and slow tests in a loop (ROUNDS=20)
 	done
 
 .PHONY: test-newest
-test-newest: env ## run the tests with the newest releases that the requirements allow
+test-newest: setup ## run the tests with the newest releases that the requirements allow
 	@tools/test_resolution.sh highest .venv-newest $(ARGS)
 
 .PHONY: test-lowest
-test-lowest: env ## run the tests with the oldest releases that the requirements allow
+test-lowest: setup ## run the tests with the oldest releases that the requirements allow
 	@tools/test_resolution.sh lowest-direct .venv-lowest $(ARGS)
 
 .PHONY: coverage

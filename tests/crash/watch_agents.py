@@ -185,7 +185,8 @@ class Watcher:
         name: Its name.
         seed: Decides when it goes away by itself, and where it comes back.
         kinds: The kinds it asks for; empty: all.
-        jumps: It comes back at any cursor that it ever got, not only at the last.
+        jumps: While there are writers it comes back at any cursor that it ever got, not only at
+            the last.
     """
 
     def __init__(
@@ -216,7 +217,8 @@ class Watcher:
     async def _session(self, stub: Any, thread: str) -> Session:
         """Watch until the server or the watcher has had enough."""
         after, cursor = self._cursors[-1]
-        if self._jumps and self._random.random() < 0.7:
+        # Jumping on, it could need any number of sessions to the end of a long log.
+        if self._jumps and thread not in self._agents.ends and self._random.random() < 0.7:
             after, cursor = self._random.choice(self._cursors)
         session = Session(self._name, thread, after, self._kinds)
         request = history.WatchThreadRequest(
