@@ -186,6 +186,22 @@ const (
 	// Send frames without an answer again on the later stream. Example: {"reason":
 	// "SESSION_RESUMED", "metadata": {"attempt": "3"}}
 	ErrorReason_ERROR_REASON_SESSION_RESUMED ErrorReason = 37
+	// Stored bytes are sealed, and nothing here opens them: the reference to them
+	// has no key, the server has no key provider, or its provider does not have
+	// the key that wrapped theirs; `problem` says which.
+	// `FAILED_PRECONDITION`; nothing was written. Example: {"reason":
+	// "KEY_MISSING", "metadata": {"what": "blob Zk3...", "problem": "..."}}
+	ErrorReason_ERROR_REASON_KEY_MISSING ErrorReason = 38
+	// A wrapped key was changed, or belongs to another tenant: the key provider
+	// has the key that wrapped it, and cannot unwrap it. `DATA_LOSS`; nothing was
+	// written. Example: {"reason": "KEY_WRONG", "metadata": {"tenant": "default",
+	// "problem": "..."}}
+	ErrorReason_ERROR_REASON_KEY_WRONG ErrorReason = 39
+	// The key provider does not answer, or refuses. `UNAVAILABLE`, with
+	// `RetryInfo`; saves go on, and certification waits. Example: {"reason":
+	// "KEY_PROVIDER_UNAVAILABLE", "metadata": {"provider": "command", "problem":
+	// "it ended with code 2"}}
+	ErrorReason_ERROR_REASON_KEY_PROVIDER_UNAVAILABLE ErrorReason = 40
 )
 
 // Enum value maps for ErrorReason.
@@ -229,46 +245,52 @@ var (
 		35: "ERROR_REASON_DESCRIPTOR_MISMATCH",
 		36: "ERROR_REASON_SEARCH_UNAVAILABLE",
 		37: "ERROR_REASON_SESSION_RESUMED",
+		38: "ERROR_REASON_KEY_MISSING",
+		39: "ERROR_REASON_KEY_WRONG",
+		40: "ERROR_REASON_KEY_PROVIDER_UNAVAILABLE",
 	}
 	ErrorReason_value = map[string]int32{
-		"ERROR_REASON_UNSPECIFIED":          0,
-		"ERROR_REASON_INVALID_FIELD":        1,
-		"ERROR_REASON_METADATA_NOT_JSON":    2,
-		"ERROR_REASON_DIGEST_MISMATCH":      3,
-		"ERROR_REASON_VERSION_TYPE_CHANGED": 4,
-		"ERROR_REASON_CHUNK_OUT_OF_ORDER":   5,
-		"ERROR_REASON_STREAM_TRUNCATED":     6,
-		"ERROR_REASON_LIMIT_EXCEEDED":       7,
-		"ERROR_REASON_CHECKPOINT_NOT_FOUND": 8,
-		"ERROR_REASON_THREAD_NOT_FOUND":     9,
-		"ERROR_REASON_THREAD_DELETED":       10,
-		"ERROR_REASON_THREAD_EXISTS":        11,
-		"ERROR_REASON_VALUES_MISSING":       12,
-		"ERROR_REASON_HEAD_MOVED":           13,
-		"ERROR_REASON_CHECKPOINT_MISSING":   14,
-		"ERROR_REASON_CHECKPOINT_TOO_LARGE": 15,
-		"ERROR_REASON_NOT_CERTIFIED":        16,
-		"ERROR_REASON_BLOB_HASH_MISMATCH":   17,
-		"ERROR_REASON_BLOB_NOT_FOUND":       18,
-		"ERROR_REASON_BLOB_UNAVAILABLE":     19,
-		"ERROR_REASON_BLOB_MALFORMED":       20,
-		"ERROR_REASON_JOURNAL_UNAVAILABLE":  21,
-		"ERROR_REASON_BACKLOG_FULL":         22,
-		"ERROR_REASON_DRAINING":             23,
-		"ERROR_REASON_NOT_IMPLEMENTED":      24,
-		"ERROR_REASON_INTERNAL_ERROR":       25,
-		"ERROR_REASON_PAGE_TOKEN_INVALID":   26,
-		"ERROR_REASON_REQUEST_ID_REUSED":    27,
-		"ERROR_REASON_CURSOR_COMPACTED":     28,
-		"ERROR_REASON_CREDENTIAL_INVALID":   29,
-		"ERROR_REASON_SCOPE_MISSING":        30,
-		"ERROR_REASON_SNAPSHOT_NOT_FOUND":   31,
-		"ERROR_REASON_DEADLINE_EXCEEDED":    32,
-		"ERROR_REASON_CERTIFICATION_FAILED": 33,
-		"ERROR_REASON_BLOB_REJECTED":        34,
-		"ERROR_REASON_DESCRIPTOR_MISMATCH":  35,
-		"ERROR_REASON_SEARCH_UNAVAILABLE":   36,
-		"ERROR_REASON_SESSION_RESUMED":      37,
+		"ERROR_REASON_UNSPECIFIED":              0,
+		"ERROR_REASON_INVALID_FIELD":            1,
+		"ERROR_REASON_METADATA_NOT_JSON":        2,
+		"ERROR_REASON_DIGEST_MISMATCH":          3,
+		"ERROR_REASON_VERSION_TYPE_CHANGED":     4,
+		"ERROR_REASON_CHUNK_OUT_OF_ORDER":       5,
+		"ERROR_REASON_STREAM_TRUNCATED":         6,
+		"ERROR_REASON_LIMIT_EXCEEDED":           7,
+		"ERROR_REASON_CHECKPOINT_NOT_FOUND":     8,
+		"ERROR_REASON_THREAD_NOT_FOUND":         9,
+		"ERROR_REASON_THREAD_DELETED":           10,
+		"ERROR_REASON_THREAD_EXISTS":            11,
+		"ERROR_REASON_VALUES_MISSING":           12,
+		"ERROR_REASON_HEAD_MOVED":               13,
+		"ERROR_REASON_CHECKPOINT_MISSING":       14,
+		"ERROR_REASON_CHECKPOINT_TOO_LARGE":     15,
+		"ERROR_REASON_NOT_CERTIFIED":            16,
+		"ERROR_REASON_BLOB_HASH_MISMATCH":       17,
+		"ERROR_REASON_BLOB_NOT_FOUND":           18,
+		"ERROR_REASON_BLOB_UNAVAILABLE":         19,
+		"ERROR_REASON_BLOB_MALFORMED":           20,
+		"ERROR_REASON_JOURNAL_UNAVAILABLE":      21,
+		"ERROR_REASON_BACKLOG_FULL":             22,
+		"ERROR_REASON_DRAINING":                 23,
+		"ERROR_REASON_NOT_IMPLEMENTED":          24,
+		"ERROR_REASON_INTERNAL_ERROR":           25,
+		"ERROR_REASON_PAGE_TOKEN_INVALID":       26,
+		"ERROR_REASON_REQUEST_ID_REUSED":        27,
+		"ERROR_REASON_CURSOR_COMPACTED":         28,
+		"ERROR_REASON_CREDENTIAL_INVALID":       29,
+		"ERROR_REASON_SCOPE_MISSING":            30,
+		"ERROR_REASON_SNAPSHOT_NOT_FOUND":       31,
+		"ERROR_REASON_DEADLINE_EXCEEDED":        32,
+		"ERROR_REASON_CERTIFICATION_FAILED":     33,
+		"ERROR_REASON_BLOB_REJECTED":            34,
+		"ERROR_REASON_DESCRIPTOR_MISMATCH":      35,
+		"ERROR_REASON_SEARCH_UNAVAILABLE":       36,
+		"ERROR_REASON_SESSION_RESUMED":          37,
+		"ERROR_REASON_KEY_MISSING":              38,
+		"ERROR_REASON_KEY_WRONG":                39,
+		"ERROR_REASON_KEY_PROVIDER_UNAVAILABLE": 40,
 	}
 )
 
@@ -584,8 +606,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xb1\n" +
-	"\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\x96\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -625,7 +646,10 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1aERROR_REASON_BLOB_REJECTED\x10\"\x12$\n" +
 	" ERROR_REASON_DESCRIPTOR_MISMATCH\x10#\x12#\n" +
 	"\x1fERROR_REASON_SEARCH_UNAVAILABLE\x10$\x12 \n" +
-	"\x1cERROR_REASON_SESSION_RESUMED\x10%*\xa8\x01\n" +
+	"\x1cERROR_REASON_SESSION_RESUMED\x10%\x12\x1c\n" +
+	"\x18ERROR_REASON_KEY_MISSING\x10&\x12\x1a\n" +
+	"\x16ERROR_REASON_KEY_WRONG\x10'\x12)\n" +
+	"%ERROR_REASON_KEY_PROVIDER_UNAVAILABLE\x10(*\xa8\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

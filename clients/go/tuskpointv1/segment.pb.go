@@ -130,14 +130,14 @@ func (ValueEncoding) EnumDescriptor() ([]byte, []int) {
 // frame that declares its content size and unpacks to a `ThreadSegment`. So
 // `zstd -d` unpacks it as it is. Its SHA-256 is taken over all of these bytes.
 //
-// The order is fixed: compress, seal, hash. Where the content is sealed, each
-// segment has a key of its own, which is wrapped by the key of every thread
-// that uses the segment, and sealed bytes replace the zstd frame.
+// Where a server seals what it stores, these bytes are the content of a sealed
+// member (`SealedHeader`).
 type SegmentHeader struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Version of this format: 2. A reader refuses versions it does not know.
 	FormatVersion uint32 `protobuf:"varint,1,opt,name=format_version,json=formatVersion,proto3" json:"format_version,omitempty"`
-	// How the content is sealed. A reader refuses what it does not know.
+	// Always `SEALING_NONE`: a sealed member seals the header too. A reader refuses
+	// what it does not know.
 	Sealing       Sealing `protobuf:"varint,2,opt,name=sealing,proto3,enum=tuskpoint.v1.Sealing" json:"sealing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -708,7 +708,9 @@ type SegmentMember struct {
 	// Which values it holds that are needed: the first 16 bytes of each digest,
 	// ascending, one after another. It holds them among its `values`, or as those
 	// of its `writes`.
-	Digests       []byte `protobuf:"bytes,2,opt,name=digests,proto3" json:"digests,omitempty"`
+	Digests []byte `protobuf:"bytes,2,opt,name=digests,proto3" json:"digests,omitempty"`
+	// Key of the segment, 32 bytes; empty if it is not sealed.
+	Key           []byte `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -753,6 +755,13 @@ func (x *SegmentMember) GetLocation() *BlobLocation {
 func (x *SegmentMember) GetDigests() []byte {
 	if x != nil {
 		return x.Digests
+	}
+	return nil
+}
+
+func (x *SegmentMember) GetKey() []byte {
+	if x != nil {
+		return x.Key
 	}
 	return nil
 }
@@ -1148,10 +1157,11 @@ const file_tuskpoint_v1_segment_proto_rawDesc = "" +
 	"size_bytes\x18\x03 \x01(\x04R\tsizeBytes\x127\n" +
 	"\bencoding\x18\x04 \x01(\x0e2\x1b.tuskpoint.v1.ValueEncodingR\bencoding\x12\x12\n" +
 	"\x04data\x18\x05 \x01(\fR\x04data\x12\x1a\n" +
-	"\bkeyframe\x18\x06 \x01(\fR\bkeyframe\"a\n" +
+	"\bkeyframe\x18\x06 \x01(\fR\bkeyframe\"s\n" +
 	"\rSegmentMember\x126\n" +
 	"\blocation\x18\x01 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\blocation\x12\x18\n" +
-	"\adigests\x18\x02 \x01(\fR\adigests\"Z\n" +
+	"\adigests\x18\x02 \x01(\fR\adigests\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\fR\x03key\"Z\n" +
 	"\x0eSegmentHandoff\x12#\n" +
 	"\rcheckpoint_ns\x18\x01 \x01(\tR\fcheckpointNs\x12#\n" +
 	"\rcheckpoint_id\x18\x02 \x01(\tR\fcheckpointId\"C\n" +

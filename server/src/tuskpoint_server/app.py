@@ -33,7 +33,15 @@ from .journal.lineage.handoffs import Handoffs as HandoffRows
 from .journal.lineage.lineage import Lineage
 from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal
-from .opening import open_blobs, open_journal, open_lease, start_archive, start_keeper, start_recall
+from .opening import (
+    open_blobs,
+    open_journal,
+    open_keys,
+    open_lease,
+    start_archive,
+    start_keeper,
+    start_recall,
+)
 from .recall.recall import Recall
 from .rpc.around.errors import incident
 from .rpc.server import server as rpc
@@ -115,7 +123,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             "needs a publisher to store blobs"
         )
     async with AsyncExitStack() as stack:
-        access = open_access(config)
+        access, keys = open_access(config), open_keys(config)
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
         journal = await open_journal(config)
@@ -123,7 +131,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         blobs = open_blobs(config)
         stack.push_async_callback(blobs.close)
         lease = await open_lease(config, journal)
-        archive = await start_archive(config, journal, lease, blobs)
+        archive = await start_archive(config, journal, lease, blobs, keys)
         stack.push_async_callback(archive.stop)
         removal = Removal(journal)
         eviction = EvictionSettings(

@@ -108,6 +108,16 @@ class Config(BaseModel):
     """Seconds for which a token is valid; a publisher may ask for a certain number."""
     walrus_send_object_to: str = ""
     """Sui address that becomes the owner of the blobs; only an owner can extend them on chain."""
+    key_file: Path | None = None
+    """File of keys, one of 32 bytes in base64 on each line, that seal what is stored: the first
+    one is used, the others open what they sealed. Made by `tuskpoint-server keys create`."""
+    keys: SecretStr = SecretStr("")
+    """The same keys, separated by spaces."""
+    key_command: str = ""
+    """Command that wraps and unwraps keys (`COMMAND wrap`, `COMMAND unwrap`), in the place of a
+    key file: the way to any key service."""
+    public: bool = False
+    """Store blobs unsealed on Walrus, where everybody can read them."""
     packing: Literal["quilt", "blob"] = "quilt"
     """How checkpoints are stored on Walrus: many in a quilt, or each in a blob of its own, which
     costs about as much for one as for a whole quilt."""
@@ -195,6 +205,7 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         self._check_access()
+        self._check_sealing()
         if self.journal and urlsplit(self.journal).scheme not in ("postgresql", "postgres"):
             raise ValueError("--journal is not a URL that begins with postgresql://")
         if self.blobs.startswith(_FILE_SCHEME):
@@ -228,6 +239,29 @@ class Config(BaseModel):
                 "takes 255, and a tenant's name comes after it"
             )
         return self
+
+    def _check_sealing(self) -> None:
+        """See to it that nothing becomes public by accident."""
+        given = {
+            "--key-file": self.key_file is not None,
+            f"{ENV_PREFIX}KEYS": bool(self.keys.get_secret_value()),
+            "--key-command": bool(self.key_command),
+        }
+        providers = [name for name, is_set in given.items() if is_set]
+        if len(providers) > 1:
+            raise ValueError(f"both {providers[0]} and {providers[1]} are set; choose one")
+        if providers and self.public:
+            raise ValueError(f"both --public and {providers[0]} are set; choose one")
+        if self.walrus_publisher_url and not providers and not self.public:
+            raise ValueError(
+                "everybody can read what is on Walrus: give --key-file, so that it is sealed "
+                "(`tuskpoint-server keys create FILE` makes one), or --public if that is meant"
+            )
+
+    @property
+    def seals(self) -> bool:
+        """Whether what is stored is sealed."""
+        return bool(self.key_file or self.keys.get_secret_value() or self.key_command)
 
     def _check_access(self) -> None:
         """See to it that nothing is open to other machines by accident."""
@@ -279,6 +313,7 @@ class Config(BaseModel):
             embedder = f"openai {self.embedder_model} {self.embedder_dimensions or ''}".strip()
         return {
             "the blob store": "Walrus" if self.walrus_aggregator_url else blobs,
+            "sealing": "on" if self.seals else "off",
             "--search": "on" if self.search else "off",
             "--search-exclude": " ".join(sorted(self.search_exclude)),
             "--embedder": embedder,

@@ -21,10 +21,13 @@ from .blobs.api import BlobStore
 from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore
 from .blobs.packed import UnknownLayoutError
-from .config import Config
+from .config import ENV_PREFIX, Config
 from .domain.errors import Refusal
 from .journal.database.database import Database
 from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
+from .keys.command import CommandKeys
+from .keys.local import LocalKeys, parse_keys
+from .keys.provider import KeyProvider
 from .recall.embedders import Embedder, EmbedderError
 from .recall.memwal.api import MemWalSettings
 from .recall.pacing import IndexSettings
@@ -62,6 +65,22 @@ async def open_journal(
             process.EXIT_JOURNAL,
             f"journal {config.journal_name} cannot be opened: {reason}; {advice}",
         ) from error
+
+
+def open_keys(config: Config) -> KeyProvider | None:
+    """Open the key provider; `None` if nothing is sealed."""
+    try:
+        if config.key_file is not None:
+            return LocalKeys.of_file(config.key_file)
+        if text := config.keys.get_secret_value():
+            return LocalKeys(parse_keys(text))
+        return CommandKeys(config.key_command) if config.key_command else None
+    except (OSError, ValueError) as error:
+        name = f"--key-file {config.key_file}" if config.key_file else "--key-command"
+        if config.keys.get_secret_value():
+            name = f"{ENV_PREFIX}KEYS"
+        problem = (error.strerror or error) if isinstance(error, OSError) else error
+        raise process.ConfigError(f"{name} cannot be used: {problem}") from None
 
 
 def open_blobs(config: Config) -> BlobStore:
@@ -160,7 +179,11 @@ def _jwt_secret(file: Path | None) -> bytes:
 
 
 async def start_archive(
-    config: Config, journal: Database, lease: Lease, blobs: BlobStore
+    config: Config,
+    journal: Database,
+    lease: Lease,
+    blobs: BlobStore,
+    keys: KeyProvider | None,
 ) -> Archive:
     """Start the archive, which flushes once it is kept."""
     path = config.data_dir / "spool"
@@ -185,6 +208,7 @@ async def start_archive(
                 path,
                 settings=settings,
                 clock_us=lambda: time.time_ns() // 1000,
+                keys=keys,
             )
             await archive.start()
     except StoreChangedError as changed:

@@ -36,7 +36,7 @@ from .domain.credentials import DEFAULT_TENANT
 from .domain.errors import Reason, Refusal
 from .domain.formats.stored_json import Kind
 from .domain.model import BlobLocation
-from .opening import open_blobs, open_journal
+from .opening import open_blobs, open_journal, open_keys
 from .tokens import tenant_name
 
 _PROGRESS_SECONDS = 2.0
@@ -125,7 +125,8 @@ async def recover(config: Config, order: Order) -> Recovered:
 async def _fill(
     config: Config, blobs: BlobStore, location: BlobLocation, order: Order
 ) -> Recovered:
-    source = await read_source(blobs, location, order.kind)
+    keys = open_keys(config)
+    source = await read_source(blobs, location, order.kind, keys, order.tenant)
     journal, log = config.journal_place, config.data_dir / "journal.db-wal"
     if isinstance(journal, Path) and log.exists() and not journal.exists():
         raise process.StartError(
@@ -285,7 +286,7 @@ async def _collect(
             )
         database = await open_journal(config, alone=True)
         try:
-            found = await unneeded(database, store, of_others=of_others)
+            found = await unneeded(database, store, open_keys(config), of_others=of_others)
             files = found.removable if dry_run else await remove(database, store, found)
         finally:
             await database.close()

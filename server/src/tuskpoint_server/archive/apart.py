@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..blobs.api import BlobStore, Member, Progress, every
 from ..domain.errors import Reason, Refusal, malformed
 from ..domain.formats.bundles import MAX_STORED_BYTES, Closure, decode_bundle, encode_bundle
+from ..domain.formats.sealing import opened, seal_root
 from ..domain.formats.stored_json import (
     MEMBER_BYTES,
     Kind,
@@ -23,6 +24,8 @@ from ..domain.formats.stored_json import (
 )
 from ..domain.model import BlobLocation
 from ..domain.values import blob_digest, split
+from ..keys.provider import KeyProvider
+from .roots import new_root, with_root_key
 
 GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
 """Reasons that the store does not have the bytes that were stored at a location."""
@@ -43,17 +46,26 @@ class StoredApart:
 
 
 class ApartStore:
-    """Stores blobs of their own in the blob store itself, no cache in between; fetches bundles."""
+    """Stores blobs of their own in the blob store itself, no cache in between; fetches bundles.
 
-    def __init__(self, blobs: BlobStore, put: Put) -> None:
+    With a key provider they are sealed, each as a root.
+    """
+
+    def __init__(self, blobs: BlobStore, put: Put, keys: KeyProvider | None) -> None:
         self._blobs = blobs
         self._put = put
+        self._keys = keys
         self._opening = asyncio.Semaphore(_OPENED_AT_ONCE)
         # Half of the store's concurrent puts: flushes must get through.
         self._gate = asyncio.Semaphore(max(1, blobs.limits.puts_at_once // 2))
 
-    async def store(self, tenant: str, data: bytes, kind: Kind) -> StoredApart:
-        """Store bytes, and read them back; refuses as a put does."""
+    async def store(self, tenant: str, content: bytes, kind: Kind) -> StoredApart:
+        """Store content, and read it back; refuses as a put and the key provider do."""
+        root = await new_root(self._keys, tenant)
+        stored = await self._cut(tenant, await asyncio.to_thread(seal_root, content, root), kind)
+        return replace(stored, location=replace(stored.location, key=root.key))
+
+    async def _cut(self, tenant: str, data: bytes, kind: Kind) -> StoredApart:
         largest = min(MEMBER_BYTES, self._blobs.limits.max_member_bytes or MEMBER_BYTES)
         if len(data) <= largest:
             return StoredApart(await self._store(tenant, data, kind))
@@ -115,8 +127,18 @@ class ApartStore:
         parts = await every(one(number, part) for number, part in enumerate(listed.parts))
         return await asyncio.to_thread(join_parts, listed, parts, name)
 
-    async def open(self, data: bytes, blob_id: str) -> Closure:
-        """Return the closure in a bundle's bytes; refuses with `BLOB_MALFORMED`."""
+    async def open(self, tenant: str, data: bytes, location: BlobLocation) -> Closure:
+        """Return the closure in a bundle's bytes, sealed or not.
+
+        Raises:
+            Refusal: `BLOB_MALFORMED`; `KEY_MISSING` if it is sealed and no key for it is known
+                here; what the key provider refuses.
+        """
+        known = await with_root_key(self._keys, tenant, data, location)
         # In a thread, and few at a time: a few packed bytes can unpack to very many.
         async with self._opening:
-            return await asyncio.to_thread(decode_bundle, data, blob_id)
+            return await asyncio.to_thread(_closure, data, known)
+
+
+def _closure(data: bytes, location: BlobLocation) -> Closure:
+    return decode_bundle(opened(data, location), location.blob_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from ..journal.archiving.holes import Hole
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from ..journal.lease import Lease
+from ..keys.provider import KeyProvider
 from .apart import GONE, ApartStore
 from .flush.flusher import Backlog, FlushOutcome, TenantFlusher, Trouble
 from .flush.one_flush import ArchiveSettings, Flush
@@ -33,6 +35,8 @@ from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
 from .read import Segments, placed, records_of
 from .verify import ThreadVerification
+
+_log = logging.getLogger(__name__)
 
 _HOLES_SHOWN = 100
 
@@ -87,6 +91,7 @@ class Archive:
         *,
         settings: ArchiveSettings,
         clock_us: Callable[[], int],
+        keys: KeyProvider | None = None,
         meters: MeterProvider | None = None,
     ) -> None:
         self._database = database
@@ -101,7 +106,8 @@ class Archive:
         self._runner = PackRunner(
             database, lease, self._origin, self._spool, lambda blob: epochs.stored(blob, clock_us())
         )
-        self.apart = ApartStore(self._origin, partial(self._runner.store, apart=True))
+        self._keys = keys
+        self.apart = ApartStore(self._origin, partial(self._runner.store, apart=True), keys)
         self._segments = Segments(blobs, places=placed(database))
         self._origin_segments = Segments(self._origin, 0, placed(database))
         self._instruments = Instruments(meters)
@@ -140,7 +146,8 @@ class Archive:
 
         Raises:
             StoreChangedError: The journal's blobs are in another kind of store.
-            Refusal: `JOURNAL_UNAVAILABLE`.
+            Refusal: `JOURNAL_UNAVAILABLE`; `KEY_MISSING` or `KEY_WRONG` if the keys of what is
+                stored cannot be unwrapped here.
         """
         backend = self._origin.backend
         home = await self._database.transact(
@@ -148,9 +155,30 @@ class Archive:
         )
         if home != backend:
             raise StoreChangedError(home, backend)
+        await self._check_keys()
         await self._unfinished()
         if self._database.is_shared:
             await self._following.start()
+
+    async def _check_keys(self) -> None:
+        """Refuse if the newest catalog of a tenant is sealed, and does not open here.
+
+        Once sealed, always sealed: runs have the keys of all that they lead to.
+        """
+        for tenant in await self._database.query(status.catalog_tenants):
+            known = await self.catalog(tenant)
+            if known is None or not known.root:
+                continue
+            if self._keys is None:
+                what = f"the newest catalog of tenant {tenant}"
+                problem = "this server has no key provider; give the one that sealed it"
+                raise Refusal(Reason.KEY_MISSING, what=what, problem=problem)
+            try:
+                await self._keys.unwrap(tenant, known.root)
+            except Refusal as refusal:
+                if refusal.reason is not Reason.KEY_PROVIDER_UNAVAILABLE:
+                    raise
+                _log.warning("%s; until it answers nothing is certified", refusal)
 
     async def stop(self) -> None:
         """Let nobody wait any more."""
@@ -174,6 +202,8 @@ class Archive:
             known = await self.catalog(tenant)
             if known is not None:
                 await asyncio.to_thread(self._pointer.write, tenant, known.location.blob_id)
+                if self._keys is not None and not self._keys.is_current(known.root):
+                    self._flusher(tenant).flush.renew_root()
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
         for stored in left:
@@ -366,7 +396,7 @@ class Archive:
                 self._instruments,
                 self._clock_us,
             )
-            flush = Flush(*chosen, self._origin, self._runner, self._pointer)
+            flush = Flush(*chosen, self._origin, self._runner, self._pointer, self._keys)
             flusher = TenantFlusher(*chosen, flush, self.lifetime.damaged)
             self._flushers[tenant] = flusher
             if self._keeping:

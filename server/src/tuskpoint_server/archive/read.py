@@ -17,6 +17,7 @@ from ..domain.errors import Reason, Refusal, malformed
 from ..domain.formats.catalogs import LiveRuns, read_thread
 from ..domain.formats.manifests import Key, Manifest, ManifestEntry
 from ..domain.formats.records import Record
+from ..domain.formats.sealing import opened
 from ..domain.formats.segment_reading import decode_segment, state_digests, whole_value
 from ..domain.formats.segments import (
     MAX_SEGMENT_BYTES,
@@ -318,7 +319,7 @@ def _rank(stored: StoredSegment, seq: int, key: CheckpointKey) -> tuple[bool, in
 
 
 def _decoded(data: bytes, location: BlobLocation) -> StoredSegment:
-    segment = decode_segment(data, location.blob_id)
+    segment = decode_segment(opened(data, location), location.blob_id)
     writes: dict[tuple[str, str], list[SegmentWrite]] = {}
     values: dict[bytes, SegmentValue] = {}
     for one in segment.writes:

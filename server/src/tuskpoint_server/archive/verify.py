@@ -22,6 +22,7 @@ from ..blobs.api import BlobStore
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.catalogs import Catalog, decode_catalog
 from ..domain.formats.manifests import Manifest, ManifestEntry, fold
+from ..domain.formats.sealing import opened
 from ..domain.formats.segment_reading import digests_of
 from ..domain.formats.segments import SegmentCheckpoint
 from ..domain.formats.stored_json import Kind, settled
@@ -150,7 +151,7 @@ class ThreadVerification:
         """Return the thread's manifest from a catalog, or raise `Damage`."""
         with _damage_at(known.location):
             [data] = await self._segments.fetch([known.location])
-            stored = decode_catalog(data, known.location.blob_id)
+            stored = decode_catalog(opened(data, known.location), known.location.blob_id)
             if _leading(stored) != _leading(known.catalog):
                 problem = "the stored catalog and the one in the journal differ"
                 raise Damage(known.location, b"", problem)

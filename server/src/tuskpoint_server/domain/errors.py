@@ -151,6 +151,13 @@ class Reason(Enum):
         "sender for the unchanged descriptor"
     )
     SEARCH_UNAVAILABLE = Status.FAILED_PRECONDITION.says("{problem}")
+    KEY_MISSING = Status.FAILED_PRECONDITION.says("{what} is sealed, and {problem}")
+    KEY_WRONG = Status.DATA_LOSS.says(
+        "the wrapped key of something of tenant '{tenant}' does not open: {problem}"
+    )
+    KEY_PROVIDER_UNAVAILABLE = Status.UNAVAILABLE.says(
+        "the key provider ({provider}) cannot be used now: {problem}", 1.0
+    )
     SESSION_RESUMED = Status.ABORTED.says(
         "attempt {attempt} of the session replaced this stream; send what has no answer again there"
     )

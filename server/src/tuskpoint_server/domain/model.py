@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from operator import attrgetter
 from typing import NamedTuple
@@ -136,6 +136,12 @@ class BlobLocation:
     size: int
     blob_id: str = ""  # blob (or quilt) that holds them; empty: not known yet
     identifier: str = ""  # patch inside the quilt; empty if the blob is stored alone
+    # opens sealed bytes; empty if they are not sealed, or if it is not known here
+    key: bytes = field(default=b"", compare=False, repr=False)
+
+    def moved(self, place: BlobLocation) -> BlobLocation:
+        """Return the location of the same bytes at another place."""
+        return replace(self, blob_id=place.blob_id, identifier=place.identifier)
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class Handoffs:
         size = len(data)
         yield Step(Stage.FETCHED, size)
         yield Step(Stage.VERIFIED, size)
-        closure = await self._archive.apart.open(data, descriptor.blob_id)
+        closure = await self._archive.apart.open(tenant, data, location)
         del data, fetch  # a large bundle is in memory once more, decoded
         for field in ("thread_id", "checkpoint_id"):
             claimed, found = getattr(descriptor, field), getattr(closure.key, field)

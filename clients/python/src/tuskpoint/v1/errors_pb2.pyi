@@ -50,6 +50,9 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_DESCRIPTOR_MISMATCH: _ClassVar[ErrorReason]
     ERROR_REASON_SEARCH_UNAVAILABLE: _ClassVar[ErrorReason]
     ERROR_REASON_SESSION_RESUMED: _ClassVar[ErrorReason]
+    ERROR_REASON_KEY_MISSING: _ClassVar[ErrorReason]
+    ERROR_REASON_KEY_WRONG: _ClassVar[ErrorReason]
+    ERROR_REASON_KEY_PROVIDER_UNAVAILABLE: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -96,6 +99,9 @@ ERROR_REASON_BLOB_REJECTED: ErrorReason
 ERROR_REASON_DESCRIPTOR_MISMATCH: ErrorReason
 ERROR_REASON_SEARCH_UNAVAILABLE: ErrorReason
 ERROR_REASON_SESSION_RESUMED: ErrorReason
+ERROR_REASON_KEY_MISSING: ErrorReason
+ERROR_REASON_KEY_WRONG: ErrorReason
+ERROR_REASON_KEY_PROVIDER_UNAVAILABLE: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

@@ -128,12 +128,14 @@ class SegmentValue(_message.Message):
     def __init__(self, digest: _Optional[bytes] = ..., type: _Optional[str] = ..., size_bytes: _Optional[int] = ..., encoding: _Optional[_Union[ValueEncoding, str]] = ..., data: _Optional[bytes] = ..., keyframe: _Optional[bytes] = ...) -> None: ...
 
 class SegmentMember(_message.Message):
-    __slots__ = ("location", "digests")
+    __slots__ = ("location", "digests", "key")
     LOCATION_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     location: _checkpoint_pb2.BlobLocation
     digests: bytes
-    def __init__(self, location: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., digests: _Optional[bytes] = ...) -> None: ...
+    key: bytes
+    def __init__(self, location: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., digests: _Optional[bytes] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class SegmentHandoff(_message.Message):
     __slots__ = ("checkpoint_ns", "checkpoint_id")

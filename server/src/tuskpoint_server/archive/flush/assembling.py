@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import types
 from collections.abc import Collection, Coroutine, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...blobs.api import Member
 from ...domain.formats import records as facts
 from ...domain.formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated
 from ...domain.formats.runs import Fetch, Put, store_records
+from ...domain.formats.sealing import Root, Sealer, seal_root
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import blob_digest
@@ -40,6 +41,8 @@ class Work:
 
     taken: Collected
     begun_us: int
+    sealer: Sealer
+    root: Root  # key of its catalog
     built: list[BuiltSegment] = field(default_factory=list)
     chores: Chores = field(default_factory=Chores)  # further changes of its catalog
     # locations of its members that are stored already, by hash
@@ -103,8 +106,9 @@ async def _assemble(
         return locate(member.sha256, len(member.data))
 
     def store_run(data: bytes) -> BlobLocation:
-        location = add(Member(blob_digest(data), data, Kind.RUN))
-        runs[location.sha256] = location
+        stored, key = work.sealer.seal(data)
+        location = add(Member(blob_digest(stored), stored, Kind.RUN))
+        runs[location.sha256] = location = replace(location, key=key)
         return location
 
     for segment in work.built:
@@ -124,7 +128,7 @@ async def _assemble(
     advanced = await advance(live, new, _fetch, put)
     leaves = [members[sha256] for sha256 in runs if sha256 in members]
     previous = known.location if known is not None else None
-    catalog = encode_catalog(
+    content = encode_catalog(
         Catalog(
             tenant=tenant,
             journal_id=journal_id,
@@ -135,7 +139,8 @@ async def _assemble(
             runs=advanced.runs,
         )
     )
-    place = add(Member(blob_digest(catalog), catalog, Kind.CATALOG))
+    catalog = seal_root(content, work.root)
+    place = replace(add(Member(blob_digest(catalog), catalog, Kind.CATALOG)), key=work.root.key)
     plan = recorder.plan
     plan.begun_us, plan.catalog = work.begun_us, place.sha256
     plan.previous = previous.sha256 if previous is not None else b""
@@ -238,7 +243,7 @@ class Recorder:
         """Record a segment that is stored with this flush, its parts and the members it names."""
         dirty, thread = segment.dirty, segment.dirty.thread
         where = thread.at(self._generation, dirty.through)
-        location = self._locate(segment.sha256, len(segment.data))
+        location = replace(self._locate(segment.sha256, len(segment.data)), key=segment.key)
         parts = [self._locate(part.sha256, len(part.data)) for part in segment.parts]
         hashes = [part.sha256 for part in parts]
         first, last = (None, None) if dirty.alone else (thread.certified_seq + 1, dirty.through)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...blobs.api import Member
 from ...domain.formats import segments
+from ...domain.formats.sealing import Sealer
 from ...domain.formats.stored_json import Kind, encode_parts
 from ...domain.model import BlobLocation, Value
 from ...domain.values import blob_digest, compress, split
@@ -26,6 +27,7 @@ class BuiltSegment:
     dirty: DirtyRange
     data: bytes = b""  # the segment, or the list of its parts
     sha256: bytes = b""
+    key: bytes = b""  # of the segment; empty if it is not sealed
     parts: Sequence[Member] = ()  # its parts, if it is larger than a member may be; else none
     places: Sequence[DirtyPlace] = ()  # the checkpoints with rows in it
     needs: tuple[bytes, ...] = ()  # hashes of the segments that it names
@@ -53,10 +55,14 @@ class BuiltSegment:
 
 
 def build(
-    ranges: Iterable[DirtyRange], fetched: Mapping[bytes, Value], generation: int, part_bytes: int
+    ranges: Iterable[DirtyRange],
+    fetched: Mapping[bytes, Value],
+    generation: int,
+    sealer: Sealer,
+    part_bytes: int,
 ) -> list[BuiltSegment]:
     """Build segments cut at `part_bytes`; a checkpoint that cannot be stored gets a `problem`."""
-    built = [_build(one, fetched, generation, part_bytes) for one in ranges]
+    built = [_build(one, fetched, generation, sealer, part_bytes) for one in ranges]
     for segment in built:
         for bad in segment.dirty.places:
             if bad.problem:
@@ -70,7 +76,11 @@ def build(
 
 
 def _build(
-    dirty: DirtyRange, fetched: Mapping[bytes, Value], generation: int, part_bytes: int
+    dirty: DirtyRange,
+    fetched: Mapping[bytes, Value],
+    generation: int,
+    sealer: Sealer,
+    part_bytes: int,
 ) -> BuiltSegment:
     for one in dirty.places:
         lacking = [digest for digest in one.gone if digest not in fetched]
@@ -79,12 +89,14 @@ def _build(
     places = [one for one in dirty.places if not one.problem and (one.own_row or one.writes)]
     if (encoded := _encoded(dirty, places, fetched, generation)) is None:
         return BuiltSegment(dirty)
-    segment, data, places = encoded
+    segment, content, places = encoded
+    data, key = sealer.seal(content)
     pieces = split(data, part_bytes) if len(data) > part_bytes else ()
     return BuiltSegment(
         dirty,
         data,
         blob_digest(data),
+        key,
         [Member(blob_digest(piece), piece, Kind.PART) for piece in pieces],
         places,
         *described(segment),

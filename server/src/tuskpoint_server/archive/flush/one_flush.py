@@ -17,6 +17,7 @@ from pathlib import Path
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
+from ...domain.formats.sealing import Sealer
 from ...domain.formats.stored_json import MEMBER_BYTES, Kind
 from ...domain.limits import MIB
 from ...domain.model import BlobLocation, Value
@@ -27,7 +28,9 @@ from ...journal.database.database import Database
 from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch
 from ...journal.lease import Lease
+from ...keys.provider import KeyProvider
 from ..read import Segments, placed
+from ..roots import new_root
 from .assembling import Assembled, Chores, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
 from .packs import Pack, PackRunner, Pointer, grouped
@@ -89,6 +92,7 @@ class Flush:
     _blobs: BlobStore
     _runner: PackRunner
     _pointer: Pointer
+    _keys: KeyProvider | None
 
     def __post_init__(self) -> None:
         self._limits = self._blobs.limits
@@ -96,7 +100,7 @@ class Flush:
         self._bounds = _bounds(self._settings, self._blobs)
         self._rejected: dict[tuple[int, Place], str] = {}
         self._lone: set[int] = set()  # threads of which the store rejected a range
-        self._asked_to_retry = self._retries = False
+        self._asked_to_retry = self._retries = self._new_root = False
         self._packs: list[Pack] = []
         self._work: Work | None = None
         self._split = False  # the last pack was rejected: segments go before the next one
@@ -116,6 +120,10 @@ class Flush:
         """Try to store holes with the next flush."""
         self._asked_to_retry = True
 
+    def renew_root(self) -> None:
+        """Store a catalog with the next flush even if nothing else has to be stored."""
+        self._new_root = True
+
     async def once(self, on_collect: Callable[[], None]) -> Flushed:
         """Finish a pack that is on its way, else flush dirty ranges.
 
@@ -133,7 +141,7 @@ class Flush:
         work = self._work
         if not any(segment.data for segment in work.built):
             recorder = await asyncio.to_thread(record, work, 0, self._blobs.predict)
-            if not recorder.records:
+            if not recorder.records and not self._new_root:
                 self._work = None  # a commit that failed may have moved watermarks: read them again
                 flushed = await self._move(recorder, work.taken)
                 self._end(work)
@@ -145,6 +153,7 @@ class Flush:
         if pack is None:
             return Flushed()
         self._packs.append(pack)
+        self._new_root = False
         complete = work.taken.complete and not work.left_out
         flushed = await self._finish(pack, complete=complete)
         return flushed if work.left_out else self._settled(flushed)
@@ -164,7 +173,9 @@ class Flush:
         for member in runs:
             self._keep_run(member)
         known = await self._database.query(partial(status.catalog, tenant=self._tenant))
-        pack = await self._pack(Work(Collected(known), self._clock_us(), chores=chores))
+        work = await self._work_on(Collected(known), self._clock_us())
+        work.chores = chores
+        pack = await self._pack(work)
         if pack is not None:
             self._packs.append(pack)
             await self._finish(pack, complete=False)
@@ -197,9 +208,15 @@ class Flush:
         failpoint("archive.after_collect")
         fetched = await self._fetch_evicted(taken.ranges)
         part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)
-        generation = self._database.generation
-        built = await asyncio.to_thread(build, taken.ranges, fetched, generation, part_bytes)
-        return Work(taken, begun_us, built)
+        work = await self._work_on(taken, begun_us)
+        known = (fetched, self._database.generation, work.sealer, part_bytes)
+        work.built = await asyncio.to_thread(build, taken.ranges, *known)
+        return work
+
+    async def _work_on(self, taken: Collected, begun_us: int) -> Work:
+        """Begin the work of a flush, with new keys."""
+        root = await new_root(self._keys, self._tenant)
+        return Work(taken, begun_us, Sealer(seals=self._keys is not None), root)
 
     async def _fetch_evicted(self, ranges: Iterable[DirtyRange]) -> dict[bytes, Value]:
         """Return evicted values for new segments; a checkpoint that lacks one becomes a hole."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from ...blobs.packed import PackStore, StoredFile
 from ...domain.errors import Refusal
-from ...domain.formats.catalogs import decode_catalog
+from ...domain.formats.catalogs import Catalog, decode_catalog
+from ...domain.formats.sealing import opened
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...journal.archiving import lifetimes, plan
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
+from ...keys.provider import KeyProvider
 from ..read import Segments, placed
+from ..roots import with_root_key
 from .salvage import survey
 
 MIN_AGE_S = 3600.0  # a younger blob stays: another server may have put it and not recorded it yet
@@ -28,7 +32,9 @@ class Unneeded:
     dead: Mapping[str, tuple[bytes, ...]]  # by tenant recorded members that go with them
 
 
-async def unneeded(database: Database, store: PackStore, *, of_others: bool) -> Unneeded:
+async def unneeded(
+    database: Database, store: PackStore, keys: KeyProvider | None, *, of_others: bool
+) -> Unneeded:
     """Return the blobs that nothing in the journal of a stopped server needs.
 
     With `of_others` also those that this journal did not store. Refuses as a blob store does, and
@@ -53,7 +59,8 @@ async def unneeded(database: Database, store: PackStore, *, of_others: bool) -> 
     async for file in store.blobs():
         if file.blob_id in kept or file.age_s < MIN_AGE_S:
             continue
-        if of_others or await _is_own(database, store, file.blob_id, segments.get(file.blob_id)):
+        segment = segments.get(file.blob_id)
+        if of_others or await _is_own(database, store, keys, recorded, file.blob_id, segment):
             removable.append(file)
         else:
             others += 1
@@ -79,7 +86,12 @@ async def remove(database: Database, store: PackStore, found: Unneeded) -> list[
 
 
 async def _is_own(
-    database: Database, store: PackStore, blob_id: str, segment: BlobLocation | None
+    database: Database,
+    store: PackStore,
+    keys: KeyProvider | None,
+    tenants: Iterable[str],
+    blob_id: str,
+    segment: BlobLocation | None,
 ) -> bool:
     """Return whether this journal stored a blob: with its own catalog or a segment of its own.
 
@@ -89,10 +101,22 @@ async def _is_own(
         for listed in await store.list_blob(blob_id):
             if listed.kind == Kind.CATALOG:
                 data = await store.get(listed.location)
-                return decode_catalog(data, blob_id).journal_id == database.journal_id
+                found = await _catalog(data, listed.location, keys, tenants)
+                return found is not None and found.journal_id == database.journal_id
         if segment is None:
             return False
         [stored] = await Segments(store, 0, placed(database)).read([segment])
     except Refusal:
         return False  # it is not known to be ours
     return stored.segment.generation == database.generation
+
+
+async def _catalog(
+    data: bytes, location: BlobLocation, keys: KeyProvider | None, tenants: Iterable[str]
+) -> Catalog | None:
+    """Return a stored catalog of one of these tenants; `None` if no key opens it."""
+    for tenant in tenants:
+        with suppress(Refusal):
+            known = await with_root_key(keys, tenant, data, location)
+            return decode_catalog(opened(data, known), location.blob_id)
+    return None

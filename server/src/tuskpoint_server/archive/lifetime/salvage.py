@@ -365,4 +365,5 @@ def _moved(
             manifest = found.manifests.get(thread_id)
             record = manifest.members.get(sha256) if manifest is not None else None
             if record is not None:
-                yield replace(record, location=places.get(sha256, record.location))
+                place = places.get(sha256, record.location)
+                yield replace(record, location=record.location.moved(place))

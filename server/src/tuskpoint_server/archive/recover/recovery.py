@@ -17,6 +17,7 @@ from ...domain.errors import Reason, Refusal, malformed
 from ...domain.formats.catalogs import Catalog, LiveRuns, decode_catalog, read_threads
 from ...domain.formats.manifests import Key, Manifest, decode_manifest, fold
 from ...domain.formats.runs import RunRef, decode_run, members_of, page_lines
+from ...domain.formats.sealing import is_sealed, opened, wrapped_key
 from ...domain.formats.segments import MAX_SEGMENT_BYTES
 from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
 from ...domain.limits import MIB
@@ -30,7 +31,9 @@ from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage.snapshots import Snapshots
+from ...keys.provider import KeyProvider
 from ..read import DAMAGE, Segments, StoredSegment, sliced
+from ..roots import with_root_key
 from .reading import ThreadReading
 
 _GROUP_THREADS = 512
@@ -112,6 +115,7 @@ class Source(NamedTuple):
 
     location: BlobLocation
     content: Catalog | Manifest
+    root: bytes = b""  # its key, as the key provider wrapped it; empty if it is not sealed
 
     @property
     def generation(self) -> int:
@@ -119,23 +123,29 @@ class Source(NamedTuple):
         return self.content.generation + 1
 
 
-async def read_source(blobs: BlobStore, location: BlobLocation, kind: Kind) -> Source:
+async def read_source(
+    blobs: BlobStore, location: BlobLocation, kind: Kind, keys: KeyProvider | None, tenant: str
+) -> Source:
     """Return the catalog or manifest to recover from.
 
-    All else is trusted by the hash of its location.
+    All else is trusted by the hash of its location, and opened by the key beside it.
 
     Raises:
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`, also if it is of
-            another format; `BLOB_UNAVAILABLE`.
+            another format; `BLOB_UNAVAILABLE`; `KEY_MISSING` if it is sealed and there is no key
+            provider; what the key provider refuses.
     """
     data = await blobs.get(location)
     found, name = replace(location, size=len(data)), location.blob_id
-    if kind is Kind.CATALOG:
-        return Source(found, decode_catalog(data, name))
     if is_part_list(data) and b'"kind":"parts"' in data[:4096]:
         listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
         data = join_parts(listed, await blobs.get_many(listed.parts), name)
-    return Source(found, decode_manifest(data, name))
+    if keys is not None and not is_sealed(data):
+        problem = "it is not sealed; to recover from unsealed blobs, give no key provider"
+        raise malformed(name, problem)
+    found = await with_root_key(keys, tenant, data, found)
+    decode = decode_catalog if kind is Kind.CATALOG else decode_manifest
+    return Source(found, decode(opened(data, found), name), wrapped_key(data, name))
 
 
 @dataclass(slots=True)
@@ -181,14 +191,14 @@ class Recovery:
         backend = self._blobs.backend
         await self._database.transact(lambda batch: status.claim_home(batch.connection, backend))
         if isinstance(source.content, Catalog):
-            await self._from_catalog(source.content, source.location)
+            await self._from_catalog(source.content, source.location, source.root)
         else:
             manifest = source.content
             await self._recover([ThreadReading(manifest, manifest.seq, anew=True)], anew=True)
         await self._keep_whole_snapshots()
         return self._done
 
-    async def _from_catalog(self, catalog: Catalog, location: BlobLocation) -> None:
+    async def _from_catalog(self, catalog: Catalog, location: BlobLocation, root: bytes) -> None:
         if self.skip_damaged:  # merges begin anew
             levels = [
                 tuple([one for ref in level for one in await self._readable(ref)])
@@ -205,7 +215,7 @@ class Recovery:
         members.append(StoredMember(location, Kind.CATALOG))
 
         def add(batch: Batch) -> None:
-            put_catalog(batch, self._tenant, catalog, location.sha256)
+            put_catalog(batch, self._tenant, catalog, location.sha256, root)
             filling.add_members(batch, self._tenant, members)
 
         await self._database.transact(add)
@@ -226,7 +236,7 @@ class Recovery:
     async def _readable(self, ref: RunRef) -> list[RunRef]:
         """Return a run, or those of its parts that can be read."""
         try:
-            data = await self._blobs.get(ref.location)
+            data = opened(await self._blobs.get(ref.location), ref.location)
             run = decode_run(data, ref)
             for page in run.pages:
                 page_lines(data, page, ref.location.blob_id)

@@ -29,7 +29,7 @@ from .runs import (
     Put,
     RunRef,
     branch,
-    decode_run,
+    children_of,
     leaves,
     members_of,
     read_pages,
@@ -118,13 +118,14 @@ async def relocated(
 
     async def moved(ref: RunRef) -> RunRef:
         if ref.height:
-            children = decode_run(await fetch(ref.location), ref).runs
+            children = await children_of(ref, fetch)
             found = [await moved(child) for child in children]
             # A branch that is moved would name a run in "this quilt" at the wrong place.
             if found != list(children) or ref.location.sha256 in places:
                 replaced.append(ref.location.sha256)
                 return branch(found, put)
-        return replace(ref, location=places.get(ref.location.sha256, ref.location))
+        place = places.get(ref.location.sha256, ref.location)
+        return replace(ref, location=ref.location.moved(place))
 
     async def of_lists(lists: Iterable[Sequence[RunRef]]) -> tuple[tuple[RunRef, ...], ...]:
         return tuple([tuple([await moved(ref) for ref in one]) for one in lists])

@@ -18,6 +18,7 @@ from ..limits import MIB
 from ..model import BlobLocation
 from ..values import blob_digest, frame_size, pack_frame, unpack_frame
 from .records import Line, Position, Record, line_of, read_line
+from .sealing import opened
 from .stored_json import Fields, JsonObject, Kind, dump_document, row_json
 
 PAGE_BYTES = MIB // 4
@@ -28,7 +29,7 @@ BRANCH_RUNS = 64  # runs that a branch names at most
 _MAX_UNPACKED = 16 * MIB  # bound on an unpacked page or index
 _MAX_HEIGHT = 16
 _ORDER = attrgetter("position", "incarnation", "rank", "stored")
-Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns the bytes at a location, hash checked
+Fetch = Callable[[BlobLocation], Awaitable[bytes]]  # returns stored bytes, their hash checked
 
 
 @dataclass(slots=True)
@@ -166,7 +167,7 @@ def read_ref(fields: Fields) -> RunRef:
 
 
 def decode_run(data: bytes, ref: RunRef) -> Run:
-    """Decode the member that holds a run."""
+    """Decode the content of the member that holds a run."""
     name = ref.location.blob_id
     begin = frame_size(data, name)
     index = unpack_frame(memoryview(data)[:begin], name, _MAX_UNPACKED)
@@ -229,7 +230,7 @@ async def read_pages(
     if not _may_match(ref, after, thread_id):
         return
     name = ref.location.blob_id
-    data = await fetch(ref.location)
+    data = opened(await fetch(ref.location), ref.location)
     run = decode_run(data, ref)
     for child in run.runs:
         async for lines in read_pages(child, fetch, after=after, thread_id=thread_id):
@@ -251,9 +252,14 @@ async def members_of(ref: RunRef, fetch: Fetch) -> list[BlobLocation]:
     """Return the locations of all members of a run; fetches only branches."""
     found = [ref.location]
     if ref.height:
-        for child in decode_run(await fetch(ref.location), ref).runs:
+        for child in await children_of(ref, fetch):
             found += await members_of(child, fetch)
     return found
+
+
+async def children_of(ref: RunRef, fetch: Fetch) -> tuple[RunRef, ...]:
+    """Return the runs that a branch names."""
+    return decode_run(opened(await fetch(ref.location), ref.location), ref).runs
 
 
 def read_position(fields: Fields, key: str) -> Position:

@@ -8,7 +8,7 @@ megabyte could take all the memory there is.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..model import NO_LINEAGE, BlobLocation, Lineage, Value
 from ..values import DIGEST_BYTES, DamagedValueError, Encoding, split, unpack_frame, value_digest
 from ..values import unpack as decompressed
 from . import segments
+from .sealing import KEY_BYTES
 from .segments import (
     MAX_FIELDS,
     MAX_SEGMENT_BYTES,
@@ -42,7 +43,7 @@ _OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
 _CHECKPOINT = mirror(SegmentCheckpoint._fields[:-2])  # the other two are messages of their own
 _WRITE = mirror(SegmentWrite._fields)
 _VALUE = mirror(SegmentValue._fields)
-_LOCATION = mirror(one.name for one in fields(BlobLocation))
+_LOCATION = mirror(one.name for one in fields(BlobLocation) if one.name != "key")
 _LINEAGE = mirror(one.name for one in fields(Lineage))
 
 
@@ -177,11 +178,13 @@ def _check_value(value: SegmentValue | SegmentWrite, what: str, name: str) -> No
 
 
 def _member(message: segment_pb2.SegmentMember, name: str) -> SegmentMember:
-    location = BlobLocation(*_LOCATION(message.location))
+    location = replace(BlobLocation(*_LOCATION(message.location)), key=message.key)
     joined = message.digests
     prefixes = tuple(split(joined, PREFIX_BYTES))
     if len(location.sha256) != DIGEST_BYTES or location.size > MAX_NUMBER:
         raise malformed(name, "it names a member without a hash, or with an invalid size")
+    if len(location.key) not in (0, KEY_BYTES):
+        raise malformed(name, f"the key of a member has {len(location.key)} bytes")
     ascending = all(one < other for one, other in pairwise(prefixes))
     if not prefixes or len(joined) % PREFIX_BYTES or not ascending:
         raise malformed(name, "the digests of a member are missing, truncated, or not ascending")

@@ -234,7 +234,7 @@ def encode_segment(segment: Segment) -> bytes:
         location = checkpoint_pb2.BlobLocation(
             sha256=at.sha256, size_bytes=at.size, blob_id=at.blob_id, identifier=at.identifier
         )
-        message.members.add(location=location, digests=b"".join(other.prefixes))
+        message.members.add(location=location, digests=b"".join(other.prefixes), key=at.key)
     if segment.handoff is not None:
         message.handoff.checkpoint_ns, message.handoff.checkpoint_id = segment.handoff
     try:

@@ -160,6 +160,7 @@ class Fields:
             size=self.number("size_bytes"),
             blob_id=self.text("blob_id") or self._name,
             identifier=self.text("identifier"),
+            key=self.sha256("key") if "key" in self else b"",  # of as many bytes as a hash
         )
 
     def _list(self, key: str) -> list[object]:
@@ -202,6 +203,8 @@ def row_json(row: Any) -> JsonObject:
         value = getattr(row, one.name)
         if one.name in ("location", "runs"):
             content.update(row_json(value))  # beside the rest
+        elif one.name == "key" and not value:
+            continue
         else:
             content[STORED_NAMES.get(one.name, one.name)] = _spelled(value)
     return content

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import bindparam, delete, select, update
 
 from ...domain.formats.catalogs import Catalog, decode_catalog, encode_catalog
+from ...domain.formats.sealing import opened, wrapped_key
 from ...domain.model import BlobLocation
 from ..changes import first_above
 from ..database.overlay import Batch
@@ -70,14 +71,20 @@ def certify(
     moved = [(one.blob_id, one.identifier, tenant, one.sha256) for one in plan.moved]
     names = ("new_blob", "new_identifier", "of_tenant", "of_sha256")
     _MOVE_MEMBER.run_rows(connection, names, moved)
-    put_catalog(
-        batch, tenant, decode_catalog(catalog, locations[plan.catalog].blob_id), plan.catalog
-    )
+    place = locations[plan.catalog]
+    root = wrapped_key(catalog, place.blob_id)
+    put_catalog(batch, tenant, _catalog(plan, catalog, place), plan.catalog, root)
     return True
 
 
-def put_catalog(batch: Batch, tenant: str, catalog: Catalog, sha256: bytes) -> None:
-    """Make a catalog the newest one; the next catalog follows it."""
+def _catalog(plan: Plan, data: bytes, place: BlobLocation) -> Catalog:
+    """Return the catalog of a pack from its stored bytes."""
+    [named] = [one.location for one in plan.members if one.location.sha256 == plan.catalog]
+    return decode_catalog(opened(data, named.moved(place)), place.blob_id)
+
+
+def put_catalog(batch: Batch, tenant: str, catalog: Catalog, sha256: bytes, root: bytes) -> None:
+    """Make a catalog the newest one; the next catalog follows it. `root`: its key, wrapped."""
     _PUT_CATALOG.run(
         batch.connection,
         tenant=tenant,
@@ -85,6 +92,7 @@ def put_catalog(batch: Batch, tenant: str, catalog: Catalog, sha256: bytes) -> N
         number=catalog.number,
         sha256=sha256,
         content=encode_catalog(catalog),
+        root=root or None,
         certified_us=batch.now_us,
     )
 

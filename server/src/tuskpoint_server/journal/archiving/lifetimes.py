@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation, StoredBlob
 from ...domain.values import DIGEST_BYTES, split
-from ..checkpoints.located import decode_held
+from ..checkpoints.located import PLACE, decode_held, location_of
 from ..database.overlay import Batch
 from ..database.schema import (
     blobs,
@@ -182,7 +182,7 @@ def due(
     return found
 
 
-_MEMBER = ("sha256", "size", "blob_id", "identifier", "kind")
+_MEMBER = (*PLACE, "kind")
 _IN_BLOBS = Statement(
     sa.select(*(members.c[name] for name in _MEMBER)).where(
         members.c.tenant == sa.bindparam("of_tenant"), members.c.blob_id.in_(LISTED)
@@ -205,7 +205,7 @@ def facts(connection: sa.Connection, tenant: str, blob_ids: Sequence[str]) -> Fa
     held: dict[str, list[HeldMember]] = {blob_id: [] for blob_id in blob_ids}
     for *place, kind in rows:
         owner = owners.get(place[0], place[0])
-        one = HeldMember(BlobLocation(*place), Kind(kind), owner in ended, owner)
+        one = HeldMember(location_of(place), Kind(kind), owner in ended, owner)
         held[one.location.blob_id].append(one)
     handed = sa.select(handoffs.c.sha256).where(handoffs.c.tenant == tenant)
     bundles = set(connection.execute(handed).scalars())

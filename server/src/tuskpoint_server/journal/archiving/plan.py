@@ -15,6 +15,7 @@ from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
 from ...domain.values import DIGEST_BYTES, split
+from ..checkpoints.located import PLACE, location_of
 from ..database.schema import members, packs
 
 
@@ -48,15 +49,15 @@ class StoredMember:
     @staticmethod
     def of(row: Sequence[Any]) -> StoredMember:
         """Return it from its row, which has `MEMBER_COLUMNS`."""
-        kind, joined = Kind(row[4]), (one or b"" for one in row[9:])
-        return StoredMember(BlobLocation(*row[:4]), kind, *row[5:9], *joined)
+        kind, joined = Kind(row[5]), (one or b"" for one in row[10:])
+        return StoredMember(location_of(row), kind, *row[6:10], *joined)
 
     def row(self, tenant: str, location: BlobLocation) -> dict[str, object]:
         """Return the row of the member at a location."""
         described = {name: getattr(self, name) for name in _DESCRIBED}
-        place = {name: getattr(location, name) for name in _PLACE}
-        present = {name: value for name, value in described.items() if value != b""}
-        return {"tenant": tenant, **place, **dict.fromkeys(_DESCRIBED), **present}
+        place = {name: getattr(self.location.moved(location), name) for name in PLACE}
+        present = {name: value for name, value in (place | described).items() if value != b""}
+        return {"tenant": tenant, **dict.fromkeys((*PLACE, *_DESCRIBED)), **present}
 
     @cached_property
     def part_hashes(self) -> list[bytes]:
@@ -88,8 +89,7 @@ class StoredMember:
 
 
 _DESCRIBED = tuple(one.name for one in fields(StoredMember))[1:]
-_PLACE = ("sha256", "size", "blob_id", "identifier")
-MEMBER_COLUMNS = tuple(members.c[name] for name in (*_PLACE, *_DESCRIBED))
+MEMBER_COLUMNS = tuple(members.c[name] for name in (*PLACE, *_DESCRIBED))
 
 
 class PlannedHole(NamedTuple):

@@ -40,6 +40,7 @@ class KnownCatalog:
     catalog: Catalog
     location: BlobLocation
     certified_us: int
+    root: bytes  # its key, as the key provider wrapped it; empty if it is not sealed
 
 
 class Wanted(NamedTuple):
@@ -78,8 +79,8 @@ _MARKS = Statement(
 )
 _EXISTS = Statement(sa.select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
 _CATALOG = Statement(
-    sa.select(catalogs.c.content, catalogs.c.certified_us, catalogs.c.sha256)
-    .add_columns(members.c.size, members.c.blob_id, members.c.identifier)
+    sa.select(catalogs.c.content, catalogs.c.certified_us, catalogs.c.root, catalogs.c.sha256)
+    .add_columns(members.c.size, members.c.blob_id, members.c.identifier, members.c.key)
     .outerjoin(
         members,
         sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256),
@@ -123,10 +124,11 @@ def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
     row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
     if row is None:
         return None
-    content, certified_us, sha256, size, blob_id, identifier = row
+    content, certified_us, root, sha256, size, blob_id, identifier, key = row
     # Its location may not be known any more; the next catalog names it by its hash all the same.
-    location = BlobLocation(sha256, size or 0, blob_id or "", identifier or "")
-    return KnownCatalog(decode_catalog(content, location.blob_id), location, certified_us)
+    location = BlobLocation(sha256, size or 0, blob_id or "", identifier or "", key or b"")
+    catalog = decode_catalog(content, location.blob_id)
+    return KnownCatalog(catalog, location, certified_us, root or b"")
 
 
 def wanted(

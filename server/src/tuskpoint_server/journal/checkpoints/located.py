@@ -7,7 +7,7 @@ or is a blob of its own, is in a segment without a range. Then its column `held`
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, func, select
 
@@ -103,7 +103,10 @@ _END = (
     .where(_last.c.thread == bindparam("of_thread"), _last.c.last_seq >= bindparam("highest"))
     .scalar_subquery()
 )
-_LOCATION = (members.c.sha256, members.c.size, members.c.blob_id, members.c.identifier)
+PLACE = ("sha256", "size", "blob_id", "identifier", "key")
+"""Columns of `members` that make a `BlobLocation` (`location_of`)."""
+
+_LOCATION = tuple(members.c[name] for name in PLACE)
 _BETWEEN = Statement(
     select(members.c.first_seq, members.c.last_seq, *_LOCATION)
     .where(
@@ -212,7 +215,13 @@ def by_hash(
     if not hashes:
         return {}
     rows = _BY_HASH.run_listed(connection, sorted(hashes), of_tenant=tenant)
-    return {row[0]: BlobLocation(*row) for row in rows}
+    return {row[0]: location_of(row) for row in rows}
+
+
+def location_of(row: Sequence[Any]) -> BlobLocation:
+    """Return the location in a row that begins with the columns of `PLACE`."""
+    sha256, size, blob_id, identifier, key = row[: len(PLACE)]
+    return BlobLocation(sha256, size, blob_id, identifier, key or b"")
 
 
 def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, BlobLocation]:
@@ -235,7 +244,7 @@ def _segments(connection: Connection, wanted: Mapping[int, Sequence[int]]) -> di
     for thread, seqs in wanted.items():
         between = {"of_thread": thread, "lowest": min(seqs), "highest": max(seqs)}
         rows = _BETWEEN.run(connection, **between).fetchall()
-        found[thread] = [(first, last, BlobLocation(*place)) for first, last, *place in rows]
+        found[thread] = [(first, last, location_of(place)) for first, last, *place in rows]
     return found
 
 

@@ -207,13 +207,13 @@ requests = _table(
     Index("requests_by_time", "created_us"),
 )
 
-# Stored bytes that something needs, of a domain.formats.members.Kind. `parts`: hashes of its
-# parts, joined. Of a segment: `needs`, the members that it names, joined; whose log and which
-# range it holds, if any; `digests`, 16 bytes of each value in it, sorted, and which of them are
-# patches on another member's.
+# Stored bytes that something needs, of a domain.formats.stored_json.Kind. `key`: opens sealed
+# ones. `parts`: hashes of its parts, joined. Of a segment: `needs`, the members that it names,
+# joined; whose log and which range it holds, if any; `digests`, 16 bytes of each value in it,
+# sorted, and which of them are patches on another member's.
 members = _table(
     "members",
-    "tenant text!, sha256 blob!, kind text, size int, blob_id text, identifier text, "
+    "tenant text!, sha256 blob!, kind text, size int, blob_id text, identifier text, key blob?, "
     "parts blob?, needs blob?, thread int?, incarnation int?, first_seq int?, last_seq int?, "
     "digests blob?, patched blob?",
     Index("members_by_blob", "tenant", "blob_id"),
@@ -252,10 +252,11 @@ blobs = _table(
     Index("blobs_by_expiry", "tenant", "expire_us"),
 )
 
-# Newest certified catalog of each tenant.
+# Newest certified catalog of each tenant. `root`: its key as the key provider wrapped it.
 catalogs = _table(
     "catalogs",
-    "tenant text!, generation int, number int, sha256 blob, content blob, certified_us int",
+    "tenant text!, generation int, number int, sha256 blob, content blob, root blob?, "
+    "certified_us int",
 )
 
 # Packs on their way: the file with their exact bytes, and as JSON what certification records.

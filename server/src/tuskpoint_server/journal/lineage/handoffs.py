@@ -18,6 +18,7 @@ from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.threads import EventKind
 from ...domain.values import DIGEST_BYTES, split
 from ..archiving.plan import StoredMember
+from ..checkpoints.located import PLACE, location_of
 from ..database.database import Database
 from ..database.logs import Log
 from ..database.overlay import Batch
@@ -34,7 +35,7 @@ _SINCE = exists().where(
 )
 _UNCHANGED = Statement(
     select(
-        *(members.c[name] for name in ("sha256", "size", "blob_id", "identifier")),
+        *(members.c[name] for name in PLACE),
         threads.c.seq,
     )
     .join(
@@ -76,7 +77,7 @@ class Handoffs:
         """
         of = {"of_thread_id": key.thread_id, "of_ns": key.checkpoint_ns, "of_id": key.checkpoint_id}
         rows = await self._database.rows(_UNCHANGED, of_tenant=tenant, **of)
-        return (BlobLocation(*rows[0][:4]), rows[0][4]) if rows else None
+        return (location_of(rows[0]), rows[0][5]) if rows else None
 
     async def keep_handoff(
         self,

@@ -1,0 +1,37 @@
+"""Keys of roots: catalogs, bundles and folded manifests, which people name."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from ..domain.errors import Reason, Refusal
+from ..domain.formats.sealing import KEY_BYTES, NO_ROOT, Root, is_sealed, wrapped_key
+from ..domain.model import BlobLocation
+from ..keys.provider import KeyProvider
+
+
+async def new_root(keys: KeyProvider | None, tenant: str) -> Root:
+    """Return the key of a new root, none if nothing is sealed; refuses as a key provider does."""
+    if keys is None:
+        return NO_ROOT
+    key = os.urandom(KEY_BYTES)
+    return Root(key, await keys.wrap(tenant, key))
+
+
+async def with_root_key(
+    keys: KeyProvider | None, tenant: str, data: bytes, location: BlobLocation
+) -> BlobLocation:
+    """Return the location of a root with the key in its header, unless it has one already.
+
+    Raises:
+        Refusal: `KEY_MISSING` if the root is sealed and nothing can open it; what the key provider
+            refuses.
+    """
+    if location.key or not is_sealed(data):
+        return location
+    wrapped = wrapped_key(data, location.blob_id)
+    if keys is None or not wrapped:
+        problem = "no key for it is known here" if keys else "this server has no key provider"
+        raise Refusal(Reason.KEY_MISSING, what=f"blob {location.blob_id}", problem=problem)
+    return replace(location, key=await keys.unwrap(tenant, wrapped))

@@ -1,0 +1,147 @@
+"""Keys that the server holds itself: of a file, or of an environment variable.
+
+A key is 32 bytes in base64. The first one wraps; the others only unwrap, so a new key comes first
+and an old one goes once nothing needs it any more. The tenant's own key is derived from it (HKDF
+with SHA-256, RFC 5869). What is wrapped begins with the first 8 bytes of the key's SHA-256.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from ..domain.errors import Reason, Refusal
+
+KEY_BYTES = 32
+_ID_BYTES = 8
+_NONCE_BYTES = 12
+_PURPOSE = b"tuskpoint wrapping key of tenant "
+
+_log = logging.getLogger(__name__)
+
+
+def parse_keys(text: str) -> tuple[bytes, ...]:
+    """Return the keys in a text, the one that wraps first; a "#" begins a comment.
+
+    Raises:
+        ValueError: There is none, or one is malformed or comes twice; the text names which.
+    """
+    words = [word for line in text.splitlines() for word in _words(line)]
+    keys = []
+    for number, word in enumerate(words, 1):
+        try:
+            key = base64.b64decode(word, validate=True)
+        except ValueError:
+            raise ValueError(f"key {number} is not base64") from None
+        if len(key) != KEY_BYTES:
+            raise ValueError(f"key {number} has {len(key)} bytes, and {KEY_BYTES} are needed")
+        keys.append(key)
+    if not keys:
+        raise ValueError("it has no key; `tuskpoint-server keys create` makes one")
+    if len(set(keys)) < len(keys):
+        raise ValueError("a key comes twice")
+    return tuple(keys)
+
+
+def _words(line: str) -> list[str]:
+    return line.partition("#")[0].replace(",", " ").split()
+
+
+def key_id(key: bytes) -> bytes:
+    """Return the name of a key, which says nothing about the key."""
+    return hashlib.sha256(b"tuskpoint key " + key).digest()[:_ID_BYTES]
+
+
+class LocalKeys:
+    """Wraps with keys that are in memory; a file of keys is read again when it has changed."""
+
+    def __init__(self, keys: Sequence[bytes], file: Path | None = None) -> None:
+        self._file = file
+        self._stamp = _stamp(file) if file is not None else None
+        self._take(keys)
+
+    @classmethod
+    def of_file(cls, file: Path) -> LocalKeys:
+        """Read a file of keys; raises `OSError`, or `ValueError` with what is wrong in it."""
+        return cls(_read(file), file)
+
+    async def wrap(self, tenant: str, key: bytes) -> bytes:
+        """Return a key, wrapped by the first one."""
+        await self._look()
+        nonce = os.urandom(_NONCE_BYTES)
+        sealed = AESGCM(_of_tenant(self._keys[self._first], tenant)).encrypt(nonce, key, None)
+        return self._first + nonce + sealed
+
+    async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
+        """Return a key that one of these keys wrapped."""
+        name, nonce = wrapped[:_ID_BYTES], wrapped[_ID_BYTES : _ID_BYTES + _NONCE_BYTES]
+        if name not in self._keys:
+            await self._look()
+        own = self._keys.get(name)
+        if own is None:
+            known = ", ".join(one.hex() for one in self._keys)
+            problem = f"it was wrapped by key {name.hex()}, and the server has only {known}"
+            raise Refusal(Reason.KEY_MISSING, what=f"something of tenant {tenant}", problem=problem)
+        try:
+            sealed = wrapped[_ID_BYTES + _NONCE_BYTES :]
+            return AESGCM(_of_tenant(own, tenant)).decrypt(nonce, sealed, None)
+        except (InvalidTag, ValueError):
+            problem = f"key {name.hex()} wrapped another key, or for another tenant"
+            raise Refusal(Reason.KEY_WRONG, tenant=tenant, problem=problem) from None
+
+    def is_current(self, wrapped: bytes) -> bool:
+        """Return whether the first key wrapped it."""
+        return wrapped[:_ID_BYTES] == self._first
+
+    def _take(self, keys: Sequence[bytes]) -> None:
+        self._keys = {key_id(key): key for key in keys}
+        self._first = key_id(keys[0])
+
+    async def _look(self) -> None:
+        """Read the file again if it has changed; the keys stay if it cannot be used."""
+        if self._file is None:
+            return
+        stamp = await asyncio.to_thread(_stamp, self._file)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._take(await asyncio.to_thread(_read, self._file))
+            _log.info("the key file was read again: key %s wraps", self._first.hex())
+        except (OSError, ValueError) as error:
+            problem = (error.strerror or error) if isinstance(error, OSError) else error
+            _log.error(
+                "the key file %s cannot be used: %s; the keys that were read before remain in use",
+                self._file,
+                problem,
+            )
+
+
+def _read(file: Path) -> tuple[bytes, ...]:
+    try:
+        return parse_keys(file.read_text(encoding="ascii"))
+    except UnicodeDecodeError:
+        raise ValueError("it is not text") from None
+
+
+def _stamp(file: Path) -> tuple[object, ...]:
+    try:
+        found = file.stat()
+    except OSError as error:
+        return (error.errno,)
+    return (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
+
+
+def _of_tenant(key: bytes, tenant: str) -> bytes:
+    info = _PURPOSE + tenant.encode()
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(key)
