@@ -54,6 +54,7 @@ class Walrus:
             "TUSKPOINT_WALRUS_PUBLISHER_URL": self.url,
             "TUSKPOINT_WALRUS_AGGREGATOR_URL": self.url,
             "TUSKPOINT_WALRUS_EPOCHS": str(EPOCHS),
+            "TUSKPOINT_PUBLIC": "true",
         }
 
     def bill(self) -> Bill:

@@ -19,7 +19,8 @@ import (
 )
 
 // Descriptor is a small portable description of a checkpoint that was handed off. As JSON it has
-// exactly these keys; [json.Unmarshal] refuses text with others, or without one of them.
+// exactly these keys, Key only if it is not empty; [json.Unmarshal] refuses text with others, or
+// without one of them.
 type Descriptor struct {
 	// Source is what was handed off, "thread:checkpoint".
 	Source string `json:"source"`
@@ -41,6 +42,10 @@ type Descriptor struct {
 
 	// Summary is one sentence about the state of the agent.
 	Summary string `json:"summary"`
+
+	// Key opens the blob if it is sealed, in lowercase hex; empty if it was not asked for. Whoever has
+	// it can read the checkpoint.
+	Key string `json:"key,omitempty"`
 }
 
 // descriptorKeys are the keys of a descriptor, in order.
@@ -71,14 +76,14 @@ func (d *Descriptor) UnmarshalJSON(text []byte) error {
 		}
 	}
 	for key := range members {
-		if !slices.Contains(descriptorKeys, key) {
+		if !slices.Contains(descriptorKeys, key) && key != "key" {
 			return noDescriptor(key, "a descriptor has no such key")
 		}
 	}
 	read := Descriptor{
 		Source: members["source"], ThreadID: members["thread_id"], CheckpointID: members["checkpoint_id"],
 		BlobID: members["blob_id"], BlobSHA256: members["blob_sha256"], ToAgent: members["to_agent"],
-		Summary: members["summary"],
+		Summary: members["summary"], Key: members["key"],
 	}
 	if err := read.Check(); err != nil {
 		return err
@@ -102,6 +107,9 @@ func (d *Descriptor) Check() error {
 	}
 	if !sha256Hex.MatchString(d.BlobSHA256) {
 		return noDescriptor("blob_sha256", "it is 64 lowercase hex digits")
+	}
+	if d.Key != "" && !sha256Hex.MatchString(d.Key) {
+		return noDescriptor("key", "it is 64 lowercase hex digits, or missing")
 	}
 	if d.Source != d.ThreadID+":"+d.CheckpointID {
 		return noDescriptor("source", "it is not the thread and the checkpoint, joined by a colon")
@@ -164,6 +172,10 @@ type HandOffOptions struct {
 
 	// ToAgent is the name of the agent it is meant for.
 	ToAgent string
+
+	// IncludeKey puts the key of a sealed blob into the descriptor, for a receiver whose server has
+	// other keys. Whoever has the descriptor can read the checkpoint then.
+	IncludeKey bool
 }
 
 // HandOff stores a checkpoint and all that it needs as one blob, and returns the blob's
@@ -177,6 +189,7 @@ func (c *Client) HandOff(
 	given := valueOf(options)
 	answer, err := c.handoffs.CreateHandoff(ctx, &tuskpointv1.CreateHandoffRequest{
 		Ref: refOf(threadID, given.Namespace, given.CheckpointID), ToAgent: given.ToAgent,
+		IncludeKey: given.IncludeKey,
 	})
 	if err != nil {
 		return nil, err
@@ -190,6 +203,7 @@ func (c *Client) HandOff(
 		BlobSHA256:   made.GetBlobSha256(),
 		ToAgent:      made.GetToAgent(),
 		Summary:      made.GetSummary(),
+		Key:          made.GetKey(),
 	}, nil
 }
 
@@ -275,6 +289,7 @@ func (c *Client) Adopt(
 			BlobSha256:   descriptor.BlobSHA256,
 			ToAgent:      descriptor.ToAgent,
 			Summary:      descriptor.Summary,
+			Key:          descriptor.Key,
 		},
 		NewThreadId: newThreadID,
 		RequestId:   rand.Text(),

@@ -6,8 +6,10 @@ Walrus is `tuskpoint-walrus`, an emulator on this machine: no network, account o
 Exit code 0 only if every check held.
 """
 
+import re
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from console import heading, plural, say, show
 from demo import THREAD, Demo, all_held, main
 from processes import DemoError, Process
 from proof import Check, read_history
-from tuskpoint import CheckpointRecord, Client
+from tuskpoint import CheckpointRecord, Client, Location
 from tuskpoint.errors import DataLoss, TuskPointError
 from tuskpoint_emulators.walrus.geometry import MAINNET
 from walrus import READS, STORES, Walrus
@@ -26,6 +28,8 @@ PUT_SECONDS = 1.0
 PROBES = 20
 MANY = 5
 EXIT_DAMAGED = 8
+_SEALED = b"\x51\x2a\x4d\x18"  # docs/storage.md, "Sealed members"
+_WORD = re.compile(r"[a-z0-9-]{7,}")
 DATA, RECOVERED, IN_VAIN = "data", "recovered", "in-vain"
 
 Records = dict[tuple[str, str, str], CheckpointRecord]
@@ -40,7 +44,10 @@ class WalrusDemo(Demo):
         super().__init__(folder, documents, pace, seconds)
         self.walrus = Walrus(PUT_SECONDS, folder, self.deadline)
         self.blobs = self.walrus
+        keys = folder / "tuskpoint.keys"
+        make_keys(keys)
         self.server_options = (
+            *("--key-file", str(keys)),
             *("--walrus-publisher-url", self.walrus.url),
             *("--walrus-aggregator-url", self.walrus.url),
         )
@@ -70,6 +77,7 @@ class WalrusDemo(Demo):
         held = self.prove()
         held = all_held(self.found) and held
         held = all_held(self._billed()) and held
+        held = all_held(self._sealed()) and held
         before, catalog = self._records(), self._catalog()
         held = all_held(self._rebuilt(before, catalog)) and held
         return all_held(self._corrupted(before, catalog)) and held
@@ -155,6 +163,34 @@ class WalrusDemo(Demo):
             0 < bill.billed * MANY < alone,
             f"charged 1/{alone / max(bill.billed, 1):.0f}",
         )
+
+    # --- what the world can read ---------------------------------------------------------------
+
+    def _sealed(self) -> Iterator[Check]:
+        """Look for every longer word of the documents in all that Walrus stores."""
+        heading("What everybody can read on Walrus")
+        texts = [THREAD, *(path.read_text("utf-8") for path in self.documents.iterdir())]
+        words = {word.encode() for text in texts for word in _WORD.findall(text)}
+        files = list(self.walrus.storage())
+        found = sorted({word.decode() for word in words for data in files if word in data})
+        size = sum(map(len, files))
+        say("person", f"grep for {plural(len(words), 'word')} in {size} bytes")
+        yield Check(
+            "no word of the documents is there",
+            len(words) > 100 and size > 10_000 and not found,
+            f"found: {', '.join(found[:5])}" if found else "nothing found",
+        )
+        with Client(self.server.target) as client:
+            places = {one.location.sha256: one.location for one in client.list() if one.location}
+        opened = [one for one in places.values() if not self._is_sealed(one)]
+        yield Check(
+            "every segment is sealed",
+            bool(places) and not opened,
+            f"{len(places) - len(opened)} of {len(places)}",
+        )
+
+    def _is_sealed(self, location: Location) -> bool:
+        return (self.walrus.read(location) or b"").startswith(_SEALED)
 
     # --- the empty disk ------------------------------------------------------------------------
 
@@ -244,6 +280,12 @@ class WalrusDemo(Demo):
         for process in (*self.recoveries, self.walrus):
             if process.child.poll() is None:
                 process.kill()
+
+
+def make_keys(path: Path) -> None:
+    """Make the keys that seal what the server stores."""
+    command = [sys.executable, "-m", "tuskpoint_server", "keys", "create", str(path)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def _key(record: CheckpointRecord) -> tuple[str, str, str]:

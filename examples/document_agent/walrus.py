@@ -4,6 +4,7 @@ import json
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,9 @@ class Walrus(Process):
 
     def __init__(self, latency: float, folder: Path, deadline: Deadline) -> None:
         command = [sys.executable, "-m", "tuskpoint_emulators.walrus.program"]
+        self._storage = folder / "walrus"
         command += ["--listen", "127.0.0.1:0", "--latency", str(latency)]
+        command += ["--directory", str(self._storage)]
         super().__init__("walrus", command, folder, deadline)
         self.url = f"http://{self.address()}"
 
@@ -68,6 +71,12 @@ class Walrus(Process):
         """What it has stored and charged for so far."""
         ledger = self._ask("GET", "statistics")["ledger"]
         return Bill(sum(ledger["puts"].values()), ledger["registrations"], ledger["billedBytes"])
+
+    def storage(self) -> Iterator[bytes]:
+        """Everything that it keeps: what anybody in the world can read."""
+        for path in self._storage.rglob("*"):
+            if path.is_file():
+                yield path.read_bytes()
 
     def read(self, location: Location) -> bytes | None:
         """What the aggregator answers, hash unchecked; nothing if it has no such blob."""

@@ -28,6 +28,7 @@ RENDERED = {
     "three servers": [
         *SHARED,
         *SECURE,
+        "keys.existingSecret=keys",
         "replicas=3",
         "blobs.existingSecret=bucket",
         "memwal.accountId=0x1",
@@ -40,6 +41,7 @@ RENDERED = {
         *PLAINTEXT,
         "walrus.publisherUrls={https://a.example,https://b.example}",
         "walrus.aggregatorUrls={https://c.example}",
+        "public=true",
         "persistence.storageClass=fast",
         "service.type=LoadBalancer",
         "service.annotations.a=b",
@@ -68,6 +70,11 @@ REFUSED = {
         "walrus.publisherUrls={https://a.example}",
     ],
     "walrus: give both": [*PLAINTEXT, "walrus.publisherUrls={https://a.example}"],
+    "keys.existingSecret: everybody": [
+        *PLAINTEXT,
+        "walrus.publisherUrls={https://a.example}",
+        "walrus.aggregatorUrls={https://c.example}",
+    ],
     "tls.clientCaSecret is set and": [*PLAINTEXT, "tls.clientCaSecret=ca"],
     "tls.existingSecret: give": ["replicas=1"],
     "tokens.existingSecret: everyone": ["tls.existingSecret=tls"],

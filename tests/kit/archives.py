@@ -20,11 +20,17 @@ from tuskpoint_server.archive.read import Places, Segments
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.domain.formats.catalogs import decode_catalog, read_thread
 from tuskpoint_server.domain.formats.manifests import Manifest, fold
+from tuskpoint_server.domain.formats.sealing import opened as opened_with
 from tuskpoint_server.domain.model import BlobLocation, Checkpoint, CheckpointKey, View
 from tuskpoint_server.journal.archiving import status
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.lease import Keeper, Lease
+from tuskpoint_server.keys.local import LocalKeys
+from tuskpoint_server.keys.provider import KeyProvider
+
+KEYS = LocalKeys([bytes(range(32))])
+"""Seal what is stored, in the tests that say so."""
 
 # Settings of a flusher that tries again by itself, and hardly waits before it does.
 EAGER: dict[str, Any] = {"first_retry_s": 0.001, "longest_retry_s": 0.01}
@@ -46,12 +52,14 @@ class House:
         lease: Lease,
         keeper: Keeper,
         took_over: asyncio.Event,
+        keys: KeyProvider | None,
     ) -> None:
         self.journal = journal
         self.archive = archive
         self.lease = lease
         self.keeper = keeper
         self.took_over = took_over
+        self.keys = keys
         self.store = store
         self.clock = clock
 
@@ -69,9 +77,13 @@ class House:
         """Fold what the newest catalog leads to of a thread."""
         known = await self.archive.catalog(TENANT)
         assert known is not None
-        stored = decode_catalog(await self.store.get(known.location), known.location.blob_id)
+        stored = decode_catalog(await self.content(known.location), known.location.blob_id)
         assert stored == known.catalog
         return fold(thread_id, await read_thread(stored.runs, thread_id, self.store.get))
+
+    async def content(self, location: BlobLocation) -> bytes:
+        """Return what is stored at a location, opened if it is sealed."""
+        return opened_with(await self.store.get(location), location)
 
     async def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """Return the rows of a query in SQL."""
@@ -115,6 +127,7 @@ async def house(
     journal_of: Path | None = None,
     lease_of: Callable[[Database], Lease] = Lease,
     meters: MeterProvider | None = None,
+    keys: KeyProvider | None = None,
     **changed: Any,
 ) -> AsyncIterator[House]:
     """Open a journal and its archive in a directory, as a start of the server does.
@@ -128,6 +141,7 @@ async def house(
         journal_of: Directory of another server, whose journal in PostgreSQL is used.
         lease_of: Makes the lease of a journal.
         meters: Where to measure.
+        keys: Seals what is stored; `None`: nothing is sealed.
         **changed: Settings of the archive other than those of tests.
     """
     time = clock or Clock()
@@ -148,6 +162,7 @@ async def house(
             directory / "spool",
             settings=settings,
             clock_us=time,
+            keys=keys,
             meters=meters,
         )
         await archive.start()
@@ -162,7 +177,7 @@ async def house(
         await keeper.start()
         took_over.clear()
         try:
-            yield House(journal, archive, store, time, lease, keeper, took_over)
+            yield House(journal, archive, store, time, lease, keeper, took_over, keys)
         finally:
             await keeper.stop()
             await archive.stop()

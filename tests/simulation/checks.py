@@ -115,7 +115,7 @@ async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look
         None,
     )
     try:
-        source = await read_source(store, known.location, Kind.CATALOG)
+        source = await read_source(store, known.location, Kind.CATALOG, server.keys, TENANT)
         look.manifests = await _manifests(store, source)
         for name, manifest in look.manifests.items():
             lacking = manifest.needed() - manifest.members.keys()
@@ -126,7 +126,7 @@ async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look
     filled = disk(f"recovered-{server.name}")
     if look.excused is None:
         try:
-            source = await read_source(store, known.location, Kind.CATALOG)
+            source = await read_source(store, known.location, Kind.CATALOG, server.keys, TENANT)
         except Refusal:
             return None
     filled.format("recovered", source.generation)

@@ -8,7 +8,7 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tests.simulation import checks
 from tests.simulation.checks import Look, Violation
 from tests.simulation.clients import EXPECTED, Clients
 from tests.simulation.faulty_store import DIRECTORY, EPOCH_S, EPOCHS, QUILTS, StoreFaults, Vault
+from tests.simulation.keys import keys_of
 from tests.simulation.life import Crash, Life, failpoints_visit
 from tests.simulation.memory_database import JournalFaults
 from tests.simulation.server import Server
@@ -53,6 +54,7 @@ class Plan:
         disk_fails: How likely the spool and the pointer file cannot be written.
         limits: What a put may hold.
         epoch_s: Length of an epoch of the store; `None`: what is stored never expires.
+        sealed: Whether what is stored is sealed.
     """
 
     steps: int
@@ -65,6 +67,7 @@ class Plan:
     store: StoreFaults
     journal: JournalFaults
     settings: dict[str, Any]
+    sealed: bool
 
 
 def make_plan(rng: random.Random) -> Plan:
@@ -113,6 +116,7 @@ def make_plan(rng: random.Random) -> Plan:
             "epochs": EPOCHS,
             "renew_interval_s": 2 * 24 * 3600.0,
         },
+        sealed=False,
     )
 
 
@@ -136,7 +140,7 @@ class World:
         self.life = Life()
         self.vault = Vault(plan.limits, self.loop.time, plan.epoch_s)
         names = ("main", "other")[: plan.servers]
-        self.servers = [Server(name, self.vault, rng, root) for name in names]
+        self.servers = [Server(name, self.vault, rng, root, sealed=plan.sealed) for name in names]
         self.looks = {name: Look() for name in names}
         self.clients = Clients(rng, self.clock_us)
         self.outcome = Outcome()
@@ -405,10 +409,10 @@ def run_schedule(seed: int, change: Callable[[Plan], Plan] = lambda plan: plan) 
     """
     rng = random.Random(seed)
     random.seed(seed)
-    plan = change(make_plan(rng))
+    plan = change(replace(make_plan(rng), sealed=seed % 2 == 1))
     with tempfile.TemporaryDirectory() as root:
         world = World(plan, rng, Path(root))
-        with failpoints_visit(world.visit):
+        with failpoints_visit(world.visit), keys_of(seed):
             return world.run()
 
 

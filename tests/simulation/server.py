@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from tests.kit.drafts import TENANT
 from tests.simulation.faulty_store import FaultyStore, PlainStore, StoreFaults, Vault
+from tests.simulation.keys import SimulatedKeys
 from tests.simulation.life import Life
 from tests.simulation.memory_database import Disk, JournalFaults, MemoryDatabase, disk
 from tests.simulation.model import Model
@@ -104,10 +105,13 @@ class Server:
         database, store, archive, keeper, rows, removal, lineage, snapshots, handoffs: Of this life.
     """
 
-    def __init__(self, name: str, vault: Vault, rng: random.Random, root: Path) -> None:
+    def __init__(
+        self, name: str, vault: Vault, rng: random.Random, root: Path, *, sealed: bool
+    ) -> None:
         self.name = name
         self.vault = vault
         self.rng = rng
+        self.keys = SimulatedKeys() if sealed else None
         self._root = root
         self.disk = LocalDisk(disk(name))
         self.disk.journal.format(f"journal-{name}")
@@ -137,7 +141,13 @@ class Server:
         lease = Lease(self.database)
         spooled = self._root / "spool"
         self.archive = Archive(
-            self.database, lease, self.store, spooled, settings=chosen, clock_us=clock_us
+            self.database,
+            lease,
+            self.store,
+            spooled,
+            settings=chosen,
+            clock_us=clock_us,
+            keys=self.keys,
         )
         self.keeper = Keeper(lease, [self.archive.keeping])
         spool: Any = _Spool(self.disk, self.rng)
@@ -163,7 +173,7 @@ class Server:
         """Remove the blobs that it does not need; it must be stopped. Returns how many."""
         store: Any = PlainStore(self.vault)
         database = MemoryDatabase(self.disk.journal, clock_us, self.rng)
-        found = await collecting.unneeded(database, store, of_others=of_others)
+        found = await collecting.unneeded(database, store, self.keys, of_others=of_others)
         removed = await collecting.remove(database, store, found)
         await database.close()
         return len(removed)
@@ -176,7 +186,7 @@ class Server:
         """
         self._recoveries += 1
         store = PlainStore(self.vault)
-        source = await read_source(store, known.location, Kind.CATALOG)
+        source = await read_source(store, known.location, Kind.CATALOG, self.keys, TENANT)
         filled = disk(f"beside-{self.name}")
         filled.format(f"{self.name}-{self._recoveries}", source.generation)
         database = MemoryDatabase(filled, clock_us, self.rng)

@@ -58,6 +58,7 @@ GROUPS = {
     "Servers": [
         "docs/operations.md",
         "docs/security.md",
+        "docs/sealing.md",
         "docs/deployment.md",
         "docs/walrus.md",
         "docs/object-stores.md",

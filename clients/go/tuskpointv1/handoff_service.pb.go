@@ -83,7 +83,7 @@ func (AdoptStage) EnumDescriptor() ([]byte, []int) {
 }
 
 // A small portable description of one checkpoint. As JSON it has exactly these
-// keys.
+// keys, `key` only if it is not empty.
 type HandoffDescriptor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is handed off, "thread:checkpoint".
@@ -99,7 +99,11 @@ type HandoffDescriptor struct {
 	// The agent that receives it; may be empty.
 	ToAgent string `protobuf:"bytes,6,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
 	// One sentence that says where the agent stands.
-	Summary       string `protobuf:"bytes,7,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary string `protobuf:"bytes,7,opt,name=summary,proto3" json:"summary,omitempty"`
+	// Opens the bundle, 64 lowercase hex digits. Empty if the bundle is not
+	// sealed, or if the key was not asked for. Whoever has it can read the
+	// checkpoint.
+	Key           string `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -183,6 +187,13 @@ func (x *HandoffDescriptor) GetSummary() string {
 	return ""
 }
 
+func (x *HandoffDescriptor) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
 // Request of `CreateHandoff`.
 type CreateHandoffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -191,7 +202,10 @@ type CreateHandoffRequest struct {
 	// The agent that receives it, at most 256 bytes; may be empty.
 	ToAgent string `protobuf:"bytes,2,opt,name=to_agent,json=toAgent,proto3" json:"to_agent,omitempty"`
 	// As in `CopyThreadRequest`.
-	RequestId     string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Put the key of a sealed bundle into the descriptor, for a receiver whose
+	// server has another key provider or that is another tenant.
+	IncludeKey    bool `protobuf:"varint,4,opt,name=include_key,json=includeKey,proto3" json:"include_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -245,6 +259,13 @@ func (x *CreateHandoffRequest) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *CreateHandoffRequest) GetIncludeKey() bool {
+	if x != nil {
+		return x.IncludeKey
+	}
+	return false
 }
 
 // Response of `CreateHandoff`.
@@ -528,7 +549,7 @@ var File_tuskpoint_v1_handoff_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\n" +
-	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xdc\x01\n" +
+	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xee\x01\n" +
 	"\x11HandoffDescriptor\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12#\n" +
@@ -537,12 +558,15 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\vblob_sha256\x18\x05 \x01(\tR\n" +
 	"blobSha256\x12\x19\n" +
 	"\bto_agent\x18\x06 \x01(\tR\atoAgent\x12\x18\n" +
-	"\asummary\x18\a \x01(\tR\asummary\"\x7f\n" +
+	"\asummary\x18\a \x01(\tR\asummary\x12\x10\n" +
+	"\x03key\x18\b \x01(\tR\x03key\"\xa0\x01\n" +
 	"\x14CreateHandoffRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n" +
 	"\bto_agent\x18\x02 \x01(\tR\atoAgent\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\"\\\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1f\n" +
+	"\vinclude_key\x18\x04 \x01(\bR\n" +
+	"includeKey\"\\\n" +
 	"\x15CreateHandoffResponse\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +

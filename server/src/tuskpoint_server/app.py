@@ -81,6 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             from . import tokens
 
             return tokens.main(arguments[1:])
+        if arguments[:1] == ["keys"]:
+            from . import key_file
+
+            return key_file.main(arguments[1:])
         config = configuration.load(arguments, version=version)
         process.configure_logs(config.log_level)
         stop_telemetry = process.start_telemetry(config.telemetry, version)

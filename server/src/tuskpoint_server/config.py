@@ -110,7 +110,7 @@ class Config(BaseModel):
     """Sui address that becomes the owner of the blobs; only an owner can extend them on chain."""
     key_file: Path | None = None
     """File of keys, one of 32 bytes in base64 on each line, that seal what is stored: the first
-    one is used, the others open what they sealed. Made by `tuskpoint-server keys create`."""
+    is used, the others open what they sealed. `tuskpoint-server keys create` makes one."""
     keys: SecretStr = SecretStr("")
     """The same keys, separated by spaces."""
     key_command: str = ""
@@ -205,7 +205,6 @@ class Config(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> Config:
         self._check_access()
-        self._check_sealing()
         if self.journal and urlsplit(self.journal).scheme not in ("postgresql", "postgres"):
             raise ValueError("--journal is not a URL that begins with postgresql://")
         if self.blobs.startswith(_FILE_SCHEME):
@@ -226,6 +225,7 @@ class Config(BaseModel):
                 f"both {flag} and --walrus-aggregator-url are set; choose one blob store "
                 f"(unset WALRUS_PUBLISHER_URL and WALRUS_AGGREGATOR_URL to use the {place})"
             )
+        self._check_sealing()
         if self.walrus_renew_margin >= self.walrus_epochs:
             raise ValueError(
                 f"--walrus-renew-margin {self.walrus_renew_margin} must be below --walrus-epochs "
@@ -369,8 +369,8 @@ def load(argv: Sequence[str], *, version: str) -> Config:
         "`tuskpoint-server recover --help` says how to rebuild an empty server from blobs, "
         "`tuskpoint-server collect --help` how to remove unneeded blobs from a blob store, "
         "`copy --help`, `backup --help` and `restore --help` how to move and back up a journal, "
-        "`tuskpoint-server token --help` how to make tokens, `tuskpoint-server health "
-        "--help` how to check a server.",
+        "`tuskpoint-server token --help` how to make tokens, `keys --help` how to make keys that "
+        "seal what is stored, `tuskpoint-server health --help` how to check a server.",
     )
     return from_flags(vars(parser.parse_args(argv)))
 

@@ -25,8 +25,6 @@ from .config import ENV_PREFIX, Config
 from .domain.errors import Refusal
 from .journal.database.database import Database
 from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
-from .keys.command import CommandKeys
-from .keys.local import LocalKeys, parse_keys
 from .keys.provider import KeyProvider
 from .recall.embedders import Embedder, EmbedderError
 from .recall.memwal.api import MemWalSettings
@@ -69,12 +67,17 @@ async def open_journal(
 
 def open_keys(config: Config) -> KeyProvider | None:
     """Open the key provider; `None` if nothing is sealed."""
+    if not config.seals:
+        return None
+    from .keys.command import CommandKeys
+    from .keys.local import LocalKeys, parse_keys
+
     try:
         if config.key_file is not None:
             return LocalKeys.of_file(config.key_file)
         if text := config.keys.get_secret_value():
             return LocalKeys(parse_keys(text))
-        return CommandKeys(config.key_command) if config.key_command else None
+        return CommandKeys(config.key_command)
     except (OSError, ValueError) as error:
         name = f"--key-file {config.key_file}" if config.key_file else "--key-command"
         if config.keys.get_secret_value():

@@ -35,7 +35,7 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
 
 async def readable(time: Years, bundle: BlobLocation) -> bool:
     data = await time.home.archive.apart.fetch(bundle, lambda count: None)
-    return (await time.home.archive.apart.open(data, bundle.blob_id)).key == key("1")
+    return (await time.home.archive.apart.open(TENANT, data, bundle)).key == key("1")
 
 
 async def test_a_bundle_is_renewed_as_long_as_its_thread_lives(tmp_path: Path) -> None:

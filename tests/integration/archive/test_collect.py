@@ -119,7 +119,7 @@ async def test_refusals_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFi
     assert "stop it" in capsys.readouterr().err
     lock.release()
     url = "http://127.0.0.1:1"
-    flags = ["--walrus-aggregator-url", url, "--walrus-publisher-url", url]
+    flags = ["--walrus-aggregator-url", url, "--walrus-publisher-url", url, "--public"]
     walrus = ["collect", "--data-dir", str(data_dir), *flags]
     assert await asyncio.to_thread(app.main, walrus) == process.EXIT_CONFIG
     assert "unneeded blobs expire there" in capsys.readouterr().err

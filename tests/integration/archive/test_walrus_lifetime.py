@@ -147,6 +147,7 @@ async def test_server_reports_when_blobs_expire(tmp_path: Path, emulator: Walrus
         data_dir=tmp_path,
         flush_interval=3600,
         walrus_publisher_url=(emulator.url,),
+        public=True,
         walrus_aggregator_url=(emulator.url,),
         walrus_epochs=EPOCHS,
         walrus_epoch_seconds=EPOCH_S,

@@ -103,7 +103,7 @@ async def test_the_blob_id_of_a_stored_manifest_is_enough_for_a_thread(
         await fill(home)
         stored = await home.archive.store_manifest(TENANT, await home.manifest("t3"))
         found = await find(store, parse_reference(stored.blob_id), Kind.MANIFEST)
-        source = await read_source(store, found, Kind.MANIFEST)
+        source = await read_source(store, found, Kind.MANIFEST, None, TENANT)
         recovered = await recover(tmp_path / "second", store, source, home.clock)
         assert (recovered.threads, recovered.checkpoints) == (1, 2)
         async with house(tmp_path / "second", store, home.clock) as second:

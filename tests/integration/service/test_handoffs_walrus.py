@@ -43,6 +43,7 @@ async def sides(tmp_path: Path, emulator: WalrusEmulator) -> AsyncIterator[tuple
     """Two servers that have nothing in common but Walrus."""
     walrus = {
         "walrus_publisher_url": (emulator.url,),
+        "public": True,
         "walrus_aggregator_url": (emulator.url,),
     }
     async with (

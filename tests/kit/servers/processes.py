@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import select
@@ -162,8 +163,12 @@ class WalrusProcess:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Variables with which a server stores there."""
-        return {"WALRUS_PUBLISHER_URL": self.url, "WALRUS_AGGREGATOR_URL": self.url}
+        """Variables with which a server stores there, sealed."""
+        return {
+            "WALRUS_PUBLISHER_URL": self.url,
+            "WALRUS_AGGREGATOR_URL": self.url,
+            "TUSKPOINT_KEYS": base64.b64encode(bytes(range(32))).decode(),
+        }
 
     def strike(self, operation: str, probability: float, **fault: object) -> None:
         """Let requests of an operation meet a fault by chance."""

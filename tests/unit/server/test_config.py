@@ -238,6 +238,7 @@ def test_ecosystem_variables_are_read_and_own_ones_win(monkeypatch: pytest.Monke
     monkeypatch.setenv("WALRUS_PUBLISHER_URL", URL)
     monkeypatch.setenv("WALRUS_AGGREGATOR_URL", f"{URL}, {OTHER}")
     monkeypatch.setenv("WALRUS_EPOCHS", "7")
+    monkeypatch.setenv("TUSKPOINT_PUBLIC", "true")
     settings = load()
     assert settings.walrus_publisher_url == (URL,)
     assert settings.walrus_aggregator_url == (URL, OTHER)
@@ -258,7 +259,7 @@ def test_a_url_names_a_bucket_or_a_directory() -> None:
 
 
 def test_flushes_are_rarer_where_each_is_billed() -> None:
-    walrus = ["--walrus-publisher-url", URL, "--walrus-aggregator-url", URL]
+    walrus = ["--walrus-publisher-url", URL, "--walrus-aggregator-url", URL, "--public"]
     assert load().flush_seconds < load(*walrus).flush_seconds
     assert load(*walrus, "--flush-interval", "1").flush_seconds == 1
 

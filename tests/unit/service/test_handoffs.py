@@ -88,7 +88,7 @@ class House:
         self.asked.append("fetch")
         return b"bundle"
 
-    async def open(self, data: bytes, blob_id: str) -> Closure:
+    async def open(self, tenant: str, data: bytes, location: BlobLocation) -> Closure:
         return self.closure
 
 

@@ -144,6 +144,11 @@ export interface ThreadFilter extends CallOptions {
 export interface HandoffOptions extends CheckpointOptions {
   /** Name of the agent it is meant for. */
   readonly toAgent?: string | undefined;
+  /**
+   * Put the key of a sealed blob into the descriptor, for a receiver whose server has other keys.
+   * Whoever has the descriptor can read the checkpoint then.
+   */
+  readonly includeKey?: boolean | undefined;
 }
 
 /** What a pruned thread keeps: the latest of each namespace and what it is rebuilt from, or nothing. */

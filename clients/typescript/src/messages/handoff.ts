@@ -13,7 +13,8 @@ import { durability, type DurabilityName } from "./words.js";
 
 /**
  * A small portable description of a checkpoint that was handed off. As JSON it has exactly these
- * keys, in every language: `JSON.stringify` makes what the other side takes.
+ * keys, in every language: `JSON.stringify` makes what the other side takes. `key` is there only if
+ * it was asked for.
  */
 export interface Descriptor {
   /** What was handed off, "thread:checkpoint". */
@@ -30,6 +31,8 @@ export interface Descriptor {
   readonly to_agent: string;
   /** One sentence about the state of the agent. */
   readonly summary: string;
+  /** Opens the blob if it is sealed, as lowercase hex. Whoever has it can read the checkpoint. */
+  readonly key?: string;
 }
 
 /** A stage of an adoption; "verified" means that the hash is right. */
@@ -95,15 +98,19 @@ export function readDescriptor(given: unknown): Descriptor {
   }
   const texts = new Map(Object.entries(members));
   checkKeys(texts);
+  const keys = texts.has("key") ? [...KEYS, "key"] : KEYS;
   const descriptor = Object.fromEntries(
-    KEYS.map((key) => [key, checkedText(key, texts.get(key))]),
+    keys.map((key) => [key, checkedText(key, texts.get(key))]),
   ) as unknown as Descriptor;
   // JSON.parse silently keeps the last value of a key that comes twice.
-  if (typeof given === "string" && given.match(JSON_TEXT)?.length !== 2 * KEYS.length) {
+  if (typeof given === "string" && given.match(JSON_TEXT)?.length !== 2 * keys.length) {
     throw invalid("", "a key comes twice");
   }
   if (!SHA256.test(descriptor.blob_sha256)) {
     throw invalid("blob_sha256", "it is 64 lowercase hex digits");
+  }
+  if (descriptor.key !== undefined && !SHA256.test(descriptor.key)) {
+    throw invalid("key", "it is 64 lowercase hex digits, or missing");
   }
   if (descriptor.source !== `${descriptor.thread_id}:${descriptor.checkpoint_id}`) {
     throw invalid("source", "it is not the thread and the checkpoint, joined by a colon");
@@ -121,6 +128,7 @@ export function descriptorOf(message: HandoffDescriptor | undefined): Descriptor
     blob_sha256: message?.blobSha256 ?? "",
     to_agent: message?.toAgent ?? "",
     summary: message?.summary ?? "",
+    ...(message?.key ? { key: message.key } : {}),
   });
 }
 
@@ -139,6 +147,7 @@ export function adopting(
       blobSha256: descriptor.blob_sha256,
       toAgent: descriptor.to_agent,
       summary: descriptor.summary,
+      key: descriptor.key ?? "",
     },
     newThreadId,
     requestId: crypto.randomUUID(),
@@ -159,7 +168,7 @@ function checkKeys(members: ReadonlyMap<string, unknown>): void {
   if (missing.length > 0) {
     throw invalid(missing[0] ?? "", `the descriptor lacks ${missing.join(", ")}`);
   }
-  const extra = [...members.keys()].filter((key) => !(KEYS as readonly string[]).includes(key));
+  const extra = [...members.keys()].filter((key) => key !== "key" && !(KEYS as readonly string[]).includes(key));
   if (extra.length > 0) {
     throw invalid(extra[0] ?? "", `a descriptor has no ${extra.join(", ")}`);
   }

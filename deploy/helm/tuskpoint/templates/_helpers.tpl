@@ -59,6 +59,9 @@ exec:
 {{- if not (or .Values.tls.existingSecret .Values.insecurePlaintext) }}
 {{- fail "tls.existingSecret: give the Secret of a certificate, or set insecurePlaintext=true if the network of the cluster is trusted" }}
 {{- end }}
+{{- if and .Values.walrus.publisherUrls (not (or .Values.keys.existingSecret .Values.public)) }}
+{{- fail "keys.existingSecret: everybody can read what is on Walrus; give keys, or set public=true if that is meant" }}
+{{- end }}
 {{- if and .Values.tls.existingSecret (not (or .Values.tokens.existingSecret .Values.tls.clientCaSecret .Values.insecureAnonymous)) }}
 {{- fail "tokens.existingSecret: everyone who reaches the server could do everything; give tokens or tls.clientCaSecret, or set insecureAnonymous=true if that is meant" }}
 {{- end }}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 from ..domain.errors import Reason, Refusal
-from ..domain.formats.sealing import KEY_BYTES, NO_ROOT, Root, is_sealed, wrapped_key
+from ..domain.formats import sealing
+from ..domain.formats.sealing import NO_ROOT, Root, is_sealed, wrapped_key
 from ..domain.model import BlobLocation
 from ..keys.provider import KeyProvider
 
@@ -15,7 +15,7 @@ async def new_root(keys: KeyProvider | None, tenant: str) -> Root:
     """Return the key of a new root, none if nothing is sealed; refuses as a key provider does."""
     if keys is None:
         return NO_ROOT
-    key = os.urandom(KEY_BYTES)
+    key = sealing.new_key()
     return Root(key, await keys.wrap(tenant, key))
 
 

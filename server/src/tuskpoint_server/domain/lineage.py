@@ -113,7 +113,7 @@ class LineageTree:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """Its fields are the seven keys of the JSON form; see `HandoffDescriptor`."""
+    """Its fields are the keys of the JSON form; see `HandoffDescriptor`."""
 
     source: str  # as `str(CheckpointKey)`
     thread_id: str
@@ -122,6 +122,7 @@ class Descriptor:
     blob_sha256: str
     to_agent: str
     summary: str
+    key: str = ""
 
 
 def entry_summary(entry: Entry) -> str:

@@ -11,6 +11,8 @@ import base64
 import os
 import re
 import shlex
+import signal
+import subprocess
 from collections import OrderedDict
 
 from ..domain.errors import Reason, Refusal, foreign_text
@@ -58,29 +60,11 @@ class CommandKeys:
         return True
 
     async def _run(self, verb: str, tenant: str, data: bytes) -> bytes:
-        environment = {**os.environ, "TUSKPOINT_TENANT": tenant}
-        pipe = asyncio.subprocess.PIPE
-        try:
-            running = await asyncio.create_subprocess_exec(
-                *self._words, verb, stdin=pipe, stdout=pipe, stderr=pipe, env=environment
-            )
-        except OSError as error:
-            raise _unavailable(f"it cannot be run: {error.strerror or error}") from None
-        try:
-            async with asyncio.timeout(TIMEOUT_S):
-                out, said = await running.communicate(base64.b64encode(data) + b"\n")
-        except TimeoutError:
-            raise _unavailable(f"'{verb}' took longer than {TIMEOUT_S:.0f} s") from None
-        finally:
-            if running.returncode is None:
-                running.kill()
-                await running.wait()
-        if running.returncode:
-            last = said.decode(errors="replace").strip().rpartition("\n")[2]
-            problem = (
-                f"'{verb}' ended with code {running.returncode}: {foreign_text(last, _NOTHING)}"
-            )
-            raise _unavailable(problem)
+        # In a thread: a child that ends without reading its input breaks uvloop's pipe to it.
+        code, out, said = await asyncio.to_thread(self._wait, verb, tenant, data)
+        if code:
+            last = foreign_text(said.strip().rpartition("\n")[2], _NOTHING)
+            raise _unavailable(f"'{verb}' ended with code {code}: {last}")
         try:
             answer = base64.b64decode(out.strip(), validate=True)
         except ValueError:
@@ -88,6 +72,28 @@ class CommandKeys:
         if not answer or len(out) > _MAX_OUTPUT:
             raise _unavailable(f"'{verb}' printed something that is not base64")
         return answer
+
+    def _wait(self, verb: str, tenant: str, data: bytes) -> tuple[int, bytes, str]:
+        """Run the command to its end; return its exit code and what it printed."""
+        pipe = subprocess.PIPE
+        try:
+            running = subprocess.Popen(  # noqa: S603 - the command that the settings name
+                [*self._words, verb],
+                stdin=pipe,
+                stdout=pipe,
+                stderr=pipe,
+                env={**os.environ, "TUSKPOINT_TENANT": tenant},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise _unavailable(f"it cannot be run: {error.strerror or error}") from None
+        with running:
+            try:
+                out, said = running.communicate(base64.b64encode(data) + b"\n", TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, signal.SIGKILL)  # with all that it has started
+                raise _unavailable(f"'{verb}' took longer than {TIMEOUT_S:.0f} s") from None
+        return running.returncode, out, said.decode(errors="replace")
 
 
 def _unavailable(problem: str) -> Refusal:

@@ -18,7 +18,7 @@ from .messages import convert
 from .messages.validation import Check, Checks
 
 _MAX_BLOB_ID = 256  # bytes; those of the known stores have 43
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # a key has as many digits
 
 
 def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
@@ -37,6 +37,8 @@ def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
         checks.fail("descriptor.source", 'must be "thread:checkpoint", as the other fields say')
     checks.text("descriptor.to_agent", named.to_agent, LIMITS.max_agent_id)
     checks.text("descriptor.summary", named.summary, LIMITS.max_summary)
+    if named.key and not _SHA256.fullmatch(named.key):
+        checks.fail("descriptor.key", "must be empty or 64 lowercase hex digits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,9 @@ class HandoffServicer:
 
     async def CreateHandoff(self, request: handoff_pb.CreateHandoffRequest, call: Call) -> Fields:
         key, to_agent = convert.key(request.ref), request.to_agent
-        descriptor = await self._handoffs.create(call.tenant, key, to_agent, request.request_id)
+        descriptor = await self._handoffs.create(
+            call.tenant, key, to_agent, request.request_id, include_key=request.include_key
+        )
         return {"descriptor": asdict(descriptor)}
 
     async def AdoptHandoff(self, request: handoff_pb.AdoptHandoffRequest, call: Call) -> Frames:

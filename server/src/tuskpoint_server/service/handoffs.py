@@ -58,11 +58,18 @@ class Handoffs:
     _completer: Completer
 
     async def create(
-        self, tenant: str, key: model.CheckpointKey, to_agent: str, request_id: str
+        self,
+        tenant: str,
+        key: model.CheckpointKey,
+        to_agent: str,
+        request_id: str,
+        *,
+        include_key: bool,
     ) -> Descriptor:
         """Store all that is needed to go on from a checkpoint; an empty ID means the latest."""
         named = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-        asked = request(tenant, request_id, "CreateHandoff", *named, to_agent)
+        with_key = ("with its key",) if include_key else ()
+        asked = request(tenant, request_id, "CreateHandoff", *named, to_agent, *with_key)
         answered = await self._handoffs.first_answer(asked)
         if answered is not None:
             return decode_descriptor(answered)
@@ -88,6 +95,7 @@ class Handoffs:
             blob_sha256=location.sha256.hex(),
             to_agent=to_agent,
             summary=entry_summary(loaded.entry),
+            key=location.key.hex() if include_key else "",
         )
         answer = encode_descriptor(descriptor)
         kept = await self._handoffs.keep_handoff(
@@ -116,7 +124,8 @@ class Handoffs:
             return
         self._archive.backlog(tenant).admit()
         counts: asyncio.Queue[int | None] = asyncio.Queue()
-        location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id)
+        opener = bytes.fromhex(descriptor.key)
+        location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id, key=opener)
         fetch = asyncio.create_task(self._archive.apart.fetch(location, counts.put_nowait))
         fetch.add_done_callback(lambda _: counts.put_nowait(None))
         try:
@@ -134,7 +143,10 @@ class Handoffs:
         size = len(data)
         yield Step(Stage.FETCHED, size)
         yield Step(Stage.VERIFIED, size)
-        closure = await self._archive.apart.open(tenant, data, location)
+        try:
+            closure = await self._archive.apart.open(tenant, data, location)
+        except Refusal as refusal:
+            raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
         del data, fetch  # a large bundle is in memory once more, decoded
         for field in ("thread_id", "checkpoint_id"):
             claimed, found = getattr(descriptor, field), getattr(closure.key, field)
@@ -164,6 +176,11 @@ def _explained(refusal: Refusal, blob_id: str, backend: str) -> Refusal:
             "store: kind, directory, Walrus network"
         )
         return Refusal(refusal.reason, status=Status.NOT_FOUND, advice=advice, **metadata)
+    if refusal.reason in (Reason.KEY_MISSING, Reason.KEY_WRONG):
+        problem = "the descriptor has no key, and this server none for it"
+        advice = "ask the sender for a descriptor with the key"
+        what = f"bundle {blob_id}"
+        return Refusal(Reason.KEY_MISSING, advice=advice, what=what, problem=problem)
     if refusal.reason is Reason.BLOB_HASH_MISMATCH:
         advice = "do not trust the blob, and ask for another hand-off"
         return Refusal(refusal.reason, advice=advice, **metadata)

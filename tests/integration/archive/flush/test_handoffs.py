@@ -35,7 +35,7 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         bundle = await home.archive.apart.store_bundle(TENANT, closure)
         assert bool(bundle.parts) == (limits is not None)
         fetched = await home.archive.apart.fetch(bundle.location, lambda count: None)
-        opened = await home.archive.apart.open(fetched, bundle.location.blob_id)
+        opened = await home.archive.apart.open(TENANT, fetched, bundle.location)
         assert opened.key == closure.key
         rows = Handoffs(home.journal.database)
         asked = request(TENANT, "", "CreateHandoff")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.archives import House, house
+from tests.kit.archives import KEYS, House, house
 from tests.kit.blobs.stores import MemoryStore
 
 
@@ -18,5 +18,5 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 async def home(tmp_path: Path, store: MemoryStore) -> AsyncIterator[House]:
-    async with house(tmp_path, store) as opened:
+    async with house(tmp_path, store, keys=KEYS) as opened:
         yield opened

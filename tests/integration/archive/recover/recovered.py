@@ -52,7 +52,7 @@ async def newest(home: House) -> Source:
     """Return the newest certified catalog of a journal, as the blobs hold it."""
     known = await home.archive.catalog(TENANT)
     assert known is not None
-    return await read_source(home.store, known.location, Kind.CATALOG)
+    return await read_source(home.store, known.location, Kind.CATALOG, home.keys, TENANT)
 
 
 async def recover(
@@ -77,7 +77,7 @@ async def recovered_house(
 ) -> AsyncIterator[House]:
     """Recover from the newest catalog of a journal, and go on with what was recovered."""
     await recover(directory, home.store, await newest(home), home.clock, skip_damaged=skip_damaged)
-    async with house(directory, home.store, home.clock) as opened:
+    async with house(directory, home.store, home.clock, keys=home.keys) as opened:
         yield opened
 
 

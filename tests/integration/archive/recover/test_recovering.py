@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,9 @@ from tuskpoint_server.archive.recover.recovery import read_source
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.formats.catalogs import Catalog
-from tuskpoint_server.domain.formats.manifests import encode_manifest
 from tuskpoint_server.domain.formats.segment_reading import decode_segment
 from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import BlobLocation, View
+from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.snapshots import Snapshot
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.domain.values import blob_digest
@@ -275,22 +275,17 @@ def rejected(members: Sequence[Member], beginning: str) -> Reason | None:
     return Reason.BLOB_REJECTED if found else None
 
 
-async def store_manifest(home: House, store: MemoryStore, thread_id: str) -> BlobLocation:
-    data = encode_manifest(await home.manifest(thread_id), TENANT)
-    receipt = await store.put([Member(blob_digest(data), data, Kind.MANIFEST.value)])
-    return receipt.locations[0]
-
-
 async def test_one_thread_is_recovered_from_its_stored_manifest(
     home: House, store: MemoryStore, tmp_path: Path
 ) -> None:
     await grow(home, 3)
     await grow(home, 1, "other")
-    source = await read_source(store, await store_manifest(home, store, "t"), Kind.MANIFEST)
+    stored = await home.archive.store_manifest(TENANT, await home.manifest("t"))
+    source = await read_source(store, replace(stored, key=b""), Kind.MANIFEST, home.keys, TENANT)
     recovered = await recover(tmp_path / "second", store, source, home.clock)
     assert (recovered.threads, recovered.checkpoints) == (1, 3)
     segments = len(store.members("segment"))
-    async with house(tmp_path / "second", store, home.clock) as second:
+    async with house(tmp_path / "second", store, home.clock, keys=home.keys) as second:
         await second.flush()
         assert len(store.members("segment")) == segments
         assert await check_certified(second) == 3
@@ -305,10 +300,11 @@ async def test_a_manifest_of_a_deleted_thread_brings_back_that_it_was_deleted(
     await grow(home, 2)
     await Removal(home.journal.database).delete_thread(TENANT, "t")
     await home.flush()
-    source = await read_source(store, await store_manifest(home, store, "t"), Kind.MANIFEST)
+    stored = await home.archive.store_manifest(TENANT, await home.manifest("t"))
+    source = await read_source(store, replace(stored, key=b""), Kind.MANIFEST, home.keys, TENANT)
     recovered = await recover(tmp_path / "second", store, source, home.clock)
     assert (recovered.threads, recovered.ended) == (0, 1)
-    async with house(tmp_path / "second", store, home.clock) as second:
+    async with house(tmp_path / "second", store, home.clock, keys=home.keys) as second:
         await second.flush()
         async with recovered_house(tmp_path / "third", second) as third:
             assert await third.ask("SELECT deleted, deleted_through FROM threads") == [(1, "0001")]
@@ -318,7 +314,7 @@ async def test_a_catalog_of_another_format_is_refused_in_one_line(store: MemoryS
     data = b'{"format_version":1,"kind":"catalog","tenant":"default"}'
     receipt = await store.put([Member(blob_digest(data), data, Kind.CATALOG.value)])
     with pytest.raises(Refusal) as caught:
-        await read_source(store, receipt.locations[0], Kind.CATALOG)
+        await read_source(store, receipt.locations[0], Kind.CATALOG, None, TENANT)
     assert caught.value.reason is Reason.BLOB_MALFORMED
     assert "\n" not in str(caught.value)
 
@@ -346,5 +342,5 @@ async def test_nothing_is_recovered_over_another_journal(
     await recover(tmp_path / "second", store, await newest(home), home.clock)
     with pytest.raises(RuntimeError, match="it is not empty"):
         await recover(tmp_path / "second", store, await newest(home), home.clock)
-    async with house(tmp_path / "second", store, home.clock) as second:
+    async with house(tmp_path / "second", store, home.clock, keys=home.keys) as second:
         assert await check_certified(second) == 1

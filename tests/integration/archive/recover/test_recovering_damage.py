@@ -56,7 +56,7 @@ async def test_lost_checkpoints_are_left_out_and_named(
     recovered = await recover(directory, store, source, home.clock, skip_damaged=True)
     assert recovered.checkpoints == 5
     assert any("checkpoint '0002' of thread 't'" in one for one in recovered.left_out)
-    async with house(directory, store, home.clock) as second:
+    async with house(directory, store, home.clock, keys=home.keys) as second:
         assert await keys_of(second, "t") == [key("0000"), key("0001")]
         await second.flush()
         # What was left out is recorded as removed: the next recovery needs no permission.
@@ -80,7 +80,7 @@ async def test_a_lost_run_is_left_out_and_the_next_catalog_does_not_name_it(
     recovered = await recover(directory, store, source, home.clock, skip_damaged=True)
     assert recovered.threads == 1
     assert "records from thread 't' to thread 't'" in recovered.left_out[0]
-    async with house(directory, store, home.clock) as second:
+    async with house(directory, store, home.clock, keys=home.keys) as second:
         await grow(second, 1, "v")
         following = (await newest(second)).content
         assert isinstance(following, Catalog)

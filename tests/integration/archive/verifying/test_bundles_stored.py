@@ -28,6 +28,7 @@ from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 
 LARGE = random.Random(5).randbytes(30_000)
+NAMED = BlobLocation(bytes(32), 0, "blob")
 
 
 async def save(home: House, name: str, parent: str = "", data: bytes = b"state") -> None:
@@ -90,7 +91,7 @@ async def test_a_bundle_is_a_blob_of_its_own_that_holds_the_closure(home: House)
     data = await store.fetch(known(bundle.location), counts.append)
     assert hashlib.sha256(data).digest() == bundle.location.sha256
     assert counts[-1] == len(data) == bundle.location.size
-    opened = await store.open(data, bundle.location.blob_id)
+    opened = await store.open(TENANT, data, bundle.location)
     assert opened.key == closure.key == key("2")
     assert encode_bundle(opened) == data
     assert opened.segment == closure.segment
@@ -171,7 +172,7 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
 
 @pytest.mark.parametrize("data", [b"", b"anything", b"{}", bytes(100)])
 async def test_bytes_that_are_no_bundle_are_refused(parted: House, data: bytes) -> None:
-    await refused(parted.archive.apart.open(data, "blob"), Reason.BLOB_MALFORMED)
+    await refused(parted.archive.apart.open(TENANT, data, NAMED), Reason.BLOB_MALFORMED)
 
 
 async def test_a_segment_that_hands_nothing_off_is_no_bundle(
@@ -180,7 +181,7 @@ async def test_a_segment_that_hands_nothing_off_is_no_bundle(
     await save(parted, "1")
     await parted.flush()
     [segment] = small.members("segment")
-    await refused(parted.archive.apart.open(segment.data, "blob"), Reason.BLOB_MALFORMED)
+    await refused(parted.archive.apart.open(TENANT, segment.data, NAMED), Reason.BLOB_MALFORMED)
 
 
 async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(

@@ -307,7 +307,7 @@ async def test_a_hole_that_takes_the_only_copy_fails(home: House, blobs: Path) -
 async def catalog_and_runs(home: House) -> tuple[BlobLocation, list[BlobLocation]]:
     known = await home.archive.catalog(TENANT)
     assert known is not None
-    stored = decode_catalog(await home.store.get(known.location), known.location.blob_id)
+    stored = decode_catalog(await home.content(known.location), known.location.blob_id)
     return known.location, [ref.location for ref in stored.runs.oldest_first()]
 
 

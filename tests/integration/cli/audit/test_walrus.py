@@ -36,7 +36,8 @@ def walrus() -> Iterator[WalrusProcess]:
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory, walrus: WalrusProcess) -> House:
     """The blobs of a stopped server on Walrus."""
-    return kit.left_behind(tmp_path_factory.mktemp("audited"), walrus.settings, STEPS)
+    public = {**walrus.settings, "TUSKPOINT_KEYS": "", "TUSKPOINT_PUBLIC": "true"}
+    return kit.left_behind(tmp_path_factory.mktemp("audited"), public, STEPS)
 
 
 @pytest.fixture(autouse=True)

@@ -83,9 +83,12 @@ def test_a_descriptor_is_taken_in_all_its_forms(given: Any) -> None:
 
 def test_a_descriptor_has_exactly_the_keys_of_the_contract() -> None:
     fields = [field.name for field in pb.HandoffDescriptor.DESCRIPTOR.fields]
-    assert list(KEYS) == fields
+    assert [*KEYS, "key"] == fields
     assert DESCRIPTOR.as_dict() == SAID
     assert json.loads(DESCRIPTOR.to_json()) == SAID
+    with_key = {**SAID, "key": "ab" * 32}
+    assert read_descriptor(with_key).as_dict() == with_key
+    assert "abab" not in repr(read_descriptor(with_key))
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -93,6 +96,8 @@ WRONG: list[tuple[Any, str]] = [
     *(({**SAID, key: ""}, key) for key in KEYS if key not in ("to_agent", "summary")),
     *(({**SAID, key: 7}, key) for key in KEYS),
     ({**SAID, "signature": "x"}, "signature"),
+    ({**SAID, "key": "ab"}, "64 lowercase hex"),
+    ({**SAID, "key": 7}, "64 lowercase hex"),
     ({**SAID, "blob_sha256": "0123456789ABCDEF" * 4}, "64 lowercase hex"),
     ({**SAID, "blob_sha256": SAID["blob_sha256"] + "\n"}, "64 lowercase hex"),
     ({**SAID, "blob_sha256": "ab"}, "64 lowercase hex"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from ..errors import InvalidDescriptor, ServerError
@@ -38,6 +38,8 @@ class Descriptor:
         blob_sha256: SHA-256 of the blob's bytes, as lowercase hex. Only this is trusted.
         to_agent: The receiving agent; may be empty.
         summary: One sentence about the state of the agent.
+        key: Opens the blob if it is sealed, as lowercase hex; empty if it was not asked for.
+            Whoever has it can read the checkpoint.
     """
 
     source: str
@@ -47,18 +49,22 @@ class Descriptor:
     blob_sha256: str
     to_agent: str
     summary: str
+    key: str = field(default="", repr=False)
 
     def as_dict(self) -> dict[str, str]:
-        """Return it as a mapping with exactly its keys."""
-        return asdict(self)
+        """Return it as a mapping with exactly its keys, `key` only if it has one."""
+        members = asdict(self)
+        if not self.key:
+            del members["key"]
+        return members
 
     def to_json(self) -> str:
         """Return it as JSON text with exactly its keys, for the receiving agent."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return json.dumps(self.as_dict(), ensure_ascii=False)
 
 
 DescriptorLike = Descriptor | Mapping[str, Any] | str | bytes | handoffs.HandoffDescriptor
-KEYS = tuple(field.name for field in fields(Descriptor))
+KEYS = tuple(one.name for one in fields(Descriptor) if one.name != "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +113,7 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
     if isinstance(given, Descriptor):
         members: Mapping[Any, Any] = given.as_dict()
     elif isinstance(given, handoffs.HandoffDescriptor):
-        members = {key: getattr(given, key) for key in KEYS}
+        members = {key: getattr(given, key) for key in (*KEYS, "key")}
     else:
         members = _parsed(given) if isinstance(given, str | bytes) else given
     if not isinstance(members, Mapping):
@@ -119,15 +125,25 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
         raise _invalid("blob_sha256", "it must be 64 lowercase hex digits")
     if members["source"] != f"{members['thread_id']}:{members['checkpoint_id']}":
         raise _invalid("source", "it must be the thread and the checkpoint, joined by a colon")
-    return Descriptor(**{key: members[key] for key in KEYS})
+    opener = members.get("key", "")
+    if opener and not (isinstance(opener, str) and _SHA256.fullmatch(opener)):
+        raise _invalid("key", "it must be 64 lowercase hex digits, or missing")
+    return Descriptor(**{key: members[key] for key in KEYS}, key=opener)
 
 
 def handing_off(
-    thread_id: str, checkpoint_id: str | None, checkpoint_ns: str, to_agent: str | None
+    thread_id: str,
+    checkpoint_id: str | None,
+    checkpoint_ns: str,
+    to_agent: str | None,
+    *,
+    include_key: bool = False,
 ) -> handoffs.CreateHandoffRequest:
     """Return the request that hands a checkpoint off."""
     return handoffs.CreateHandoffRequest(
-        ref=ref(thread_id, checkpoint_ns, checkpoint_id), to_agent=to_agent or ""
+        ref=ref(thread_id, checkpoint_ns, checkpoint_id),
+        to_agent=to_agent or "",
+        include_key=include_key,
     )
 
 
@@ -213,7 +229,7 @@ def _check_keys(members: Mapping[Any, Any]) -> None:
     missing = [key for key in KEYS if key not in members]
     if missing:
         raise _invalid(missing[0], f"the descriptor lacks {', '.join(missing)}")
-    extra = [str(key) for key in members if key not in KEYS]
+    extra = [str(key) for key in members if key not in KEYS and key != "key"]
     if extra:
         raise _invalid(extra[0], f"a descriptor has no {', '.join(extra)}")
 

@@ -21,7 +21,7 @@ ADOPT_STAGE_VERIFIED: AdoptStage
 ADOPT_STAGE_ADOPTED: AdoptStage
 
 class HandoffDescriptor(_message.Message):
-    __slots__ = ("source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary")
+    __slots__ = ("source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary", "key")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -29,6 +29,7 @@ class HandoffDescriptor(_message.Message):
     BLOB_SHA256_FIELD_NUMBER: _ClassVar[int]
     TO_AGENT_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
     source: str
     thread_id: str
     checkpoint_id: str
@@ -36,17 +37,20 @@ class HandoffDescriptor(_message.Message):
     blob_sha256: str
     to_agent: str
     summary: str
-    def __init__(self, source: _Optional[str] = ..., thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., blob_sha256: _Optional[str] = ..., to_agent: _Optional[str] = ..., summary: _Optional[str] = ...) -> None: ...
+    key: str
+    def __init__(self, source: _Optional[str] = ..., thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., blob_sha256: _Optional[str] = ..., to_agent: _Optional[str] = ..., summary: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
 
 class CreateHandoffRequest(_message.Message):
-    __slots__ = ("ref", "to_agent", "request_id")
+    __slots__ = ("ref", "to_agent", "request_id", "include_key")
     REF_FIELD_NUMBER: _ClassVar[int]
     TO_AGENT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_KEY_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     to_agent: str
     request_id: str
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., to_agent: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+    include_key: bool
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., to_agent: _Optional[str] = ..., request_id: _Optional[str] = ..., include_key: bool = ...) -> None: ...
 
 class CreateHandoffResponse(_message.Message):
     __slots__ = ("descriptor",)

@@ -82,7 +82,10 @@ class HandoffServiceServicer(object):
         `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
         `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
         use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-        `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+        `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
+        `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
+        descriptor has no key, and the key provider of this server did not wrap it
+        for this tenant.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

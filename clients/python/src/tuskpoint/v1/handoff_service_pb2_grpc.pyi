@@ -59,7 +59,10 @@ class HandoffServiceStub:
     `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
     `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
     use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-    `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+    `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
+    `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
+    descriptor has no key, and the key provider of this server did not wrap it
+    for this tenant.
     """
 
 @_typing.type_check_only
@@ -93,7 +96,10 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
     `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
     use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-    `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+    `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
+    `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
+    descriptor has no key, and the key provider of this server did not wrap it
+    for this tenant.
     """
 
 class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -136,7 +142,10 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
         `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
         use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-        `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+        `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
+        `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
+        descriptor has no key, and the key provider of this server did not wrap it
+        for this tenant.
         """
 
 def add_HandoffServiceServicer_to_server(servicer: HandoffServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -11,8 +11,6 @@ import hmac
 import os
 from typing import NamedTuple
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from google.protobuf.message import DecodeError
 
 from tuskpoint.v1 import sealed_pb2
@@ -45,11 +43,16 @@ class Sealed(NamedTuple):
     key: bytes
 
 
+def new_key() -> bytes:
+    """Return a random key."""
+    return os.urandom(KEY_BYTES)
+
+
 class Sealer:
     """Seals the members of one flush: equal content has an equal key, which nothing else has."""
 
     def __init__(self, *, seals: bool) -> None:
-        self._secret = os.urandom(KEY_BYTES) if seals else b""
+        self._secret = new_key() if seals else b""
 
     def seal(self, content: bytes) -> Sealed:
         """Return the stored bytes of a member: the content itself if nothing is sealed."""
@@ -65,6 +68,8 @@ def seal_root(content: bytes, root: Root) -> bytes:
 
 
 def _sealed(content: bytes, root: Root) -> bytes:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes long to load
+
     header = sealed_pb2.SealedHeader(format_version=_VERSION, wrapped_key=root.wrapped)
     packed = header.SerializeToString(deterministic=True)
     frame = SKIPPABLE.pack(MAGIC, len(packed)) + packed
@@ -96,6 +101,9 @@ def opened(data: bytes, location: BlobLocation) -> bytes:
         return data
     if not is_sealed(data):
         raise malformed(name, "it is not sealed, and its reference has a key")
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
     _, begin = _header(data, name)
     try:
         return AESGCM(location.key).decrypt(_NONCE, memoryview(data)[begin:], data[:begin])

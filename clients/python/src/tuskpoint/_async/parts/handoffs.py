@@ -22,6 +22,7 @@ class AsyncHandoffs(AsyncPart):
         to_agent: str | None = None,
         *,
         checkpoint_ns: str = "",
+        include_key: bool = False,
     ) -> Descriptor:
         """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
 
@@ -33,12 +34,16 @@ class AsyncHandoffs(AsyncPart):
             checkpoint_id: The checkpoint. Default: the latest.
             to_agent: Name of the receiving agent. Default: none.
             checkpoint_ns: The namespace.
+            include_key: Put the key of a sealed blob into the descriptor, for a receiver whose
+                server has other keys. Whoever has the descriptor can read the checkpoint then.
 
         Raises:
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
         """
-        request = handoffs.handing_off(thread_id, checkpoint_id, checkpoint_ns, to_agent)
+        request = handoffs.handing_off(
+            thread_id, checkpoint_id, checkpoint_ns, to_agent, include_key=include_key
+        )
         answer = await self._calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor)
 
@@ -70,6 +75,8 @@ class AsyncHandoffs(AsyncPart):
             DescriptorMismatch: The blob holds another checkpoint than the descriptor names.
             HashMismatch: The blob does not have the hash. Nothing was written.
             NotFound: The blob store has no such blob.
+            PreconditionFailed: The blob is sealed, and neither the descriptor nor the server has
+                its key.
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting(on_progress)

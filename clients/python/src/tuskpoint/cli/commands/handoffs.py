@@ -39,6 +39,14 @@ def handoff(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write the descriptor to this file."),
     ] = None,
+    include_key: Annotated[
+        bool,
+        typer.Option(
+            "--include-key",
+            help="Put the key of a sealed hand-off into the descriptor, for a server with other "
+            "keys. Whoever has the descriptor can read the checkpoint then.",
+        ),
+    ] = False,
     checkpoint_ns: Namespace = "",
 ) -> None:
     """Store what is needed to continue from a checkpoint, and print its descriptor."""
@@ -46,7 +54,11 @@ def handoff(
     given = finding.checkpoint_id(client, thread_id, checkpoint, checkpoint_ns)
     with progress(cli.out, "storing the hand-off"):
         descriptor = client.handoff(
-            thread_id, given, to_agent=to_agent, checkpoint_ns=checkpoint_ns
+            thread_id,
+            given,
+            to_agent=to_agent,
+            checkpoint_ns=checkpoint_ns,
+            include_key=include_key,
         )
     if output is not None:
         _write(output, shapes.text(descriptor.as_dict(), is_unicode=True, indent=2) + "\n")

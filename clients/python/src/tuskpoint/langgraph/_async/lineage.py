@@ -19,7 +19,12 @@ class AsyncLineage(SaverBase):
     """Hand-offs, forks, rollbacks, verification and differences. All return plain dictionaries."""
 
     async def ahandoff_checkpoint(
-        self, thread_id: str, checkpoint_id: str | None = None, to_agent: str | None = None
+        self,
+        thread_id: str,
+        checkpoint_id: str | None = None,
+        to_agent: str | None = None,
+        *,
+        include_key: bool = False,
     ) -> dict[str, str]:
         """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
 
@@ -29,16 +34,20 @@ class AsyncLineage(SaverBase):
             thread_id: The thread.
             checkpoint_id: The checkpoint; `None` for the latest.
             to_agent: Name of the receiving agent; `None` for none.
+            include_key: Put the key of a sealed blob into the descriptor, for a receiver whose
+                server has other keys. Whoever has the descriptor can read the checkpoint then.
 
         Returns:
-            `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent` and
-            `summary`.
+            `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent`,
+            `summary`, and `key` if it was asked for.
 
         Raises:
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
         """
-        request = handoffs.handing_off(thread_text(thread_id), checkpoint_id, "", to_agent)
+        request = handoffs.handing_off(
+            thread_text(thread_id), checkpoint_id, "", to_agent, include_key=include_key
+        )
         answer = await self._async_calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()
 

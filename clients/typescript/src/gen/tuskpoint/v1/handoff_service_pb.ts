@@ -12,11 +12,11 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/handoff_service.proto.
  */
 export const file_tuskpoint_v1_handoff_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEilgEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkiZgoUQ3JlYXRlSGFuZG9mZlJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEAoIdG9fYWdlbnQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCSJQChVDcmVhdGVIYW5kb2ZmUmVzcG9uc2USMwoKZGVzY3JpcHRvchgBIAEoCzIfLnR1c2twb2ludC52MS5IYW5kb2ZmRGVzY3JpcHRvcjoCEAEipwEKE0Fkb3B0SGFuZG9mZlJlcXVlc3QSMwoKZGVzY3JpcHRvchgBIAEoCzIfLnR1c2twb2ludC52MS5IYW5kb2ZmRGVzY3JpcHRvchIVCg1uZXdfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5OgIQASJxCghBZG9wdGlvbhIUCgxhZG9wdGVkX2Zyb20YASABKAkSFQoNbmV3X3RocmVhZF9pZBgCIAEoCRIVCg1jaGVja3BvaW50X2lkGAMgASgJEg8KB2Jsb2JfaWQYBCABKAkSEAoIdmVyaWZpZWQYBSABKAgirgEKFEFkb3B0SGFuZG9mZlJlc3BvbnNlEicKBXN0YWdlGAEgASgOMhgudHVza3BvaW50LnYxLkFkb3B0U3RhZ2USFQoNZmV0Y2hlZF9ieXRlcxgCIAEoBBIoCghhZG9wdGlvbhgDIAEoCzIWLnR1c2twb2ludC52MS5BZG9wdGlvbhIsCgpkdXJhYmlsaXR5GAQgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkqjwEKCkFkb3B0U3RhZ2USGwoXQURPUFRfU1RBR0VfVU5TUEVDSUZJRUQQABIYChRBRE9QVF9TVEFHRV9GRVRDSElORxABEhcKE0FET1BUX1NUQUdFX0ZFVENIRUQQAhIYChRBRE9QVF9TVEFHRV9WRVJJRklFRBADEhcKE0FET1BUX1NUQUdFX0FET1BURUQQBDLDAQoOSGFuZG9mZlNlcnZpY2USWAoNQ3JlYXRlSGFuZG9mZhIiLnR1c2twb2ludC52MS5DcmVhdGVIYW5kb2ZmUmVxdWVzdBojLnR1c2twb2ludC52MS5DcmVhdGVIYW5kb2ZmUmVzcG9uc2USVwoMQWRvcHRIYW5kb2ZmEiEudHVza3BvaW50LnYxLkFkb3B0SGFuZG9mZlJlcXVlc3QaIi50dXNrcG9pbnQudjEuQWRvcHRIYW5kb2ZmUmVzcG9uc2UwAWIGcHJvdG8z", [file_tuskpoint_v1_checkpoint]);
+  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEiowEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJInsKFENyZWF0ZUhhbmRvZmZSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhAKCHRvX2FnZW50GAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEwoLaW5jbHVkZV9rZXkYBCABKAgiUAoVQ3JlYXRlSGFuZG9mZlJlc3BvbnNlEjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3I6AhABIqcBChNBZG9wdEhhbmRvZmZSZXF1ZXN0EjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3ISFQoNbmV3X3RocmVhZF9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEiwKCmR1cmFiaWxpdHkYBCABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eToCEAEicQoIQWRvcHRpb24SFAoMYWRvcHRlZF9mcm9tGAEgASgJEhUKDW5ld190aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhAKCHZlcmlmaWVkGAUgASgIIq4BChRBZG9wdEhhbmRvZmZSZXNwb25zZRInCgVzdGFnZRgBIAEoDjIYLnR1c2twb2ludC52MS5BZG9wdFN0YWdlEhUKDWZldGNoZWRfYnl0ZXMYAiABKAQSKAoIYWRvcHRpb24YAyABKAsyFi50dXNrcG9pbnQudjEuQWRvcHRpb24SLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Ko8BCgpBZG9wdFN0YWdlEhsKF0FET1BUX1NUQUdFX1VOU1BFQ0lGSUVEEAASGAoUQURPUFRfU1RBR0VfRkVUQ0hJTkcQARIXChNBRE9QVF9TVEFHRV9GRVRDSEVEEAISGAoUQURPUFRfU1RBR0VfVkVSSUZJRUQQAxIXChNBRE9QVF9TVEFHRV9BRE9QVEVEEAQywwEKDkhhbmRvZmZTZXJ2aWNlElgKDUNyZWF0ZUhhbmRvZmYSIi50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlcXVlc3QaIy50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlc3BvbnNlElcKDEFkb3B0SGFuZG9mZhIhLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXF1ZXN0GiIudHVza3BvaW50LnYxLkFkb3B0SGFuZG9mZlJlc3BvbnNlMAFiBnByb3RvMw", [file_tuskpoint_v1_checkpoint]);
 
 /**
  * A small portable description of one checkpoint. As JSON it has exactly these
- * keys.
+ * keys, `key` only if it is not empty.
  *
  * @generated from message tuskpoint.v1.HandoffDescriptor
  */
@@ -69,6 +69,15 @@ export type HandoffDescriptor = Message<"tuskpoint.v1.HandoffDescriptor"> & {
    * @generated from field: string summary = 7;
    */
   summary: string;
+
+  /**
+   * Opens the bundle, 64 lowercase hex digits. Empty if the bundle is not
+   * sealed, or if the key was not asked for. Whoever has it can read the
+   * checkpoint.
+   *
+   * @generated from field: string key = 8;
+   */
+  key: string;
 };
 
 /**
@@ -104,6 +113,14 @@ export type CreateHandoffRequest = Message<"tuskpoint.v1.CreateHandoffRequest"> 
    * @generated from field: string request_id = 3;
    */
   requestId: string;
+
+  /**
+   * Put the key of a sealed bundle into the descriptor, for a receiver whose
+   * server has another key provider or that is another tenant.
+   *
+   * @generated from field: bool include_key = 4;
+   */
+  includeKey: boolean;
 };
 
 /**
@@ -356,7 +373,10 @@ export const HandoffService: GenService<{
    * `DESCRIPTOR_MISMATCH`; `ALREADY_EXISTS` / `THREAD_EXISTS`,
    * `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
    * use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
-   * `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+   * `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
+   * `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
+   * descriptor has no key, and the key provider of this server did not wrap it
+   * for this tenant.
    *
    * @generated from rpc tuskpoint.v1.HandoffService.AdoptHandoff
    */

@@ -1,0 +1,38 @@
+"""A key provider without chance, so that a seed is one schedule."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from unittest import mock
+
+from tuskpoint_server.domain.formats import sealing
+
+
+class SimulatedKeys:
+    """Wraps a key by adding a mask."""
+
+    async def wrap(self, tenant: str, key: bytes) -> bytes:
+        """Return the masked key."""
+        mask = hashlib.sha256(tenant.encode()).digest()
+        return bytes(one ^ other for one, other in zip(key, mask, strict=True))
+
+    async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
+        """Return the key."""
+        return await self.wrap(tenant, wrapped)
+
+    def is_current(self, wrapped: bytes) -> bool:
+        """Return whether it is a key: there is one mask only."""
+        return bool(wrapped)
+
+
+@contextmanager
+def keys_of(seed: int) -> Iterator[None]:
+    """Let a seed choose the keys inside the context."""
+    rng = random.Random(seed)
+    draw = partial(rng.randbytes, sealing.KEY_BYTES)
+    with mock.patch.object(sealing, "new_key", draw):
+        yield
