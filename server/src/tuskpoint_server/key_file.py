@@ -32,18 +32,23 @@ def main(arguments: Sequence[str]) -> int:
     ):
         commands.add_parser(name, help=text, description=text).add_argument("file", type=Path)
     order = parser.parse_args(arguments)
-    path: Path = order.file
+    path: Path = order.file.resolve()  # what a link leads to
     key = os.urandom(KEY_BYTES)
     line = f"{base64.b64encode(key).decode()} # {key_id(key).hex()}, {_today()}\n"
     try:
         if order.command == "create":
-            if path.exists():
-                raise ConfigError(f"{path} is there already; `keys rotate` adds a key to it")
-            before = ""
+            part = _written(path, line)
+            try:
+                os.link(part, path)
+            finally:
+                part.unlink()
         else:
             before = path.read_text(encoding="ascii")
             parse_keys(before)
-        _replace(path, line + before)
+            _written(path, line + before).replace(path)
+        sync(path.parent)
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already; `keys rotate` adds a key to it") from None
     except OSError as error:
         problem = f"{path} cannot be written: {error.strerror or error}"
         raise StartError(EXIT_DIRECTORY, problem) from None
@@ -53,16 +58,15 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
+def _written(path: Path, text: str) -> Path:
+    """Write a new file beside a path, durably and for its owner only; return it."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
-    sync(path.parent)
+    return part
 
 
 def _today() -> str:

@@ -204,6 +204,11 @@ def test_a_key_file_is_not_overwritten(
     code, line = refused_program("keys", "rotate", str(tmp_path / "none"))
     assert code == process.EXIT_DIRECTORY
     assert keys.read_bytes() == before
+    link = tmp_path / "link"
+    link.symlink_to(keys)
+    assert app.main(["keys", "rotate", str(link)]) == 0
+    assert link.is_symlink()
+    assert keys.read_bytes().endswith(before)
 
 
 def test_a_key_provider_that_is_down_delays_certification_only(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ _PURPOSE = b"tuskpoint wrapping key of tenant "
 
 _log = logging.getLogger(__name__)
 
+_Stamp = tuple[object, ...]
+
 
 def parse_keys(text: str) -> tuple[bytes, ...]:
     """Return the keys in a text, the one that wraps first; a "#" begins a comment.
@@ -65,15 +67,16 @@ def key_id(key: bytes) -> bytes:
 class LocalKeys:
     """Wraps with keys that are in memory; a file of keys is read again when it has changed."""
 
-    def __init__(self, keys: Sequence[bytes], file: Path | None = None) -> None:
+    def __init__(self, keys: Sequence[bytes], file: Path | None = None, stamp: _Stamp = ()) -> None:
         self._file = file
-        self._stamp = _stamp(file) if file is not None else None
+        self._stamp = self._reported = stamp
         self._take(keys)
 
     @classmethod
     def of_file(cls, file: Path) -> LocalKeys:
         """Read a file of keys; raises `OSError`, or `ValueError` with what is wrong in it."""
-        return cls(_read(file), file)
+        stamp = _stamp(file)  # before reading: a file that changes meanwhile is read again
+        return cls(_read(file), file, stamp)
 
     async def wrap(self, tenant: str, key: bytes) -> bytes:
         """Return a key, wrapped by the first one."""
@@ -84,9 +87,8 @@ class LocalKeys:
 
     async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
         """Return a key that one of these keys wrapped."""
+        await self._look()
         name, nonce = wrapped[:_ID_BYTES], wrapped[_ID_BYTES : _ID_BYTES + _NONCE_BYTES]
-        if name not in self._keys:
-            await self._look()
         own = self._keys.get(name)
         if own is None:
             known = ", ".join(one.hex() for one in self._keys)
@@ -114,11 +116,14 @@ class LocalKeys:
         stamp = await asyncio.to_thread(_stamp, self._file)
         if stamp == self._stamp:
             return
-        self._stamp = stamp
         try:
             self._take(await asyncio.to_thread(_read, self._file))
+            self._stamp = stamp
             _log.info("the key file was read again: key %s wraps", self._first.hex())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # it is tried again each time, and said once
+            if self._reported == stamp:
+                return
+            self._reported = stamp
             problem = (error.strerror or error) if isinstance(error, OSError) else error
             _log.error(
                 "the key file %s cannot be used: %s; the keys that were read before remain in use",
@@ -134,7 +139,7 @@ def _read(file: Path) -> tuple[bytes, ...]:
         raise ValueError("it is not text") from None
 
 
-def _stamp(file: Path) -> tuple[object, ...]:
+def _stamp(file: Path) -> _Stamp:
     try:
         found = file.stat()
     except OSError as error:

@@ -22,9 +22,10 @@ from tuskpoint_server.domain.formats.catalogs import (
     read_thread,
     read_threads,
     relocated,
+    without_threads,
 )
 from tuskpoint_server.domain.formats.manifests import fold
-from tuskpoint_server.domain.formats.records import Record, RemovalRecord
+from tuskpoint_server.domain.formats.records import EndRecord, Record, RemovalRecord
 from tuskpoint_server.domain.formats.runs import Put, members_of, store_records
 from tuskpoint_server.domain.model import BlobLocation
 
@@ -262,3 +263,37 @@ async def test_runs_whose_members_were_moved_say_the_same(share: float) -> None:
     assert [name for name, _ in after] == [name for name, _ in before]
     assert [len(records) for _, records in after] == [len(records) for _, records in before]
     assert any(ref.height for ref in moved.oldest_first())
+
+
+@pytest.mark.usefixtures("small")
+async def test_nothing_is_left_of_ended_threads_and_the_others_say_the_same() -> None:
+    tenant = Tenant()
+    for number in range(40):
+        names = [f"t{number:02}", "often", f"u{number % 7}"]
+        await tenant.flush([saved(name, 40 * number + seq) for name in names for seq in range(9)])
+    members = tenant.members
+    before = {name: records async for name, records in read_threads(tenant.runs, members.fetch)}
+    ended = {
+        name: EndRecord(name, max(one.incarnation for one in before[name]), 1, 9999, "")
+        for name in ("t05", "t39", "often", "u3")
+    }
+    old = [ref.location.sha256 for ref in tenant.runs.oldest_first()]
+    members.puts += 1
+    put = Put(1, 999, members.store)
+    runs, replaced = await without_threads(tenant.runs, ended, members.fetch, put)
+    catalog = encode_catalog(replace(tenant.catalog, runs=runs))
+    runs = decode_catalog(catalog, f"put {members.puts}").runs
+    after = {name: records async for name, records in read_threads(runs, members.fetch)}
+    for name, records in before.items():
+        if name in ended:
+            assert all(isinstance(one, EndRecord) for one in after.get(name, ()))
+        else:
+            assert after[name] == records
+    kept = {
+        place.sha256
+        for ref in runs.oldest_first()
+        for place in await members_of(ref, members.fetch)
+    }
+    assert kept.isdisjoint(replaced)
+    assert set(old) - kept <= set(replaced)
+    assert [len(level) for level in runs.levels] == [len(level) for level in tenant.runs.levels]

@@ -10,7 +10,14 @@ from typing import NamedTuple
 
 from ...blobs.api import Member
 from ...domain.formats import records as facts
-from ...domain.formats.catalogs import NO_RUNS, Catalog, advance, encode_catalog, relocated
+from ...domain.formats.catalogs import (
+    NO_RUNS,
+    Catalog,
+    advance,
+    encode_catalog,
+    relocated,
+    without_threads,
+)
 from ...domain.formats.runs import Fetch, Put, store_records
 from ...domain.formats.sealing import Root, Sealer, seal_root
 from ...domain.formats.stored_json import Kind
@@ -125,6 +132,10 @@ async def _assemble(
     new = store_records(recorder.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
     live, rewritten = await relocated(live, chores.moved, _fetch, put)
+    if work.root.key:
+        ended = {one.thread_id: one for one in recorder.records if isinstance(one, facts.EndRecord)}
+        live, purged = await without_threads(live, ended, _fetch, put)
+        rewritten += purged
     advanced = await advance(live, new, _fetch, put)
     leaves = [members[sha256] for sha256 in runs if sha256 in members]
     previous = known.location if known is not None else None

@@ -13,7 +13,15 @@ its inputs and stores the live records in it; readers read the inputs until the 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -22,7 +30,7 @@ from operator import attrgetter
 from ..limits import MIB
 from ..model import BlobLocation
 from .manifests import live
-from .records import EndRecord, Line, Position, Record, decode_record
+from .records import EndRecord, Line, Position, Record, decode_record, line_of
 from .runs import (
     BRANCH_RUNS,
     Fetch,
@@ -114,24 +122,70 @@ async def relocated(
 
     Branches that name a moved run are written again; the hashes of the replaced ones follow.
     """
-    replaced: list[bytes] = []
 
     async def moved(ref: RunRef) -> RunRef:
-        if ref.height:
-            children = await children_of(ref, fetch)
-            found = [await moved(child) for child in children]
-            # A branch that is moved would name a run in "this quilt" at the wrong place.
-            if found != list(children) or ref.location.sha256 in places:
-                replaced.append(ref.location.sha256)
-                return branch(found, put)
         place = places.get(ref.location.sha256, ref.location)
         return replace(ref, location=ref.location.moved(place))
 
-    async def of_lists(lists: Iterable[Sequence[RunRef]]) -> tuple[tuple[RunRef, ...], ...]:
-        return tuple([tuple([await moved(ref) for ref in one]) for one in lists])
+    # A branch that is moved would name a run in "this quilt" at the wrong place.
+    return await _rewritten(runs, moved, fetch, put, also=places) if places else (runs, [])
 
-    if not places:
-        return runs, replaced
+
+async def without_threads(
+    runs: LiveRuns, ended: Mapping[str, EndRecord], fetch: Fetch, put: Put
+) -> tuple[LiveRuns, list[bytes]]:
+    """Return runs without the records of ended incarnations, and of lower ones, of these threads.
+
+    So none of their keys can be reached any more. Leaves that have such records, and the branches
+    above them, are written again; the hashes of the replaced ones follow.
+    """
+
+    async def purged(ref: RunRef) -> RunRef:
+        if not any(ref.first[0] <= thread_id <= ref.last[0] for thread_id in ended):
+            return ref
+        lines = [line async for page in read_pages(ref, fetch) for line in page]
+        kept = [
+            line
+            for line in lines
+            if line.thread_id not in ended or line.incarnation > ended[line.thread_id].incarnation
+        ]
+        if len(kept) == len(lines):
+            return ref
+        # No run is empty; that the thread ended is known from its own record too.
+        [leaf] = leaves(kept or [line_of(ended[lines[0].thread_id])], put)
+        return leaf
+
+    return await _rewritten(runs, purged, fetch, put) if ended else (runs, [])
+
+
+async def _rewritten(
+    runs: LiveRuns,
+    change: Callable[[RunRef], Awaitable[RunRef]],
+    fetch: Fetch,
+    put: Put,
+    also: Container[bytes] = (),
+) -> tuple[LiveRuns, list[bytes]]:
+    """Return runs with their leaves changed, and the hashes of the members that were replaced.
+
+    A branch is written again if something below it has changed, or if its hash is in `also`.
+    """
+    replaced: list[bytes] = []
+
+    async def changed(ref: RunRef) -> RunRef:
+        if not ref.height:
+            new = await change(ref)
+        else:
+            children = await children_of(ref, fetch)
+            found = [await changed(child) for child in children]
+            same = found == list(children) and ref.location.sha256 not in also
+            new = ref if same else branch(found, put)
+        if new.location.sha256 != ref.location.sha256:
+            replaced.append(ref.location.sha256)
+        return new
+
+    async def of_lists(lists: Iterable[Sequence[RunRef]]) -> tuple[tuple[RunRef, ...], ...]:
+        return tuple([tuple([await changed(ref) for ref in one]) for one in lists])
+
     merges = [replace(merge, made=await of_lists(merge.made)) for merge in runs.merges]
     return LiveRuns(await of_lists(runs.levels), tuple(merges)), replaced
 

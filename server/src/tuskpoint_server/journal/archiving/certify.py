@@ -11,7 +11,7 @@ from ...domain.formats.sealing import opened, wrapped_key
 from ...domain.model import BlobLocation
 from ..changes import first_above
 from ..database.overlay import Batch
-from ..database.schema import catalogs, checkpoints, members, removed
+from ..database.schema import catalogs, checkpoints, members, removed, uses
 from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, putting
 from . import holding, holes
 from .plan import Plan, PlannedThread, drop_pack
@@ -32,6 +32,12 @@ _HOLD = Statement(
 _OF_TENANT = members.c.tenant == bindparam("of_tenant")
 _OF_MEMBER = (_OF_TENANT, members.c.sha256 == bindparam("of_sha256"))
 _NAMED = Statement(select(members.c.sha256).where(_OF_TENANT, members.c.sha256.in_(LISTED)))
+_USED = select(uses.c.segment).where(uses.c.tenant == bindparam("of_tenant"))
+_FORGET_KEYS = Statement(
+    update(members)
+    .where(_OF_TENANT, of_thread(members), members.c.sha256.not_in(_USED))
+    .values(key=None)
+)
 _DROP_MEMBER = Statement(delete(members).where(*_OF_MEMBER))
 _MOVE_MEMBER = Statement(
     update(members)
@@ -63,6 +69,9 @@ def certify(
     ended = [thread.number for thread in plan.threads if thread.ended]
     holding.begin_anew(connection, tenant, ended)
     holding.add_uses(connection, tenant, plan.uses)
+    _FORGET_KEYS.run_rows(
+        connection, ("of_tenant", "of_thread"), [(tenant, number) for number in ended]
+    )
     _HOLD.run_rows(connection, ("of_thread", "of_ns", "of_id", "new_held"), plan.holds)
     holes.forget(connection, plan.filled)
     holes.record(connection, tenant, plan.holes, batch.now_us)
