@@ -168,7 +168,9 @@ function checkKeys(members: ReadonlyMap<string, unknown>): void {
   if (missing.length > 0) {
     throw invalid(missing[0] ?? "", `the descriptor lacks ${missing.join(", ")}`);
   }
-  const extra = [...members.keys()].filter((key) => key !== "key" && !(KEYS as readonly string[]).includes(key));
+  const extra = [...members.keys()].filter(
+    (key) => key !== "key" && !(KEYS as readonly string[]).includes(key),
+  );
   if (extra.length > 0) {
     throw invalid(extra[0] ?? "", `a descriptor has no ${extra.join(", ")}`);
   }
