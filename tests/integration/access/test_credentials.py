@@ -341,7 +341,7 @@ async def test_a_new_token_is_accepted_without_a_restart(
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_a_call_ends_when_its_token_expires(shape: str) -> None:
-    expires = datetime.now(UTC) + timedelta(milliseconds=200)
+    expires = datetime.now(UTC) + timedelta(seconds=1)  # a loaded machine is slow to call
     grant = Grant("brief", "default", frozenset(Scope), expires)
     authentication = Authentication(Credentials({token_digest("brief"): grant}))
     behavior = Behavior("cancel")
