@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from tuskpoint import Client
 from tuskpoint._messages.handoff import Descriptor, read_descriptor
 from tuskpoint.audit import catalog, descriptor, manifest, roots
 from tuskpoint.audit.formats.stored import Location
+from tuskpoint.audit.keys import Unwrap, of_text
 from tuskpoint.audit.reading import Bounds, Progress, Reader
 from tuskpoint.audit.sources import DirectorySource, Source
 from tuskpoint.audit.verdicts import Findings, Item
@@ -35,6 +37,8 @@ from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 LONG, SHORT, FORK, COPY, GONE = "long", "short", "fork", "copy", "gone"
 STEPS = 30
 """Checkpoints of the long thread."""
+KEYS = of_text(base64.b64encode(bytes(range(32))).decode(), "default")
+"""The keys of servers with an emulated Walrus."""
 NOT_CERTIFIED_BY_ITSELF = {"TUSKPOINT_FLUSH_INTERVAL": "3600"}
 
 
@@ -324,22 +328,26 @@ async def audited_catalog(
     threads: tuple[str, ...] = (),
     bounds: Bounds | None = None,
     history: int = 0,
+    unwrap: Unwrap | None = KEYS,
 ) -> Audited:
     reported: list[Progress] = []
-    reader = Reader(source, bounds or Bounds(), reported.append)
+    reader = Reader(source, bounds or Bounds(), reported.append, unwrap)
     root = await roots.find(source, location, "catalog")
     return Audited(await catalog.audit_catalog(reader, root, threads, history), reported)
 
 
 async def audited_manifest(source: Source, location: Location) -> Audited:
     root = await roots.find(source, location, "manifest")
-    return Audited(await manifest.audit_manifest(Reader(source, Bounds()), root), [])
+    return Audited(await manifest.audit_manifest(Reader(source, Bounds(), unwrap=KEYS), root), [])
 
 
 async def audited_descriptor(
-    source: Source, given: Descriptor, bounds: Bounds | None = None
+    source: Source,
+    given: Descriptor,
+    bounds: Bounds | None = None,
+    unwrap: Unwrap | None = KEYS,
 ) -> Audited:
-    reader = Reader(source, bounds or Bounds())
+    reader = Reader(source, bounds or Bounds(), unwrap=unwrap)
     return Audited(await descriptor.audit_descriptor(reader, given), [])
 
 
@@ -377,5 +385,9 @@ def run_command(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess
         text=True,
         timeout=60,
         check=False,
-        env={"PATH": "/usr/bin:/bin", "PYTHONWARNINGS": "error"},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTHONWARNINGS": "error",
+            "TUSKPOINT_KEYS": os.environ.get("TUSKPOINT_KEYS", ""),
+        },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +18,9 @@ from tests.integration.cli.audit.conftest import Run
 from tests.integration.cli.audit.kit import COPY, LONG, SHORT, House
 from tests.kit.servers.processes import WalrusProcess
 from tuskpoint.audit.aggregator import AggregatorSource
+from tuskpoint.audit.formats import sealed
 from tuskpoint.audit.formats.stored import Location
+from tuskpoint.audit.keys import of_text
 from tuskpoint.audit.verdicts import Verdict, counted
 
 STEPS = 20
@@ -35,9 +38,14 @@ def walrus() -> Iterator[WalrusProcess]:
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory, walrus: WalrusProcess) -> House:
-    """The blobs of a stopped server on Walrus."""
-    public = {**walrus.settings, "TUSKPOINT_KEYS": "", "TUSKPOINT_PUBLIC": "true"}
-    return kit.left_behind(tmp_path_factory.mktemp("audited"), public, STEPS)
+    """The sealed blobs of a stopped server on Walrus."""
+    return kit.left_behind(tmp_path_factory.mktemp("audited"), walrus.settings, STEPS)
+
+
+@pytest.fixture(autouse=True)
+def keys(monkeypatch: pytest.MonkeyPatch, walrus: WalrusProcess) -> None:
+    """Give the server's keys to commands."""
+    monkeypatch.setenv("TUSKPOINT_KEYS", walrus.settings["TUSKPOINT_KEYS"])
 
 
 @pytest.fixture(autouse=True)
@@ -281,3 +289,115 @@ def test_a_source_that_cannot_be_read_is_neither_a_pass_nor_a_failure(
         walrus.calm()
     assert done.code == 5
     assert ": INCOMPLETE" in done.out
+
+
+# --- sealed blobs ----------------------------------------------------------------------
+
+
+async def test_without_the_key_the_root_is_compared_and_nothing_is_opened(
+    left: House, source: AggregatorSource
+) -> None:
+    found = await kit.audited_catalog(source, left.catalog, unwrap=None)
+    root = found.findings.root
+    assert (found.result, root.verdict) == ("INCOMPLETE", Verdict.UNREADABLE)
+    assert root.actual_sha256 == left.catalog.sha256
+    assert "no key was given" in root.reason
+    assert found.of(SHORT) == {}
+    await source.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "tenant", "problem"),
+    [
+        (bytes(32), "default", "sealed it, and only"),
+        (bytes(range(32)), "another", "does not open it for tenant 'another'"),
+    ],
+)
+async def test_a_wrong_key_opens_nothing(
+    left: House, source: AggregatorSource, key: bytes, tenant: str, problem: str
+) -> None:
+    unwrap = of_text(base64.b64encode(key).decode(), tenant)
+    found = await kit.audited_descriptor(source, left.handoff, unwrap=unwrap)
+    assert found.result == "INCOMPLETE"
+    assert problem in found.findings.root.reason
+    await source.close()
+
+
+async def test_a_descriptor_with_a_key_needs_no_other(
+    left: House, source: AggregatorSource
+) -> None:
+    location = Location(left.handoff.blob_id, "", left.handoff.blob_sha256)
+    data = (await source.fetch(location, 1 << 20)).data
+    key = kit.KEYS(sealed.wrapped_key(data)).hex()
+    given = kit.changed(left.handoff, key=key)
+    found = await kit.audited_descriptor(source, given, unwrap=None)
+    assert found.result == "PASS"
+    assert key not in json.dumps(found.findings.as_json())
+    other = kit.changed(left.handoff, key="0" * 64)
+    found = await kit.audited_descriptor(source, other, unwrap=None)
+    assert found.result == "FAIL"
+    assert "does not open it" in found.findings.root.reason
+    await source.close()
+
+
+def test_the_blobs_of_a_report_are_checked_without_a_key(
+    left: House,
+    walrus: WalrusProcess,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("TUSKPOINT_KEYS")
+    keys, report, blobs = (tmp_path / name for name in ("keys", "report.json", "blobs.json"))
+    keys.write_text(base64.b64encode(bytes(range(32))).decode())
+    source = ("--aggregator", walrus.url)
+    named = f"{left.catalog.blob_id}:{left.catalog.sha256}"
+    done = run(
+        *("catalog", *source, "--sealing-keys", str(keys), "--report", str(report), "--", named)
+    )
+    assert (done.code, done.errors) == (0, ""), done.out
+    done = run("blobs", str(report), *source, "--json")
+    found = json.loads(done.out)["findings"]
+    assert (done.code, found["result"]) == (0, "PASS")
+    findings = json.loads(report.read_text())["findings"]
+    assert found["summary"]["blobs"] == findings["summary"]["blobs"]
+
+    listed = [blob for item in findings["items"] for blob in item["blobs"]]
+    blobs.write_text(json.dumps(listed))
+    assert run("blobs", str(blobs), *source).code == 0
+    listed[-1]["expected_sha256"] = "0" * 64
+    blobs.write_text(json.dumps(listed))
+    assert run("blobs", str(blobs), *source).code == 6
+    listed[-1]["role"] = "\x1b[2J"
+    blobs.write_text(json.dumps(listed))
+    for content in (blobs.read_text(), "[]", "{}", "3", "[3]"):
+        blobs.write_text(content)
+        done = run("blobs", str(blobs), *source)
+        assert (done.code, done.errors.count("\n")) == (2, 1), done
+
+
+def test_a_command_opens_roots_and_says_why_it_cannot(
+    left: House, walrus: WalrusProcess, run: Run, tmp_path: Path
+) -> None:
+    command = tmp_path / "keys.py"
+    command.write_text(
+        "import base64, os, sys\n"
+        "from tuskpoint.audit.keys import of_text\n"
+        "assert sys.argv[1:] == ['unwrap']\n"
+        "keys = base64.b64encode(bytes(range(32))).decode()\n"
+        "unwrap = of_text(keys, os.environ['TUSKPOINT_TENANT'])\n"
+        "print(base64.b64encode(unwrap(base64.b64decode(sys.stdin.read()))).decode())\n"
+    )
+    named = f"{left.catalog.blob_id}:{left.catalog.sha256}"
+    arguments = ("--aggregator", walrus.url, "--thread", SHORT, "--", named)
+    opening = f"{sys.executable} {command}"
+    assert run("catalog", "--sealing-command", opening, *arguments).code == 0
+    failing = f"{sys.executable} -c 'raise SystemExit(\"no such key\")'"
+    done = run("catalog", "--sealing-command", failing, *arguments)
+    assert done.code == 5
+    assert "it said no such key" in done.out
+    keys = tmp_path / "keys"
+    for content, problem in (("AAAA", "is not 32 bytes"), ("# none", "it has no key")):
+        keys.write_text(content)
+        done = run("catalog", "--sealing-keys", str(keys), *arguments)
+        assert (done.code, problem in done.errors) == (2, True)

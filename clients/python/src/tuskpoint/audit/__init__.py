@@ -1,15 +1,17 @@
 """Checking what is stored without a server: descriptors, manifests and catalogs.
 
 An audit reads blobs from any Walrus aggregator or from a blob directory and follows hashes from
-its root down to every value. Its readers are written from docs/storage.md alone, so that it does
-not repeat a mistake of the server. It must not import the server or open a channel to one.
+its root down to every value; with the server's keys it opens sealed blobs. Its readers are written
+from docs/storage.md alone, so that it does not repeat a mistake of the server. It must not import
+the server or open a channel to one.
 
-`formats` parses stored bytes, `sources` and `aggregator` read them, and `descriptor`, `manifest`
-and `catalog` check them. Each audit ends in a `Report`.
+`formats` parses stored bytes, `sources` and `aggregator` read them, and `descriptor`, `manifest`,
+`catalog` and `blobs` check them. Each audit ends in a `Report`.
 """
 
 from __future__ import annotations
 
+from .blobs import audit_blobs
 from .catalog import audit_catalog
 from .descriptor import audit_descriptor
 from .manifest import audit_manifest
@@ -28,6 +30,7 @@ __all__ = [
     "Result",
     "Source",
     "Verdict",
+    "audit_blobs",
     "audit_catalog",
     "audit_descriptor",
     "audit_manifest",

@@ -38,7 +38,7 @@ async def audit_catalog(
         UnknownThread: One of the threads is not in the catalog.
     """
     reader.expect(1)
-    piece = await read_root(reader, root, "catalog")
+    piece = await reader.content(await read_root(reader, root, "catalog"), root.location)
     item, catalog = _taken(piece)
     reader.step("catalog")
     subject = {**subject_of(root, "catalog"), "threads": sorted(threads), "history": history}
@@ -108,7 +108,7 @@ async def _history(reader: Reader, catalog: Catalog, count: int) -> list[Item]:
     """
     items: list[Item] = []
     while len(items) < count and catalog.previous is not None:
-        piece = await reader.read("catalog", catalog.previous)
+        piece = await reader.read_content("catalog", catalog.previous)
         if piece.finding.verdict is Verdict.MISSING:
             break
         item, earlier = _taken(piece)
@@ -149,7 +149,7 @@ class _Walk:
             some = [pending.popleft() for _ in range(min(READS_AT_ONCE, len(pending)))]
             some = [one for one in some if one[1].may_hold(self._threads)]
             self._reader.expect(len(some))
-            pieces = await all_of(self._reader.read("run", ref.location) for _, ref in some)
+            pieces = await all_of(self._reader.read_content("run", ref.location) for _, ref in some)
             for (number, ref), piece in zip(some, pieces, strict=True):
                 pending.extend((number, child) for child in await self._take(number, ref, piece))
                 self._reader.step("runs")

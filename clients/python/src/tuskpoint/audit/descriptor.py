@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .._messages.handoff import Descriptor
+from .._messages.handoff import KEYS, Descriptor
 from .formats.segments import Segment
 from .formats.stored import Location
 from .reading import Reader
@@ -23,7 +23,9 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
         descriptor: The descriptor, as `tuskpoint._messages.handoff.read_descriptor` returns it.
     """
     reader.expect(1)
-    location = Location(descriptor.blob_id, "", descriptor.blob_sha256)
+    location = Location(
+        descriptor.blob_id, "", descriptor.blob_sha256, key=bytes.fromhex(descriptor.key)
+    )
     opened = await Shelf(reader).open(location, {}, "bundle")
     segment, reason = opened.segment, opened.reason
     items: list[Item] = []
@@ -42,7 +44,7 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
     )
     reader.step("bundle")
     return Findings(
-        subject={"kind": "descriptor", **descriptor.as_dict()},
+        subject={"kind": "descriptor", **{key: getattr(descriptor, key) for key in KEYS}},
         root=opened.findings[0],
         trust=IN_DESCRIPTOR,
         items=ordered((bundle, *(items if bundle.verdict is Verdict.PASS else ()))),

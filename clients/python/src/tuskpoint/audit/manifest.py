@@ -20,7 +20,7 @@ async def audit_manifest(reader: Reader, root: Root) -> Findings:
         root: The manifest, or the list of its parts.
     """
     piece = await read_root(reader, root, "manifest")
-    whole = await reader.read_whole("manifest", piece, reader.bounds.segment)
+    whole = await reader.read_whole("manifest", piece, root.location, reader.bounds.segment)
     reason, thread_id, records = whole.reason, "", list[Record]()
     if (data := whole.data) is not None:
         try:

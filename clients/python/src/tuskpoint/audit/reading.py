@@ -8,8 +8,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from .formats.sealed import is_sealed, opened, wrapped_key
 from .formats.segments import MAX_FIELDS, MAX_SEGMENT, MIB
 from .formats.stored import Location, Malformed, read_part_list
+from .keys import NoKey, Unwrap, no_keys
 from .sources import Fetched, Missing, Source, TooLong, Unreadable
 from .verdicts import BlobFinding, Verdict
 
@@ -21,6 +23,9 @@ SILENT_AT_MOST = 5
 
 MEMBER_BYTES = 64 * MIB
 """Bound on stored bytes that are read at once, eight times what this service writes."""
+
+_ROOTS = ("bundle", "catalog", "manifest")
+"""Roles of members whose wrapped key is in their own header."""
 
 _THREAD_ABOVE_BYTES = 256 * 1024
 _SLACK_BYTES = MIB
@@ -91,6 +96,7 @@ class Reader:
         source: The source.
         bounds: The bounds.
         on_progress: Called after every step.
+        unwrap: Opens the keys of sealed roots; `None` if no key was given.
 
     Attributes:
         source: The source.
@@ -103,11 +109,13 @@ class Reader:
         source: Source,
         bounds: Bounds,
         on_progress: Callable[[Progress], object] | None = None,
+        unwrap: Unwrap | None = None,
     ) -> None:
         self.source = source
         self.bounds = bounds
         self.alone = asyncio.Lock()
         self._on_progress = on_progress
+        self._unwrap = unwrap
         self._places = asyncio.Semaphore(READS_AT_ONCE)
         self._silent = 0
         self._done = 0
@@ -153,12 +161,51 @@ class Reader:
             self._silent = 0
             return piece
 
-    async def read_whole(self, role: str, piece: Piece, max_bytes: int) -> Whole:
-        """Join parts if the piece is a list of parts.
+    async def read_content(self, role: str, location: Location) -> Piece:
+        """Read what is never stored in parts, and open it if it is sealed."""
+        piece = await self.read(role, location)
+        return await self.content(piece, location)
+
+    async def content(self, piece: Piece, location: Location) -> Piece:
+        """Open stored bytes if they are sealed.
 
         Args:
-            role: Role of the joined bytes.
+            piece: The bytes, and the finding about them, which gets the reason of a failure.
+            location: What leads to them, with the key of a member that is no root.
+        """
+        data, finding = piece.data, piece.finding
+        if data is None or not (location.key or is_sealed(data)):
+            return piece
+        try:
+            key = location.key or await self._key_of_root(finding.role, data)
+            content = await apart(len(data), lambda: opened(data, key))
+        except NoKey as error:
+            return Piece(None, replace(finding, verdict=Verdict.UNREADABLE, reason=str(error)))
+        except Malformed as error:
+            return Piece(None, replace(finding, verdict=Verdict.FAIL, reason=str(error)))
+        return Piece(content, finding)
+
+    async def _key_of_root(self, role: str, data: bytes) -> bytes:
+        """Return the key in the header of a sealed root.
+
+        Raises:
+            NoKey: It cannot be unwrapped.
+            Malformed: It is no root, so what leads to it should have its key.
+        """
+        wrapped = wrapped_key(data)
+        if role not in _ROOTS or not wrapped:
+            raise Malformed("it is sealed, and the reference to it has no key")
+        return await asyncio.to_thread(self._unwrap or no_keys, wrapped)
+
+    async def read_whole(
+        self, role: str, piece: Piece, location: Location, max_bytes: int
+    ) -> Whole:
+        """Join parts if the piece is a list of parts, and open the whole if it is sealed.
+
+        Args:
+            role: Role of the whole.
             piece: The piece.
+            location: Its location.
             max_bytes: Bound on the size of the joined bytes.
         """
         finding = replace(piece.finding, role=role)
@@ -169,7 +216,8 @@ class Reader:
         except Malformed as error:
             return Whole(None, (replace(finding, role="parts"),), f"its list of parts: {error}")
         if listed is None:
-            return Whole(piece.data, (finding,))
+            piece = await self.content(Piece(piece.data, finding), location)
+            return Whole(piece.data, (piece.finding,))
         sha256, parts = listed
         pieces = [await self.read("part", part) for part in parts]
         findings = (replace(finding, role="parts"), *(one.finding for one in pieces))
@@ -180,7 +228,9 @@ class Reader:
         if actual != sha256:
             reason = f"its parts make SHA-256 {actual} where their list says {sha256}"
             return Whole(None, findings, reason)
-        return Whole(data, findings)
+        whole = await self.content(Piece(data, finding), location)
+        changed = replace(whole.finding, role="parts")
+        return Whole(whole.data, (changed, *findings[1:]))
 
 
 async def apart(size: int, work: Callable[[], _T]) -> _T:

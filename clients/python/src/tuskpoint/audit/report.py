@@ -151,14 +151,17 @@ def _lines(report: Report, *, is_brief: bool) -> Iterator[str]:
 def _subject(subject: Mapping[str, Any]) -> str:
     if subject["kind"] == "descriptor":
         return f"the descriptor of {_shown(subject['source'])}"
+    if subject["kind"] == "blobs":
+        return "listed blobs"
     identifier = f"/{subject['identifier']}" if subject["identifier"] else ""
     return f"{subject['kind']} {_shown(subject['blob_id'] + identifier)}"
 
 
 def _summary(findings: Mapping[str, Any]) -> Iterator[str]:
     summary = findings["summary"]
-    counts = ", ".join(f"{count} {name}" for name, count in summary["checkpoints"].items())
-    yield f"checkpoints  {counts}"
+    if findings["subject"]["kind"] != "blobs":
+        counts = ", ".join(f"{count} {name}" for name, count in summary["checkpoints"].items())
+        yield f"checkpoints  {counts}"
     yield f"blobs        {summary['blobs']}, {summary['bytes']} bytes"
     facts = findings["facts"]
     if facts:

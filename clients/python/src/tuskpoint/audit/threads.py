@@ -70,7 +70,7 @@ class Shelf:
             return self._kept[location][0]
         bounds = self.reader.bounds
         piece = fetched.pop(location, None) or await self.reader.read(role, location)
-        whole = await self.reader.read_whole(role, piece, bounds.segment)
+        whole = await self.reader.read_whole(role, piece, location, bounds.segment)
         data = whole.data
         if data is None:
             return _Opened(None, whole.findings, whole.reason)

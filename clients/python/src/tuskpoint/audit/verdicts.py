@@ -34,6 +34,9 @@ class Verdict(StrEnum):
     """It has another hash, or contradicts the record that leads to it."""
 
 
+ROLES = ("catalog", "manifest", "run", "segment", "bundle", "parts", "part")
+"""Roles of stored bytes; "parts" is a list of parts."""
+
 _GRAVITY = {verdict: place for place, verdict in enumerate(Verdict)}
 FINE = (Verdict.PASS, Verdict.TRUSTED)
 
@@ -61,8 +64,7 @@ class BlobFinding:
     """The finding about a piece of stored bytes.
 
     Attributes:
-        role: Its role: "catalog", "manifest", "run", "segment", "bundle", "parts" (a list
-            of them) or "part".
+        role: One of `ROLES`.
         blob_id: Blob or quilt.
         identifier: Patch of the quilt, or empty.
         expected_sha256: The hash that leads to it; empty if there is none.
@@ -89,6 +91,7 @@ class ItemKind(StrEnum):
     BUNDLE = "bundle"
     MANIFEST = "manifest"
     CHECKPOINT = "checkpoint"
+    BLOB = "blob"
 
 
 _PLACES = {kind: place for place, kind in enumerate(ItemKind)}
@@ -99,7 +102,7 @@ class Item:
     """A checked object.
 
     Attributes:
-        kind: Its kind; "catalog" includes runs.
+        kind: Its kind; "catalog" includes runs, "blob" is a blob of a report.
         thread_id: Its thread; empty for pieces of a catalog.
         checkpoint_ns: Its namespace.
         checkpoint_id: Its checkpoint; empty if it is not one.

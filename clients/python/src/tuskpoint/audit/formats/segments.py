@@ -27,7 +27,7 @@ _MAX_HEADER = 64 * 1024
 _MAX_STATE = 3 * MIB
 _MAX_VALUE = 128 * MIB
 _MOST_MEMBERS = 4
-_DIGEST, _PREFIX = 32, 16
+_DIGEST, _PREFIX, _KEY_BYTES = 32, 16, 32
 _PLAIN, _ZSTD, _PATCH = range(3)
 
 _Value = segment_pb2.SegmentValue | segment_pb2.SegmentWrite
@@ -176,10 +176,16 @@ def _member(message: segment_pb2.SegmentMember, holder: str) -> tuple[Location, 
     prefixes = [joined[start : start + _PREFIX] for start in starts]
     if len(place.sha256) != _DIGEST or place.size_bytes > MAX_COUNT:
         raise Malformed("it names a member without a hash, or with an invalid size")
+    if len(message.key) not in (0, _KEY_BYTES):
+        raise Malformed(f"it names a member with a key of {len(message.key)} bytes")
     if not prefixes or len(joined) % _PREFIX or any(a >= b for a, b in pairwise(prefixes)):
         raise Malformed("the digests of a member are missing, truncated, or do not ascend")
     location = Location(
-        place.blob_id or holder, place.identifier, place.sha256.hex(), place.size_bytes
+        place.blob_id or holder,
+        place.identifier,
+        place.sha256.hex(),
+        place.size_bytes,
+        message.key,
     )
     return location, frozenset(prefixes)
 

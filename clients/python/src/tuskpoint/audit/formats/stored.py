@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 FORMAT_VERSION = 2
@@ -14,7 +14,7 @@ MAX_COUNT = (1 << 63) - 1
 MOST_PARTS = 4096
 
 _T = TypeVar("_T")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_HEX_32_BYTES = re.compile(r"[0-9a-f]{64}")
 
 
 class Malformed(Exception):
@@ -30,17 +30,19 @@ class Location:
         identifier: Patch of the quilt; empty if the blob is stored alone.
         sha256: SHA-256 of the bytes in lowercase hex; empty if it is not known.
         size_bytes: Number of bytes; `None` if it is not known.
+        key: Opens the bytes if they are sealed; empty if not, and for roots.
     """
 
     blob_id: str
     identifier: str = ""
     sha256: str = ""
     size_bytes: int | None = None
+    key: bytes = field(default=b"", compare=False, repr=False)
 
 
 def is_sha256(text: object) -> bool:
     """Return whether a value is a SHA-256 in lowercase hex."""
-    return isinstance(text, str) and _SHA256.fullmatch(text) is not None
+    return isinstance(text, str) and _HEX_32_BYTES.fullmatch(text) is not None
 
 
 class Fields:
@@ -145,7 +147,14 @@ class Fields:
             self.text("identifier"),
             self.sha256("sha256"),
             self.count("size_bytes"),
+            self._key(),
         )
+
+    def _key(self) -> bytes:
+        key = self._content.get("key", "")
+        if not isinstance(key, str) or (key and not _HEX_32_BYTES.fullmatch(key)):
+            raise Malformed("'key' is not 32 bytes in lowercase hex")
+        return bytes.fromhex(key)
 
     def _typed(self, key: str, kind: type[_T]) -> _T:
         found = self._content.get(key)

@@ -19,12 +19,14 @@ from ..program import OPERATE, PROGRAM, command
 from ..session import Session
 
 if TYPE_CHECKING:
+    from ...audit.keys import Unwrap
     from ...audit.reading import Reader
     from ...audit.report import Comparison, Report
     from ...audit.sources import Source
     from ...audit.verdicts import Findings
 
 URL_VARIABLE = "WALRUS_AGGREGATOR_URL"
+KEYS_VARIABLE = "TUSKPOINT_KEYS"
 
 AUDIT = typer.Typer(
     name="audit",
@@ -79,6 +81,25 @@ ShaOption = Annotated[
 IdentifierOption = Annotated[
     str, typer.Option("--identifier", metavar="NAME", help="The patch of a quilt to read.")
 ]
+KeysOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--sealing-keys",
+        metavar="FILE",
+        help=f"Open sealed blobs with the server's key file. [{KEYS_VARIABLE} has the keys]",
+    ),
+]
+KeyCommandOption = Annotated[
+    str,
+    typer.Option(
+        "--sealing-command",
+        metavar="COMMAND",
+        help="Open sealed blobs with the server's key command.",
+    ),
+]
+TenantOption = Annotated[
+    str, typer.Option("--tenant", metavar="NAME", help="The tenant whose keys are needed.")
+]
 NameArgument = Annotated[
     str,
     typer.Argument(
@@ -98,8 +119,17 @@ ThreadOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
+class _Keys:
+    """The options that say how sealed blobs are opened."""
+
+    file: Path | None = None
+    command: str = ""
+    tenant: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
 class _Order:
-    """The source and the files of an audit."""
+    """The source, the keys and the files of an audit."""
 
     aggregators: list[str]
     blob_dir: Path | None
@@ -107,6 +137,7 @@ class _Order:
     recent: bool
     report: Path | None
     text: Path | None
+    keys: _Keys = _Keys()
 
 
 Audit = Callable[["Reader"], Awaitable["Findings"]]
@@ -119,6 +150,9 @@ def audit_descriptor(
     aggregator: AggregatorOption = None,
     blob_dir: BlobDirOption = None,
     blobs: BlobsOption = "",
+    sealing_keys: KeysOption = None,
+    sealing_command: KeyCommandOption = "",
+    tenant: TenantOption = "default",
     recent: RecentOption = False,
     report: ReportOption = None,
     text: TextOption = None,
@@ -128,8 +162,9 @@ def audit_descriptor(
     from ..._messages.handoff import read_descriptor
     from ...audit import descriptor as audits
 
+    keys = _Keys(sealing_keys, sealing_command, tenant)
     given = read_descriptor(session.read(file, "the descriptor"))
-    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text)
+    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys)
     _run(session, order, lambda reader: audits.audit_descriptor(reader, given))
 
 
@@ -142,6 +177,9 @@ def audit_manifest(
     aggregator: AggregatorOption = None,
     blob_dir: BlobDirOption = None,
     blobs: BlobsOption = "",
+    sealing_keys: KeysOption = None,
+    sealing_command: KeyCommandOption = "",
+    tenant: TenantOption = "default",
     recent: RecentOption = False,
     report: ReportOption = None,
     text: TextOption = None,
@@ -155,7 +193,8 @@ def audit_manifest(
         root = await roots.find(reader.source, location, "manifest")
         return await manifest.audit_manifest(reader, root)
 
-    _run(session, _Order(aggregator or [], blob_dir, blobs, recent, report, text), audit)
+    keys = _Keys(sealing_keys, sealing_command, tenant)
+    _run(session, _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys), audit)
 
 
 @command("catalog", within=AUDIT)
@@ -169,6 +208,9 @@ def audit_catalog(
     aggregator: AggregatorOption = None,
     blob_dir: BlobDirOption = None,
     blobs: BlobsOption = "",
+    sealing_keys: KeysOption = None,
+    sealing_command: KeyCommandOption = "",
+    tenant: TenantOption = "default",
     recent: RecentOption = False,
     report: ReportOption = None,
     text: TextOption = None,
@@ -182,11 +224,39 @@ def audit_catalog(
         root = await roots.find(reader.source, location, "catalog")
         return await catalog.audit_catalog(reader, root, thread or (), history)
 
-    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text)
+    keys = _Keys(sealing_keys, sealing_command, tenant)
+    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys)
     try:
         _run(session, order, audit)
     except catalog.UnknownThread as error:
         raise CommandError(Exit.NOT_FOUND, str(error)) from error
+
+
+@command("blobs", within=AUDIT)
+def audit_blobs(
+    session: Session,
+    file: Annotated[
+        str,
+        typer.Argument(metavar="REPORT.json", help="A report, or its blobs; - reads stdin."),
+    ],
+    aggregator: AggregatorOption = None,
+    blob_dir: BlobDirOption = None,
+    blobs: BlobsOption = "",
+    recent: RecentOption = False,
+    report: ReportOption = None,
+    text: TextOption = None,
+) -> None:
+    """Check that the blobs of a report are stored with their hashes; needs no key."""
+    _needs_libraries()
+    from ...audit import blobs as audits
+    from ...audit.report import BadReport
+
+    try:
+        listed = audits.read_listed(session.read(file, "the report"), file)
+    except BadReport as error:
+        raise CommandError(Exit.USAGE, str(error), "give a file that --report wrote") from error
+    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text)
+    _run(session, order, lambda reader: audits.audit_blobs(reader, listed))
 
 
 @command("compare", within=AUDIT)
@@ -217,7 +287,8 @@ def compare_reports(
 
 def _needs_libraries() -> None:
     try:
-        import httpx  # noqa: F401 - reported before anything is done
+        import cryptography  # noqa: F401 - reported before anything is done
+        import httpx  # noqa: F401
 
         from ...audit.formats import frames  # noqa: F401 - it needs zstd
     except ModuleNotFoundError as error:
@@ -236,8 +307,9 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
     from ...audit.sources import BadSource
 
     try:
+        unwrap = _unwrap(order.keys)
         source = _source(session, order)
-        report = asyncio.run(_audited(session, source, audit))
+        report = asyncio.run(_audited(session, source, unwrap, audit))
     except (BadSource, UnclearName) as error:
         raise CommandError(Exit.USAGE, str(error)) from error
     _write(order.report, report.to_json)
@@ -246,6 +318,25 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
     code = _code(report)
     if code is not Exit.OK:
         raise typer.Exit(code)
+
+
+def _unwrap(keys: _Keys) -> Unwrap | None:
+    """Return what opens sealed roots; `None` if no key was given."""
+    from ...audit.keys import of_command, of_text
+
+    text, name = os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE
+    if keys.file is not None and keys.command:
+        raise CommandError(Exit.USAGE, "--sealing-keys and --sealing-command exclude one another")
+    if keys.command:
+        return of_command(keys.command, keys.tenant)
+    try:
+        if keys.file is not None:
+            text, name = keys.file.read_text(encoding="ascii"), str(keys.file)
+        return of_text(text, keys.tenant) if text else None
+    except OSError as error:
+        raise CommandError(Exit.USAGE, f"{name} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"{name} cannot be used: {error}") from error
 
 
 def _source(session: Session, order: _Order) -> Source:
@@ -283,7 +374,7 @@ def _bucket(url: str) -> Source:
     return ObjectSource(url)
 
 
-async def _audited(session: Session, source: Source, audit: Audit) -> Report:
+async def _audited(session: Session, source: Source, unwrap: Unwrap | None, audit: Audit) -> Report:
     from ...audit.reading import Bounds, Progress, Reader
     from ...audit.report import Report
 
@@ -294,7 +385,7 @@ async def _audited(session: Session, source: Source, audit: Audit) -> Report:
             def show(one: Progress) -> None:
                 bar.reach(one.done, one.doing, total=one.total)
 
-            findings = await audit(Reader(source, Bounds(), show))
+            findings = await audit(Reader(source, Bounds(), show, unwrap))
         return Report.of(findings, source, started, datetime.now(UTC))
     finally:
         await source.close()

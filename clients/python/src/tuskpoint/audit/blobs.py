@@ -1,0 +1,81 @@
+"""Auditing the blobs of a report again: that they are stored with their hashes. Needs no key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from .formats.stored import Fields, Location, Malformed
+from .reading import Reader, all_of
+from .report import BadReport
+from .verdicts import ROLES, Findings, Item, ItemKind, findings_digest, ordered
+
+_TRUST = "the hashes in the report"
+_GROUP = 512
+
+
+async def audit_blobs(reader: Reader, listed: list[tuple[str, Location]]) -> Findings:
+    """Read blobs and compare each with its hash; nothing is opened.
+
+    Args:
+        reader: Reads the stored bytes.
+        listed: Role and location of each, as `read_listed` returns them.
+    """
+    reader.expect(len(listed))
+    items: list[Item] = []
+    for start in range(0, len(listed), _GROUP):
+        group = listed[start : start + _GROUP]
+        items += await all_of(_audited(reader, role, location) for role, location in group)
+    subject = {"kind": "blobs", "sha256": findings_digest([_named(*one) for one in listed])}
+    return Findings(subject, items[0].blobs[0], _TRUST, ordered(items))
+
+
+async def _audited(reader: Reader, role: str, location: Location) -> Item:
+    piece = await reader.read(role, location)
+    reader.step("blobs")
+    return Item.of(ItemKind.BLOB, (piece.finding,))
+
+
+def _named(role: str, location: Location) -> list[str]:
+    return [role, location.blob_id, location.identifier, location.sha256]
+
+
+def read_listed(text: str, name: str) -> list[tuple[str, Location]]:
+    """Return role and location of the blobs of a report that have a hash, the root first.
+
+    Args:
+        text: A report in JSON, or only a list of elements of `blobs`.
+        name: Name of the file, for errors.
+
+    Raises:
+        BadReport: It is neither, or has no blob.
+    """
+    try:
+        content = json.loads(text)
+        blobs = content if isinstance(content, list) else list(_of_report(content))
+        found = [_listed(Fields(one, "")) for one in blobs]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise BadReport(f"{name} is neither a report of an audit nor a list of blobs") from None
+    except Malformed as error:
+        raise BadReport(f"{name} lists a blob that cannot be used: {error}") from None
+    unique = {(at.blob_id, at.identifier, at.sha256): (role, at) for role, at in found}
+    if not unique:
+        raise BadReport(f"{name} lists no blob")
+    return list(unique.values())
+
+
+def _of_report(report: dict[str, Any]) -> Iterable[object]:
+    """Yield the root and the blobs of all items, except those that were never read."""
+    findings = report["findings"]
+    for blob in (findings["root"], *(one for item in findings["items"] for one in item["blobs"])):
+        if blob["expected_sha256"] or blob["actual_sha256"]:
+            yield blob
+
+
+def _listed(blob: Fields) -> tuple[str, Location]:
+    if (role := blob.text("role")) not in ROLES:
+        raise Malformed(f"its role is '{role[:40]}'")
+    key = "expected_sha256" if blob.text("expected_sha256") else "actual_sha256"
+    at = Location(blob.name("blob_id"), blob.text("identifier"), blob.sha256(key))
+    return role, at

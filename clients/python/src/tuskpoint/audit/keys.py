@@ -1,0 +1,117 @@
+"""The keys that open sealed roots: those of the server's key provider. See docs/sealing.md."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import shlex
+import subprocess
+from collections.abc import Callable
+
+TIMEOUT_S = 20.0
+"""Time that a command has."""
+
+_KEY_BYTES, _ID_BYTES, _NONCE_BYTES = 32, 8, 12
+_PURPOSE = b"tuskpoint wrapping key of tenant "
+
+Unwrap = Callable[[bytes], bytes]
+"""Returns the key that some wrapped bytes hold, or raises `NoKey`."""
+
+
+class NoKey(Exception):
+    """A root cannot be opened; the text says why, for people."""
+
+
+def no_keys(wrapped: bytes) -> bytes:
+    """Open nothing."""
+    raise NoKey(f"it is sealed, by key {_name(wrapped)} if that is in a file: no key was given")
+
+
+def of_text(text: str, tenant: str) -> Unwrap:
+    """Return what the keys in a file, or in a variable, open.
+
+    Args:
+        text: Keys in base64 with white space or commas between them; "#" begins a comment.
+        tenant: The tenant whose keys they wrapped.
+
+    Raises:
+        ValueError: There is no key, or one is malformed; the text says which.
+    """
+    lines = (line.partition("#")[0] for line in text.splitlines())
+    words = [word for line in lines for word in line.replace(",", " ").split()]
+    keys: dict[bytes, bytes] = {}
+    for number, word in enumerate(words, 1):
+        try:
+            key = base64.b64decode(word, validate=True)
+        except ValueError:
+            key = b""
+        if len(key) != _KEY_BYTES:
+            raise ValueError(f"key {number} is not {_KEY_BYTES} bytes in base64")
+        keys[hashlib.sha256(b"tuskpoint key " + key).digest()[:_ID_BYTES]] = key
+    if not keys:
+        raise ValueError("it has no key")
+
+    def unwrap(wrapped: bytes) -> bytes:
+        key = keys.get(wrapped[:_ID_BYTES])
+        if key is None:
+            given = ", ".join(one.hex() for one in keys)
+            raise NoKey(f"key {_name(wrapped)} sealed it, and only {given} was given")
+        return _unwrapped(key, tenant, wrapped)
+
+    return unwrap
+
+
+def of_command(command: str, tenant: str) -> Unwrap:
+    """Return what a command opens: the server's `--key-command`.
+
+    Args:
+        command: It is run with the argument `unwrap`; stdin and stdout are base64.
+        tenant: The tenant whose keys it wrapped.
+    """
+
+    def unwrap(wrapped: bytes) -> bytes:
+        try:
+            done = subprocess.run(  # noqa: S603 - the caller chose the command
+                [*shlex.split(command), "unwrap"],
+                input=base64.b64encode(wrapped) + b"\n",
+                capture_output=True,
+                timeout=TIMEOUT_S,
+                env={**os.environ, "TUSKPOINT_TENANT": tenant},
+                check=True,
+            )
+            key = base64.b64decode(done.stdout.strip(), validate=True)
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode(errors="replace").strip()[:300] or "nothing"
+            raise NoKey(
+                f"the key command ended with code {error.returncode}: it said {said}"
+            ) from None
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            raise NoKey(f"the key command failed: {error}") from None
+        if len(key) != _KEY_BYTES:
+            raise NoKey(f"the key command returned {len(key)} bytes where a key has {_KEY_BYTES}")
+        return key
+
+    return unwrap
+
+
+def _unwrapped(key: bytes, tenant: str, wrapped: bytes) -> bytes:
+    """Return the key that a key of a file wrapped."""
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = _PURPOSE + tenant.encode()
+    own = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=info).derive(key)
+    nonce = wrapped[_ID_BYTES : _ID_BYTES + _NONCE_BYTES]
+    try:
+        return AESGCM(own).decrypt(nonce, wrapped[_ID_BYTES + _NONCE_BYTES :], None)
+    except (InvalidTag, ValueError):
+        raise NoKey(
+            f"key {_name(wrapped)} does not open it for tenant '{tenant}': it is of another tenant"
+        ) from None
+
+
+def _name(wrapped: bytes) -> str:
+    return wrapped[:_ID_BYTES].hex()
