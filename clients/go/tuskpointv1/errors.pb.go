@@ -202,6 +202,15 @@ const (
 	// "KEY_PROVIDER_UNAVAILABLE", "metadata": {"provider": "command", "problem":
 	// "it ended with code 2"}}
 	ErrorReason_ERROR_REASON_KEY_PROVIDER_UNAVAILABLE ErrorReason = 40
+	// The calls of all clients hold as much memory of the server as they may.
+	// `RESOURCE_EXHAUSTED`, with `RetryInfo`; nothing was stored. Example:
+	// {"reason": "MEMORY_FULL", "metadata": {"maximum": "1073741824"}}
+	ErrorReason_ERROR_REASON_MEMORY_FULL ErrorReason = 41
+	// The server ended the call because its client had stopped reading answers
+	// while others waited for the memory that they took. `RESOURCE_EXHAUSTED`, with
+	// `RetryInfo`. Example: {"reason": "READER_TOO_SLOW", "metadata":
+	// {"held_bytes": "33554432"}}
+	ErrorReason_ERROR_REASON_READER_TOO_SLOW ErrorReason = 42
 )
 
 // Enum value maps for ErrorReason.
@@ -248,6 +257,8 @@ var (
 		38: "ERROR_REASON_KEY_MISSING",
 		39: "ERROR_REASON_KEY_WRONG",
 		40: "ERROR_REASON_KEY_PROVIDER_UNAVAILABLE",
+		41: "ERROR_REASON_MEMORY_FULL",
+		42: "ERROR_REASON_READER_TOO_SLOW",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -291,6 +302,8 @@ var (
 		"ERROR_REASON_KEY_MISSING":              38,
 		"ERROR_REASON_KEY_WRONG":                39,
 		"ERROR_REASON_KEY_PROVIDER_UNAVAILABLE": 40,
+		"ERROR_REASON_MEMORY_FULL":              41,
+		"ERROR_REASON_READER_TOO_SLOW":          42,
 	}
 )
 
@@ -606,7 +619,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\x96\v\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xd6\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -649,7 +662,9 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1cERROR_REASON_SESSION_RESUMED\x10%\x12\x1c\n" +
 	"\x18ERROR_REASON_KEY_MISSING\x10&\x12\x1a\n" +
 	"\x16ERROR_REASON_KEY_WRONG\x10'\x12)\n" +
-	"%ERROR_REASON_KEY_PROVIDER_UNAVAILABLE\x10(*\xa8\x01\n" +
+	"%ERROR_REASON_KEY_PROVIDER_UNAVAILABLE\x10(\x12\x1c\n" +
+	"\x18ERROR_REASON_MEMORY_FULL\x10)\x12 \n" +
+	"\x1cERROR_REASON_READER_TOO_SLOW\x10**\xa8\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

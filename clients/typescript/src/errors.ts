@@ -235,6 +235,8 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   BLOB_MALFORMED: DataLoss,
   JOURNAL_UNAVAILABLE: Unavailable,
   BACKLOG_FULL: ResourceExhausted,
+  MEMORY_FULL: ResourceExhausted,
+  READER_TOO_SLOW: ResourceExhausted,
   DRAINING: Unavailable,
   NOT_IMPLEMENTED: Unimplemented,
   INTERNAL_ERROR: ServerError,

@@ -193,6 +193,7 @@ def _listen(
             port,
             contract,
             max_call_seconds=config.max_call_seconds,
+            memory_bytes=config.memory_bytes,
             reflect=config.reflection,
             authentication=access.authentication,
             tls=access.tls.credentials if access.tls is not None else None,

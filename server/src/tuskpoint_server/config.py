@@ -133,6 +133,9 @@ class Config(BaseModel):
     """Bytes waiting for certification from which saves are refused."""
     cache_bytes: int = Field(default=256 * MIB, ge=0)
     """Size of the local cache of blobs; 0 turns it off."""
+    memory_bytes: int = Field(default=1024 * MIB, ge=2 * LIMITS.max_checkpoint)
+    """Memory that calls may hold: requests, checkpoints that are loaded, and answers that their
+    clients have not read."""
     journal_bytes: int = Field(default=1024 * MIB, ge=0)
     """Bytes that the journal may use before values of certified checkpoints are evicted from it; 0
     evicts them as soon as possible."""

@@ -120,6 +120,7 @@ async def served(home: House, *, max_call_seconds: float = 300.0) -> AsyncIterat
         0,
         [(service, HistoryServicer(history))],
         max_call_seconds=max_call_seconds,
+        memory_bytes=LIMITS.max_bundle,
         reflect=False,
     )
     await server.start()

@@ -32,6 +32,7 @@ from tuskpoint_server.domain.state import evicted_digests
 from tuskpoint_server.domain.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.database import Waiter
 from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.service.memory import Holder
 from tuskpoint_server.service.positions import seal
 
 if TYPE_CHECKING:
@@ -329,7 +330,7 @@ async def test_a_watcher_that_is_too_slow_gets_an_error(house: HistoryHouse) -> 
     history = house.history
     for number in range(300):  # more than the service takes at once
         await house.save(f"{number:03}")
-    watch = history.watch(TENANT, "t", b"", (), View.ENTRY, 60)
+    watch = history.watch(TENANT, "t", b"", (), View.ENTRY, 60, Holder())
     delivered = [(await anext(watch)).event.seq]
     await house.forget()
 
@@ -364,7 +365,7 @@ async def test_silence_is_broken_by_progress(house: HistoryHouse) -> None:
 async def test_progress_comes_while_events_are_filtered(house: HistoryHouse) -> None:
     """Else a watcher of rare events would have to begin far behind."""
     await house.save("a")
-    watch = house.history.watch(TENANT, "t", b"", [EventKind.LABEL_SET], View.ENTRY, 0.0)
+    watch = house.history.watch(TENANT, "t", b"", [EventKind.LABEL_SET], View.ENTRY, 0.0, Holder())
     for seq in (1, 2, 3):
         delivery = await anext(watch)
         assert (delivery.event.kind, delivery.event.seq) == (EventKind.PROGRESS, seq)

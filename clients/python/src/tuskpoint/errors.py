@@ -246,6 +246,8 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "BLOB_MALFORMED": DataLoss,
     "JOURNAL_UNAVAILABLE": Unavailable,
     "BACKLOG_FULL": ResourceExhausted,
+    "MEMORY_FULL": ResourceExhausted,
+    "READER_TOO_SLOW": ResourceExhausted,
     "DRAINING": Unavailable,
     "NOT_IMPLEMENTED": Unimplemented,
     "INTERNAL_ERROR": ServerError,

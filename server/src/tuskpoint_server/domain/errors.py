@@ -113,6 +113,16 @@ class Reason(Enum):
         "wait until the blob store has caught up",
         5.0,
     )
+    MEMORY_FULL = Status.RESOURCE_EXHAUSTED.says(
+        "calls hold all of the {maximum} bytes of memory that they may hold; try again, and read "
+        "answers without a pause",
+        1.0,
+    )
+    READER_TOO_SLOW = Status.RESOURCE_EXHAUSTED.says(
+        "the call was ended because its client did not read its answers while it held "
+        "{held_bytes} bytes of memory that others waited for; read faster, or ask for less at once",
+        5.0,
+    )
     DRAINING = Status.UNAVAILABLE.says(
         "the server is shutting down; resume elsewhere or later", 1.0
     )

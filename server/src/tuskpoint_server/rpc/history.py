@@ -12,6 +12,7 @@ from tuskpoint.v1 import history_service_pb2 as history_pb
 from ..domain.model import CheckpointQuery, Source, View
 from ..domain.threads import EventKind
 from ..service.checkpoints import Delivery, History
+from ..service.completing import content_bytes
 from .around.door import Call, Frames, endless
 from .messages.chunks import Cutter
 from .messages.convert import checkpoint_frames, checkpoint_header, filled, ref, timestamp
@@ -46,7 +47,10 @@ class HistoryServicer:
             replayed=True,
         )
         view, source = View(request.view), Source(request.source)
-        async with aclosing(self._history.replay(call.tenant, query, view, source)) as checkpoints:
+        found = self._history.replay(call.tenant, query, view, source)
+        if view is not View.ENTRY:
+            found = call.one_by_one(found, content_bytes)
+        async with aclosing(found) as checkpoints:
             async for loaded in checkpoints:
                 for frame in checkpoint_frames(loaded):
                     yield frame
@@ -58,7 +62,7 @@ class HistoryServicer:
         if request.HasField("progress_interval"):
             progress_s = request.progress_interval.ToNanoseconds() / 1e9
         deliveries = self._history.watch(
-            call.tenant, request.thread_id, request.cursor, kinds, view, progress_s
+            call.tenant, request.thread_id, request.cursor, kinds, view, progress_s, call
         )
         async with aclosing(deliveries) as coming:
             async for delivery in coming:

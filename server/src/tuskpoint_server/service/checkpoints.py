@@ -7,6 +7,7 @@ import base64
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from typing import NamedTuple
 
@@ -30,7 +31,8 @@ from ..journal.changes import Events, EventsCompacted
 from ..journal.checkpoints.sent import SentCheckpoint
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.database.logs import StoredWrite, ThreadRow
-from .completing import Completer, apart
+from .completing import Completer, apart, content_bytes, history_bytes
+from .memory import Holder
 from .positions import seal, unseal
 
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
@@ -98,8 +100,17 @@ class Checkpoints:
         """Return a checkpoint as `glance` does, where the database is not at hand."""
         return await self._journal.stored(tenant, key) if _is_plain(view, source) else None
 
-    async def load(self, tenant: str, key: CheckpointKey, view: View, source: Source) -> Checkpoint:
-        """Return a checkpoint; an empty ID means the latest."""
+    async def load(
+        self, tenant: str, key: CheckpointKey, view: View, source: Source, holder: Holder
+    ) -> Checkpoint:
+        """Return a checkpoint, which the holder holds; an empty ID means the latest."""
+        if view is View.ENTRY:
+            return await self._load(tenant, key, view, source)
+        return await holder.whole(partial(self._load, tenant, key, view, source), content_bytes)
+
+    async def _load(
+        self, tenant: str, key: CheckpointKey, view: View, source: Source
+    ) -> Checkpoint:
         stored = View.ENTRY if source is Source.BLOB else view
         loaded = await self._journal.load(tenant, key, stored)
         if loaded is None:
@@ -110,23 +121,32 @@ class Checkpoints:
         return await self.completer.shown(tenant, whole, view)
 
     async def delta_history(
-        self, tenant: str, key: CheckpointKey, channels: Sequence[str]
+        self, tenant: str, key: CheckpointKey, channels: Sequence[str], holder: Holder
     ) -> tuple[DeltaHistory, ...]:
-        """Return the history of each of these channels, in the order asked."""
-        found = await self._journal.delta_history(tenant, key, channels)
-        return await self.completer.histories(found)
+        """Return the history of each of these channels, in the order asked; the holder holds it."""
+
+        async def load() -> tuple[DeltaHistory, ...]:
+            found = await self._journal.delta_history(tenant, key, channels)
+            return await self.completer.histories(found)
+
+        return await holder.whole(load, history_bytes)
 
     async def diff(
-        self, tenant: str, before: CheckpointKey, after: CheckpointKey, max_changes: int
+        self,
+        tenant: str,
+        before: CheckpointKey,
+        after: CheckpointKey,
+        max_changes: int,
+        holder: Holder,
     ) -> Diff:
         """Compare the states of two checkpoints; an empty ID means the latest."""
-        first = await self._side(tenant, before)
-        second = await self._side(tenant, after)
+        first = await self._side(tenant, before, holder)
+        second = await self._side(tenant, after, holder)
         most = min(max_changes or LIMITS.default_diff_changes, LIMITS.max_diff_changes)
         return await apart(diff, first, second, most)
 
-    async def _side(self, tenant: str, key: CheckpointKey) -> Side:
-        loaded = await self.load(tenant, key, View.FULL, Source.ANY)
+    async def _side(self, tenant: str, key: CheckpointKey, holder: Holder) -> Side:
+        loaded = await self.load(tenant, key, View.FULL, Source.ANY, holder)
         histories = await self.completer.rebuilding(tenant, loaded)
         channels = loaded.state.channels if loaded.state is not None else ()
         return Side(channels, {history.channel: history for history in histories})
@@ -183,6 +203,7 @@ class History:
         kinds: Collection[EventKind],
         view: View,
         progress_s: float,
+        holder: Holder,
     ) -> AsyncGenerator[Delivery, None]:
         """Yield the events of a thread after a cursor, then new ones as they happen; endless.
 
@@ -203,7 +224,9 @@ class History:
                 for event in news.events:
                     at = at._replace(incarnation=event.incarnation, seq=event.seq)
                     if event.kind in wanted:
-                        yield await self._delivery(tenant, event, at, view)
+                        held = holder.held_bytes
+                        yield await self._delivery(tenant, event, at, view, holder)
+                        holder.give(holder.held_bytes - held)
                         heard = clock()
                 if at.certified_seq < news.certified_seq <= at.seq:
                     at = at._replace(certified_seq=news.certified_seq)
@@ -240,18 +263,29 @@ class History:
     def _cursor(self, tenant: str, thread_id: str, at: Position) -> bytes:
         return seal(("watch", tenant, thread_id), (self._log.journal_id, *at)).encode()
 
-    async def _delivery(self, tenant: str, event: Event, at: Position, view: View) -> Delivery:
+    async def _delivery(
+        self, tenant: str, event: Event, at: Position, view: View, holder: Holder
+    ) -> Delivery:
         cursor = self._cursor(tenant, event.key.thread_id, at)
         if event.kind is not EventKind.CHECKPOINT_SAVED:
             view = View.ENTRY
-        loaded = None
-        if event.key.checkpoint_id:
-            loaded = await self._journal.load(tenant, event.key, view)
+        load = partial(self._load, tenant, event, view)
+        if not event.key.checkpoint_id:
+            loaded = None
+        elif view is View.ENTRY:
+            loaded = await load()
+        else:
+            loaded = await holder.whole(load, lambda one: content_bytes(one) if one else 0)
+        return Delivery(event, cursor, loaded)
+
+    async def _load(self, tenant: str, event: Event, view: View) -> Checkpoint | None:
+        """Return the checkpoint of an event, unless it is deleted."""
+        loaded = await self._journal.load(tenant, event.key, view)
         # One of a later incarnation has the same name and is another.
         if loaded is None or loaded.entry.incarnation != event.incarnation:
-            return Delivery(event, cursor)
+            return None
         whole = await self._completer.checkpoint(loaded)
-        return Delivery(event, cursor, await self._completer.shown(tenant, whole, view))
+        return await self._completer.shown(tenant, whole, view)
 
     def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:
         """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""

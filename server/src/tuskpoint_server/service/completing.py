@@ -200,6 +200,12 @@ def content_bytes(whole: Checkpoint) -> int:
     return len(whole.entry.metadata) + sum(len(value.data) for value in values)
 
 
+def history_bytes(histories: Sequence[DeltaHistory]) -> int:
+    """Return the bytes of values in histories that have all their values."""
+    held = [held for one in histories for held in (one.seed, *one.writes) if held is not None]
+    return sum(len(one.value.data) for one in held if one.value is not None)
+
+
 def _malformed(sources: Sequence[BlobLocation], lacking: str) -> Refusal:
     blob_id, problem = sources[0].blob_id if sources else "", f"the segments lack {lacking}"
     return Refusal(Reason.BLOB_MALFORMED, blob_id=blob_id, problem=problem)

@@ -53,6 +53,8 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_KEY_MISSING: _ClassVar[ErrorReason]
     ERROR_REASON_KEY_WRONG: _ClassVar[ErrorReason]
     ERROR_REASON_KEY_PROVIDER_UNAVAILABLE: _ClassVar[ErrorReason]
+    ERROR_REASON_MEMORY_FULL: _ClassVar[ErrorReason]
+    ERROR_REASON_READER_TOO_SLOW: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -102,6 +104,8 @@ ERROR_REASON_SESSION_RESUMED: ErrorReason
 ERROR_REASON_KEY_MISSING: ErrorReason
 ERROR_REASON_KEY_WRONG: ErrorReason
 ERROR_REASON_KEY_PROVIDER_UNAVAILABLE: ErrorReason
+ERROR_REASON_MEMORY_FULL: ErrorReason
+ERROR_REASON_READER_TOO_SLOW: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

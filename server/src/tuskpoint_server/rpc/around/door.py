@@ -29,14 +29,16 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]
 
 from ...domain.credentials import NOTHING, Grant, Presented, Scope
 from ...domain.errors import Reason, Refusal, invalid_field
-from ...domain.limits import LIMITS
+from ...domain.limits import KIB, LIMITS
 from ...domain.model import Durability
+from ...service.memory import NOT_WRITING, Holder, Memory
 from ..messages.validation import Check, check, limit_exceeded
 from .authentication import Authentication
 from .errors import incident, to_status
 from .policy import POLICY, check_scopes
 from .telemetry import Telemetry
 
+_COUNTED_BYTES = 64 * KIB  # size from which a unary request counts as memory that its call holds
 WRITE_SECONDS = 1.0  # that a message may be on its way once its call is to end
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -49,7 +51,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class Call(Holder):
     """A call of a method, as its servicer and the code around it see it."""
 
     method: str  # full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint"
@@ -63,7 +65,6 @@ class Call:
     code: str = "OK"  # name of the status that it ends with, as far as is known
     ended: Refusal | None = None  # why the server ended it while it ran
     task: asyncio.Task[Any] | None = None  # that runs its behavior
-    is_writing: bool = False  # gRPC has a message that it has not passed on yet
 
     @property
     def tenant(self) -> str:
@@ -75,6 +76,16 @@ class Call:
         """The scopes of its credential."""
         return self.grant.scopes
 
+    async def write(self, data: bytes) -> None:
+        """Send a message; returns once gRPC has passed it on."""
+        self.writing_since = asyncio.get_running_loop().time()
+        try:
+            await self.context.write(data)
+        except grpc.aio.InternalError:
+            # The client went away before gRPC has cancelled this task.
+            raise asyncio.CancelledError from None
+        self.writing_since = NOT_WRITING
+
     def end(self, why: Refusal) -> None:
         """Cancel its behavior, so that it ends with this refusal; the first one counts.
 
@@ -83,7 +94,7 @@ class Call:
         if self.ended is None and self.task is not None:
             self.ended = why
             self.code = why.status.name
-            if self.is_writing:
+            if self.writing_since != NOT_WRITING:
                 asyncio.get_running_loop().call_later(WRITE_SECONDS, self._cancel)
             else:
                 self.task.cancel()
@@ -119,10 +130,12 @@ class Door:
         telemetry: Telemetry,
         authentication: Authentication,
         max_call_seconds: float,
+        memory: Memory | None = None,
         policy: Mapping[str, frozenset[Scope]] = POLICY,
     ) -> None:
         self.telemetry = telemetry
         self.max_call_seconds = max_call_seconds
+        self.memory = memory or Memory()
         self._authentication = authentication
         self._policy = policy
         self._draining = asyncio.Event()
@@ -132,6 +145,7 @@ class Door:
         """Return the answer of a call, or end it with its status."""
         measured = self.telemetry.begin(call.method, call.context.invocation_metadata() or ())
         call.draining, call.task = self._draining, asyncio.current_task()
+        call.memory = self.memory
         cap = None
         try:
             if self._draining.is_set():
@@ -158,6 +172,7 @@ class Door:
             if cap is not None:
                 cap.cancel()
             self._authentication.dismiss(call)
+            call.close()
             if self._draining.is_set() and not self._authentication.running:
                 self._emptied.set()
             self.telemetry.end(measured, call.code, call.denied)
@@ -238,6 +253,10 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
     durable = all("durability" in side.fields_by_name for side in sides)
 
     def requested(raw: bytes, call: Call) -> Any:
+        if len(raw) >= _COUNTED_BYTES:
+            if call.memory.is_full:
+                raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
+            call.keep(len(raw))
         request: Any = parsed(request_class, raw)
         taken = take(request)
         if durable:
@@ -258,9 +277,7 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
         # point, and the generators inside are closed before it ends.
         async with aclosing(behavior(requested(raw, call), call)) as answers:
             async for answer in answers:
-                call.is_writing = True
-                await call.context.write(answered(answer).SerializeToString())
-                call.is_writing = False
+                await call.write(answered(answer).SerializeToString())
                 if call.ended is not None:
                     raise call.ended
 

@@ -12,6 +12,7 @@ from ...domain.limits import LIMITS
 from ...domain.model import Durability, Saved
 from ...service.checkpoints import Checkpoints
 from ...service.completing import content_bytes
+from ...service.memory import Holder
 from ..messages import convert
 from ..messages.chunks import whole
 
@@ -39,10 +40,11 @@ async def checkpoint_in_one(
     checkpoints: Checkpoints,
     tenant: str,
     request: pb.GetCheckpointRequest,
+    holder: Holder,
     maximum: int = LIMITS.max_unary,
 ) -> checkpoint_pb2.Checkpoint:
     """Return a checkpoint that fits a message, or refuse one of more than `maximum` bytes."""
-    loaded = await checkpoints.load(tenant, *convert.asked(request))
+    loaded = await checkpoints.load(tenant, *convert.asked(request), holder)
     size = content_bytes(loaded)
     if size <= maximum:
         message = convert.checkpoint(loaded, whole())

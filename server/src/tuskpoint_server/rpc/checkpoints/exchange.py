@@ -29,6 +29,7 @@ from ...domain.limits import KIB, MIB
 from ...domain.model import Durability, Saved
 from ...domain.state import RawCheckpoint
 from ...service.checkpoints import Checkpoints
+from ...service.memory import Holder
 from ..around.door import Call, Door, parsed
 from ..around.errors import incident, to_call_error
 from ..around.policy import POLICY
@@ -47,6 +48,7 @@ MAX_UNSENT_BYTES = 32 * MIB  # of answers that wait to be sent, at which no load
 MAX_CERTIFYING = 16 * KIB  # saves that wait for certification at which reading pauses
 LOADS_AT_ONCE = 32
 MAX_ANSWER_BYTES = MESSAGE_BYTES - KIB  # of a loaded checkpoint; the rest is for its frame
+FULL_SECONDS = 0.1  # after which loads look again for room in a full memory
 ENDING_SECONDS = 10.0  # that a client has to read the last answers of a stream the server ends
 MIN_SESSION_BYTES, MAX_SESSION_BYTES = 16, 64
 
@@ -104,7 +106,7 @@ class Exchange:
         self._unanswered = 0
         self._unanswered_bytes = 0
         self._has_room = asyncio.Event()
-        self._outgoing = Outgoing[_Frame | None](call.context.write, self._sent)
+        self._outgoing = Outgoing[_Frame | None](call.write, self._sent)
         self._reading = True
         self._ending: Refusal | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -154,8 +156,15 @@ class Exchange:
                     self._has_room.clear()
                     await self._has_room.wait()
             self._begin_loads()
+            self._count()
+            if self._call.memory.is_full:
+                await self._call.memory.room(0)
         if self._saving is not None:
             raise Refusal(Reason.STREAM_TRUNCATED, save_id=self._saving[0].id)
+
+    def _count(self) -> None:
+        """Count the bytes of frames without an answer, and of answers that were not sent."""
+        self._call.keep(self._unanswered_bytes + self._outgoing.size_bytes)
 
     @property
     def _is_full(self) -> bool:
@@ -330,6 +339,9 @@ class Exchange:
         count = min(len(self._loads), LOADS_AT_ONCE - self._loading)
         if not count or self._outgoing.size_bytes >= MAX_UNSENT_BYTES:
             return
+        if self._call.memory.is_full:
+            self._next_loads = self._loop.call_later(FULL_SECONDS, self._begin_some_loads)
+            return
         some = [self._loads.popleft() for _ in range(count)]
         some = [(frame, request) for frame, request in some if frame.id in self._frames]
         asked = [convert.asked(request) for _, request in some]
@@ -354,6 +366,7 @@ class Exchange:
             self._refuse(frame, error)
 
     async def _load(self, frame: _Frame, request: pb.GetCheckpointRequest) -> None:
+        holder = Holder(memory=self._call.memory)
         try:
             asked = convert.asked(request)
             stored = await self._checkpoints.stored(self._call.tenant, *asked)
@@ -361,13 +374,15 @@ class Exchange:
                 self._answer_stored(frame, stored)
                 return
             loaded = await checkpoint_in_one(
-                self._checkpoints, self._call.tenant, request, MAX_ANSWER_BYTES
+                self._checkpoints, self._call.tenant, request, holder, MAX_ANSWER_BYTES
             )
             got = pb.GetCheckpointResponse(checkpoint=loaded)
             answer = pb.Answer(id=frame.id, last=True, got=got)
             self._answer(frame, pb.ExchangeResponse(answers=[answer]))
         except Exception as error:  # noqa: BLE001 - a defect ends its frame, not the stream
             self._refuse(frame, error)
+        finally:
+            holder.close()
 
     def _loaded(self, work: asyncio.Future[None]) -> None:
         self._loading -= 1
@@ -416,6 +431,7 @@ class Exchange:
                 frame.counts = False
                 self._unanswered -= 1
                 self._unanswered_bytes -= frame.size
+        self._count()
         self._has_room.set()
         self._begin_loads()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from ...domain.limits import LIMITS
 from ...domain.model import Saved, Source, View
 from ...journal.checkpoints.sent import SentCheckpoint
 from ...service.checkpoints import Checkpoints
+from ...service.completing import content_bytes
 from ..around.door import Call, Door, Fields, Frames, Take, endless
 from ..messages import convert
 from ..messages.saves import Writes, take_checkpoint, take_writes
@@ -76,13 +78,14 @@ class CheckpointServicer:
         (stored,) = self._checkpoints.glance(call.tenant, [asked])
         stored = stored or await self._checkpoints.stored(call.tenant, *asked)
         if stored is None:
-            return {"checkpoint": await checkpoint_in_one(self._checkpoints, call.tenant, request)}
+            loaded = await checkpoint_in_one(self._checkpoints, call.tenant, request, call)
+            return {"checkpoint": loaded}
         answer = saves_pb.GetCheckpointResponse()
         convert.fill_stored(answer.checkpoint, stored)
         return answer
 
     async def LoadCheckpoint(self, request: saves_pb.LoadCheckpointRequest, call: Call) -> Frames:
-        loaded = await self._checkpoints.load(call.tenant, *convert.asked(request))
+        loaded = await self._checkpoints.load(call.tenant, *convert.asked(request), call)
         for frame in convert.checkpoint_frames(loaded):
             yield frame
 
@@ -90,12 +93,17 @@ class CheckpointServicer:
         query, view = convert.checkpoint_query(request), View(request.view)
         limit = request.limit if request.HasField("limit") else None
         source, listed = Source(request.source), self._checkpoints.completer.listed
-        async for loaded in listed(call.tenant, query, view, source, limit):
-            for frame in convert.checkpoint_frames(loaded):
-                yield frame
+        found = listed(call.tenant, query, view, source, limit)
+        if view is not View.ENTRY:
+            found = call.one_by_one(found, content_bytes)
+        async with aclosing(found) as checkpoints:
+            async for loaded in checkpoints:
+                for frame in convert.checkpoint_frames(loaded):
+                    yield frame
 
     async def GetDeltaHistory(self, request: saves_pb.GetDeltaHistoryRequest, call: Call) -> Frames:
         key = convert.key(request.ref)
-        for history in await self._checkpoints.delta_history(call.tenant, key, request.channels):
+        found = await self._checkpoints.delta_history(call.tenant, key, request.channels, call)
+        for history in found:
             for frame in convert.history_frames(history):
                 yield frame

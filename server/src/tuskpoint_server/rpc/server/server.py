@@ -13,6 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 
 from ...domain.limits import LIMITS
+from ...service.memory import Memory
 from ..around.authentication import Authentication
 from ..around.door import Door, service_handler
 from ..around.telemetry import Telemetry
@@ -75,6 +76,7 @@ def build(
     contract: Sequence[tuple[ServiceDescriptor, object]],
     *,
     max_call_seconds: float,
+    memory_bytes: int,
     reflect: bool,
     authentication: Authentication | None = None,
     tls: grpc.ServerCredentials | None = None,
@@ -96,7 +98,12 @@ def build(
         port = 0
     if not port:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    door = Door(Telemetry(host, port), authentication or Authentication(), max_call_seconds)
+    door = Door(
+        Telemetry(host, port),
+        authentication or Authentication(),
+        max_call_seconds,
+        Memory(memory_bytes),
+    )
     for service, servicer in contract:
         server.add_generic_rpc_handlers((service_handler(service, servicer, door),))
     names = [service.full_name for service, _ in contract]

@@ -112,7 +112,7 @@ class ThreadServicer:
         self, request: thread_pb.DiffCheckpointsRequest, call: Call
     ) -> Fields:
         before, after = key(getattr(request, "from")), key(request.to)
-        found = await self._checkpoints.diff(call.tenant, before, after, request.max_changes)
+        found = await self._checkpoints.diff(call.tenant, before, after, request.max_changes, call)
         changes = [
             filled(thread_pb.Change(from_json=one.before, to_json=one.after), one)
             for one in found.changes
