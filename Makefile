@@ -124,7 +124,8 @@ simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDUL
 	@$(PY) -m tests.simulation --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),2000)
 
 .PHONY: soak
-soak: setup ## run the crash and slow tests in a loop (ROUNDS=20)
+soak: setup ## send 100,000 generated calls, then run the crash and slow tests in a loop (CALLS=100000 ROUNDS=20)
+	@TUSKPOINT_FUZZ_CALLS=$(or $(CALLS),100000) $(PY) -m pytest -q --timeout 7200 tests/integration/rpc/test_fuzz.py
 	@for round in $$(seq 1 $(or $(ROUNDS),20)); do \
 	    echo "round $$round"; \
 	    TUSKPOINT_KILLS=40 TUSKPOINT_SIMULATION_SCHEDULES=600 \

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
+import os
+import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,12 +18,14 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, MethodDescriptor
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 from tests.kit.contract_files import FILES
 from tests.kit.messages import reported
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.limits import MIB
 
 METHODS: dict[str, MethodDescriptor] = {
     f"/{service.full_name}/{method.name}": method
@@ -36,6 +42,9 @@ ENDLESS = {"/tuskpoint.v1.HistoryService/WatchThread"}
 """Streams that only the client ends, if they are let in."""
 
 HANG_UP_SECONDS = 0.2
+MOST_GROWTH = 512 * MIB
+"""Of the process's peak memory, with the journal, the client and the generated examples."""
+
 DEPTH = 5
 CLIENT_FAULT = "Internal error from Core"
 """What grpc.aio's client says if the server ends a stream while the client still sends."""
@@ -180,15 +189,27 @@ class LoopServer:
 @pytest.fixture(scope="module")
 def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoopServer]:
     directory: Path = tmp_path_factory.mktemp("fuzzed")
+    keys = SecretStr(base64.b64encode(bytes(range(32))).decode())
     server = LoopServer(
-        Config(listen="127.0.0.1:0", data_dir=directory / "data", flush_interval=0.05)
+        Config(listen="127.0.0.1:0", data_dir=directory / "data", flush_interval=0.05, keys=keys)
     )
+    before = peak_bytes()
     yield server
     server.close()
+    assert peak_bytes() - before < MOST_GROWTH
 
+
+def peak_bytes() -> int:
+    """Return the most memory that this process has used."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+CALLS = int(os.environ.get("TUSKPOINT_FUZZ_CALLS", "700"))
+"""Calls of this module; `make soak` makes 100,000."""
 
 GENERATED = settings(
-    max_examples=300,
+    max_examples=CALLS * 3 // 7,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -209,7 +230,7 @@ def test_calls_that_meet_one_another_get_documented_answers(
     fuzzed.call(*call)
 
 
-@settings(max_examples=60)
+@settings(max_examples=CALLS // 7)
 @given(st.sampled_from(sorted(METHODS)), st.binary(max_size=64))
 def test_random_bytes_are_no_danger(fuzzed: LoopServer, name: str, raw: bytes) -> None:
     fuzzed.call(name, [raw])
