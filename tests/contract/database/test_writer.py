@@ -26,12 +26,10 @@ from tests.kit.drafts import (
 )
 from tests.kit.journal import Clock, Journal, made, open_database, opened
 from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.items import ItemChange
 from tuskpoint_server.domain.model import Saved, View
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.journal.moving.restoring import back_up
 
 
 class Driver:
@@ -274,6 +272,13 @@ async def test_closing_finishes_queued_changes(tmp_path: Path, clock: Clock) -> 
             ],
             "newer server",
         ),
+        (
+            [
+                "CREATE TABLE journal_info (name TEXT, value TEXT)",
+                "INSERT INTO journal_info VALUES ('layout', '2')",
+            ],
+            "it has layout 2 .*: rebuild it from its blobs with `recover`",
+        ),
     ],
 )
 async def test_a_database_of_another_layout_is_refused_in_one_line(
@@ -290,22 +295,3 @@ async def test_a_database_of_another_layout_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT * FROM sqlite_master").fetchall() == tables
-
-
-@pytest.mark.sqlite
-async def test_a_journal_without_items_gets_their_table(tmp_path: Path, clock: Clock) -> None:
-    async with opened(tmp_path, clock) as journal:
-        await journal.save_checkpoint(TENANT, draft("1"))
-        before = await journal.load(TENANT, key("1"), View.FULL)
-    with closing(sqlite3.connect(tmp_path / "journal.db")) as connection, connection:
-        connection.execute("DROP TABLE items")
-        connection.execute("UPDATE journal_info SET value = '1' WHERE name = 'layout'")
-    with pytest.raises(
-        RuntimeError, match=r"layout 1 and .* layout 2: start a server with it once"
-    ):
-        back_up(tmp_path / "journal.db", tmp_path / "backup")
-    for _ in range(2):
-        async with opened(tmp_path, clock) as journal:
-            assert await journal.load(TENANT, key("1"), View.FULL) == before
-            await journal.items.put(TENANT, [ItemChange(("a",), "k", b"{}")])
-            assert len((await journal.items.latest(TENANT, (), None, 0, 10)).items) == 1

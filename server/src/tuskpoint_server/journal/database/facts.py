@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from .schema import journal_info
 from .sqlite import Sqlite
 from .statements import Statement, driver_of
 
-LAYOUT = "2"
+LAYOUT = "3"
 """Layout of the tables; a database says in `journal_info` which one it has."""
 
 JOURNAL_ID, GENERATION = "journal_id", "generation"
@@ -21,10 +20,7 @@ _LAYOUT = "layout"
 OWN = (JOURNAL_ID, GENERATION, _LAYOUT)
 """Names of the facts that every journal has."""
 
-_WITHOUT_ITEMS = "1"
-"""The layout before stores had items; `prepare` adds their table."""
-
-_ITEMS = re.compile(r"\b(TABLE|ON) items\b")
+_OLDER = ("1", "2")
 _UNFINISHED = "unfinished"  # layout of a journal that is being filled
 _FIRST_VERSION = "alembic_version"
 _SET_FACT = Statement(
@@ -60,11 +56,6 @@ def prepare(backend: Backend, generation: int | None) -> dict[str, str]:
                 known = None
             if known is None:
                 return make(backend, connection, generation or 1, finished=generation is None)
-            if known[_LAYOUT] == _WITHOUT_ITEMS:
-                for definition in filter(_ITEMS.search, backend.definitions()):
-                    driver_of(connection).execute(definition)
-                finish(connection)
-                known[_LAYOUT] = LAYOUT
             check_finished(known)
             return known
 
@@ -103,8 +94,8 @@ def check_finished(known: dict[str, str]) -> None:
     if is_unfinished(known):
         raise RuntimeError("it was not filled to the end; run `recover` or `copy` again")
     if known[_LAYOUT] != LAYOUT:
-        older = known[_LAYOUT] == _WITHOUT_ITEMS
-        why = "start a server with it once" if older else "a newer server wrote it"
+        older = known[_LAYOUT] in _OLDER
+        why = "rebuild it from its blobs with `recover`" if older else "a newer server wrote it"
         raise RuntimeError(
             f"it has layout {known[_LAYOUT]} and this server knows layout {LAYOUT}: {why}"
         )
