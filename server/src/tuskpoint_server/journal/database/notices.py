@@ -34,6 +34,7 @@ KEEPING = ("", "keeping")
 
 _MOST_BYTES = 7999  # of a notification of PostgreSQL
 _PAUSE_S = 0.02  # after a notification; what changes meanwhile goes with the next one
+_CANCEL_AGAIN_S = 0.1
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 30.0
 
 
@@ -138,9 +139,13 @@ class Notices:
 
     async def stop(self) -> None:
         """End; what is not sent yet is not sent."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        running = set(self._tasks)
+        while running:
+            for task in running:
+                task.cancel()
+            # psycopg waits with `asyncio.wait_for`, which forgets a cancellation before Python 3.12
+            # if a notification arrives at that moment.
+            _, running = await asyncio.wait(running, timeout=_CANCEL_AGAIN_S)
 
     def add(self, changed: Collection[tuple[str, str]]) -> None:
         """Send soon that threads changed."""
