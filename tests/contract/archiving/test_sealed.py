@@ -99,6 +99,26 @@ async def test_no_key_opens_what_only_a_deleted_thread_used(
     assert await check_certified(home) == 12
 
 
+async def test_threads_may_be_deleted_in_any_flush_also_in_one_that_merges_runs(
+    home: House, blobs: MemoryStore
+) -> None:
+    for number in range(30):
+        await save(home, f"{number:02}", "kept", f"{number - 1:02}" if number else "")
+        await save(home, "1", f"gone-{number}")
+        if number:
+            await home.journal.removal.delete_thread(TENANT, f"gone-{number - 1}")
+        await home.flush()
+        assert (await home.archive.status(TENANT)).last_error == ""
+    catalog = await home.archive.catalog(TENANT)
+    assert catalog is not None
+    assert await check_certified(home) == 31
+    known = {row[0] for row in await home.ask("SELECT sha256 FROM members")}
+    named: set[bytes] = set()
+    for ref in catalog.catalog.runs.oldest_first():
+        named |= {place.sha256 for place in await members_of(ref, home.store.get)}
+    assert named <= known
+
+
 async def test_what_a_fork_needs_of_a_deleted_thread_stays_readable(home: House) -> None:
     await save(home, "1", "gone")
     await home.flush()

@@ -118,6 +118,11 @@ async def _assemble(
         runs[location.sha256] = location = replace(location, key=key)
         return location
 
+    async def fetch(location: BlobLocation) -> bytes:
+        # A merge may take a run that this flush has just written again.
+        member = members.get(location.sha256)
+        return member.data if member is not None else await _fetch(location)
+
     for segment in work.built:
         if segment.data:
             for part in segment.parts:
@@ -131,12 +136,16 @@ async def _assemble(
     put = Put(generation, number, store_run)
     new = store_records(recorder.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
-    live, rewritten = await relocated(live, chores.moved, _fetch, put)
+    live, rewritten = await relocated(live, chores.moved, fetch, put)
     if work.root.key:
         ended = {one.thread_id: one for one in recorder.records if isinstance(one, facts.EndRecord)}
-        live, purged = await without_threads(live, ended, _fetch, put)
+        live, purged = await without_threads(live, ended, fetch, put)
         rewritten += purged
-    advanced = await advance(live, new, _fetch, put)
+    advanced = await advance(live, new, fetch, put)
+    dropped = [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
+    for sha256 in dropped:  # what nothing names any more does not have to be stored
+        if sha256 in runs and members.pop(sha256, None) is not None:
+            del runs[sha256]
     leaves = [members[sha256] for sha256 in runs if sha256 in members]
     previous = known.location if known is not None else None
     content = encode_catalog(
@@ -157,7 +166,7 @@ async def _assemble(
     plan.previous = previous.sha256 if previous is not None else b""
     plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
     plan.members.append(StoredMember(place, Kind.CATALOG))
-    plan.dropped += [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
+    plan.dropped += dropped
     plan.dropped += [plan.previous] if plan.previous else []
     plan.moved += chores.moved.values()
     return Assembled(list(members.values()), leaves, recorder)

@@ -86,8 +86,7 @@ class Advanced:
 async def advance(runs: LiveRuns, new: RunRef | None, fetch: Fetch, put: Put) -> Advanced:
     """Add the run of a flush, if there is one, and take every merge one step further.
 
-    None of the earlier runs is in "this quilt". Exceptions of `fetch` are passed on, and change
-    nothing.
+    Exceptions of `fetch` are passed on, and change nothing.
     """
     read_bytes = 0
     dropped: list[BlobLocation] = []
