@@ -16,7 +16,7 @@ from tuskpoint._transport import channel
 from tuskpoint._transport.exchange import lanes
 from tuskpoint._transport.retry import RetryPolicy
 from tuskpoint._transport.settings.options import Options
-from tuskpoint.errors import TuskPointError
+from tuskpoint.errors import TuskPointError, Unavailable
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint
 from tuskpoint.v1.checkpoint_service_pb2 import (
     ExchangeRequest,
@@ -66,8 +66,11 @@ def status_of(failure: Failure) -> grpc.StatusCode:
     """Return the status of a failed call, `UNAVAILABLE` for what gRPC puts for a lost connection.
 
     A server that stops cancels calls which arrive after its last word, and grpc.aio reports
-    "Internal error from Core" if a stream ends while the client is writing to it.
+    "Internal error from Core" if a stream ends while the client is writing to it. The client makes
+    `Unavailable` of each of them.
     """
+    if isinstance(failure, Unavailable):
+        return grpc.StatusCode.UNAVAILABLE
     if isinstance(failure, TuskPointError):
         return grpc.StatusCode[failure.status]
     if isinstance(failure, RefusedError):
