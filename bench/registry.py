@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.measures import (
     background,
+    flood,
     flush,
     graphs,
     growth,
@@ -56,6 +57,7 @@ MEASURES: dict[str, Measure] = {
     "replay": Measure(replay.TITLE, replay.measure, compares_postgres=True),
     "search": Measure(search.TITLE, search.measure),
     "flush": Measure(flush.TITLE, flush.measure),
+    "flood": Measure(flood.TITLE, flood.measure),
     "background": Measure(background.TITLE, background.measure),
     "server-cost": Measure(server_cost.TITLE, server_cost.measure),
     "walrus-cost": Measure(walrus_cost.TITLE, walrus_cost.measure),

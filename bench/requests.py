@@ -69,6 +69,11 @@ def saves(
         parent = checkpoint_id
 
 
+def bearer(token: str) -> tuple[tuple[str, str], ...]:
+    """Return the metadata of a call with a token."""
+    return (("authorization", f"Bearer {token}"),)
+
+
 async def store(stub: CheckpointServiceAsyncStub, saving: Iterable[SaveCheckpointRequest]) -> None:
     """Save without waiting for each answer, on one stream that keeps their order.
 

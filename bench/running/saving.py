@@ -2,6 +2,7 @@
 
 Its threads save in turn on one stream, so many saves are on their way at once. It prints one
 line of JSON: the saves that were acknowledged, and the seconds from the first until all were.
+It sends the token in `TUSKPOINT_TOKEN`, if there is one.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import argparse
 import asyncio
 import itertools
 import json
+import os
 import secrets
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 
 import grpc.aio
 
-from bench.requests import saves
+from bench.requests import bearer, saves
 from tuskpoint.v1.checkpoint_service_pb2 import (
     ExchangeRequest,
     Frame,
@@ -39,6 +42,7 @@ async def save(asked: argparse.Namespace) -> tuple[int, float]:
     chains = [saves(f"{asked.name}-{one}", asked.value_bytes) for one in range(asked.threads)]
     places = asyncio.Semaphore(_ON_THE_WAY)
     began = time.monotonic()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, setattr, asked, "seconds", 0.0)
 
     async def frames() -> AsyncIterator[ExchangeRequest]:
         yield ExchangeRequest(hello=Hello(session=secrets.token_bytes(16), attempt=1))
@@ -54,7 +58,9 @@ async def save(asked: argparse.Namespace) -> tuple[int, float]:
 
     acknowledged = 0
     async with grpc.aio.insecure_channel(asked.target) as channel:
-        async for message in CheckpointServiceStub(channel).Exchange(frames()):
+        token = os.environ.get("TUSKPOINT_TOKEN")
+        metadata = bearer(token) if token else ()
+        async for message in CheckpointServiceStub(channel).Exchange(frames(), metadata=metadata):
             for answer in message.answers:
                 if not answer.HasField("saved"):
                     raise RuntimeError(f"a save was refused: {answer.error}")
@@ -72,7 +78,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.running.saving")
     parser.add_argument("target", metavar="HOST:PORT")
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True)
+    parser.add_argument("--seconds", type=float, required=True, help="SIGTERM ends it earlier")
     parser.add_argument("--pace", type=float, required=True, help="saves per second")
     parser.add_argument("--name", required=True, help="prefix of the thread IDs")
     parser.add_argument("--value-bytes", type=int, required=True)

@@ -203,7 +203,7 @@ class MemoryDatabase(Database):
         self.journal_id = facts["journal_id"]
         self.generation = int(facts["generation"])
         self.waiters = Waiters()
-        self.added = []
+        self.added, self.full = [], {}
         self._closed = False
         self._reader = threading.local()
         self._connections = []

@@ -211,6 +211,13 @@ const (
 	// `RetryInfo`. Example: {"reason": "READER_TOO_SLOW", "metadata":
 	// {"held_bytes": "33554432"}}
 	ErrorReason_ERROR_REASON_READER_TOO_SLOW ErrorReason = 42
+	// The tenant takes as much as its quota allows: `calls_per_second`,
+	// `bytes_per_second`, `open_streams`, `threads` or `stored_bytes`.
+	// `RESOURCE_EXHAUSTED`; the first three have `RetryInfo`, of the last two
+	// something has to be deleted. Nothing was stored. Example: {"reason":
+	// "QUOTA_EXCEEDED", "metadata": {"tenant": "acme", "quota":
+	// "calls_per_second", "limit": "200"}}
+	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 43
 )
 
 // Enum value maps for ErrorReason.
@@ -259,6 +266,7 @@ var (
 		40: "ERROR_REASON_KEY_PROVIDER_UNAVAILABLE",
 		41: "ERROR_REASON_MEMORY_FULL",
 		42: "ERROR_REASON_READER_TOO_SLOW",
+		43: "ERROR_REASON_QUOTA_EXCEEDED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -304,6 +312,7 @@ var (
 		"ERROR_REASON_KEY_PROVIDER_UNAVAILABLE": 40,
 		"ERROR_REASON_MEMORY_FULL":              41,
 		"ERROR_REASON_READER_TOO_SLOW":          42,
+		"ERROR_REASON_QUOTA_EXCEEDED":           43,
 	}
 )
 
@@ -619,7 +628,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xd6\v\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xf7\v\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -664,7 +673,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x16ERROR_REASON_KEY_WRONG\x10'\x12)\n" +
 	"%ERROR_REASON_KEY_PROVIDER_UNAVAILABLE\x10(\x12\x1c\n" +
 	"\x18ERROR_REASON_MEMORY_FULL\x10)\x12 \n" +
-	"\x1cERROR_REASON_READER_TOO_SLOW\x10**\xa8\x01\n" +
+	"\x1cERROR_REASON_READER_TOO_SLOW\x10*\x12\x1f\n" +
+	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10+*\xa8\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

@@ -237,6 +237,7 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   BACKLOG_FULL: ResourceExhausted,
   MEMORY_FULL: ResourceExhausted,
   READER_TOO_SLOW: ResourceExhausted,
+  QUOTA_EXCEEDED: ResourceExhausted,
   DRAINING: Unavailable,
   NOT_IMPLEMENTED: Unimplemented,
   INTERNAL_ERROR: ServerError,

@@ -51,6 +51,7 @@ from .service.checkpoints import Checkpoints, History
 from .service.completing import Completer
 from .service.handoffs import Handoffs
 from .service.items import Store
+from .service.quotas import COUNT_SECONDS
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
 
@@ -179,6 +180,9 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
         stack.push_async_callback(_cancel, following)
+        count = partial(access.authentication.quotas.count, rows, archive)
+        counting = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
+        stack.push_async_callback(_cancel, counting)
         await server.start()
         yield server
 

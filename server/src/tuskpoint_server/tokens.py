@@ -1,4 +1,4 @@
-"""The token file, which grants callers a tenant and scopes, and the command `token`.
+"""The token file, which grants callers a tenant and scopes and has quotas, and the command `token`.
 
 docs/security.md describes the file.
 """
@@ -15,18 +15,21 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .config import OneLineParser
 from .domain.credentials import (
     DEFAULT_TENANT,
+    EACH_OTHER_TENANT,
     TENANT_RULE,
     TOKEN_PREFIX,
     Credentials,
     Grant,
+    Quota,
     Scope,
     is_tenant,
     token_digest,
@@ -35,6 +38,8 @@ from .process import EXIT_DIRECTORY, ConfigError, StartError, read_bytes
 
 TOKEN_BYTES = 32
 MAX_NAME_LENGTH = 64
+
+EntryT = TypeVar("EntryT", Grant, Quota)
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
@@ -55,42 +60,47 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
         document = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
-    unknown = document.keys() - {"token", "certificate"}
+    unknown = document.keys() - _KEYS.keys()
     if unknown:
         raise ConfigError(
-            f"{file}: {_quoted(min(unknown))} is no kind of entry; those are [[token]] and "
-            "[[certificate]]"
+            f"{file}: {_quoted(min(unknown))} is no kind of entry; those are [[token]], "
+            "[[certificate]] and [[quota]]"
         )
     if "certificate" in document and not certificates:
         raise ConfigError(
             f"{file} has entries [[certificate]], which need --tls-client-ca: without it no "
             "client is asked for one"
         )
-    tokens = _entries(file, document, "token", "sha256")
-    subjects = _entries(file, document, "certificate", "subject")
+    tokens = _entries(file, document, "token", "sha256", Grant)
+    subjects = _entries(file, document, "certificate", "subject", Grant)
+    quotas = _entries(file, document, "quota", "tenant", Quota)
     if not tokens and not subjects:
-        raise ConfigError(f"{file} has no entry; `tuskpoint-server token --append FILE` makes one")
-    return Credentials(tokens, subjects)
+        raise ConfigError(
+            f"{file} lets nobody call; `tuskpoint-server token --append FILE` adds a token"
+        )
+    return Credentials(tokens, subjects, quotas)
 
 
-def _entries(file: str, document: Mapping[str, Any], kind: str, found_by: str) -> dict[Any, Grant]:
+def _entries(
+    file: str, document: Mapping[str, Any], kind: str, found_by: str, made: type[EntryT]
+) -> dict[Any, EntryT]:
     tables = document.get(kind, [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(f"{file}: write each entry as [[{kind}]]")
-    grants: dict[Any, Grant] = {}
+    entries: dict[Any, EntryT] = {}
     for number, table in enumerate(tables, start=1):
         try:
             values = _checked(table, _KEYS[kind])
             key = values.pop(found_by)
-            if key in grants:
+            if key in entries:
                 raise EntryError(f"{found_by}: an earlier entry has the same")
         except EntryError as error:
             called = str(number)
             with suppress(EntryError):
                 called += f" ('{_name(table.get('name'))}')"
             raise ConfigError(f"{file}: {kind} {called}: {error}") from None
-        grants[key] = Grant(**values)
-    return grants
+        entries[key] = made(**values)
+    return entries
 
 
 def _checked(
@@ -105,7 +115,7 @@ def _checked(
                 values[key] = check(table[key])
             except EntryError as error:
                 raise EntryError(f"{key}: {error}") from None
-        elif key != "expires":
+        elif key not in _OPTIONAL:
             raise EntryError(f"{key} is missing")
     return values
 
@@ -162,6 +172,18 @@ def _quoted(value: object) -> str:
     return f"'{value}'" if isinstance(value, str) and len(value) <= 20 else "something"
 
 
+def _quota_tenant(value: object) -> str:
+    return EACH_OTHER_TENANT if value == EACH_OTHER_TENANT else tenant_name(value)
+
+
+def _limit(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise EntryError("a whole number above 0; leave the key out for no limit")
+    return value
+
+
+_LIMITS: dict[str, Callable[[Any], object]] = {field.name: _limit for field in fields(Quota)}
+_OPTIONAL = {"expires", *_LIMITS}
 _GRANT: dict[str, Callable[[Any], object]] = {
     "name": _name,
     "tenant": tenant_name,
@@ -170,6 +192,7 @@ _GRANT: dict[str, Callable[[Any], object]] = {
 _KEYS = {
     "token": {**_GRANT, "sha256": _sha256, "expires": _time},
     "certificate": {**_GRANT, "subject": _subject},
+    "quota": {"tenant": _quota_tenant, **_LIMITS},
 }
 
 

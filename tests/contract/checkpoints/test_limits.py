@@ -29,3 +29,27 @@ async def test_a_state_that_no_message_can_hold_is_refused(journal: Journal) -> 
     saving = journal.save_checkpoint(TENANT, draft("c1", frame=frame))
     await refused(saving, Reason.LIMIT_EXCEEDED)
     assert await journal.load(TENANT, key("c1"), View.FULL) is None
+
+
+async def test_a_tenant_with_as_many_threads_as_it_may_have_begins_no_other(
+    journal: Journal,
+) -> None:
+    await journal.save_checkpoint(TENANT, draft("c1"))
+    await journal.save_writes(TENANT, key("c1", "u"), [write("x", b"early")])
+    threads, stored_bytes = await journal.stored_by(TENANT)
+    assert threads == 2
+    journal.limit_threads(TENANT, 2, threads)
+    refusal = await refused(
+        journal.save_checkpoint(TENANT, draft("c1", thread_id="v")), Reason.QUOTA_EXCEEDED
+    )
+    assert refusal.metadata == {"tenant": TENANT, "quota": "threads", "limit": "2"}
+    await refused(
+        journal.save_writes(TENANT, key("c1", "v"), [write("x", b"early")]), Reason.QUOTA_EXCEEDED
+    )
+    await journal.save_checkpoint(TENANT, draft("c2", "c1"))
+    await journal.save_checkpoint("other", draft("c1", thread_id="v"))
+    assert (await journal.stored_by("other"))[0] == 1
+    assert (await journal.stored_by(TENANT))[1] >= stored_bytes
+    await journal.removal.delete_thread(TENANT, "u")
+    journal.limit_threads(TENANT, 2, (await journal.stored_by(TENANT))[0])
+    await journal.save_checkpoint(TENANT, draft("c1", thread_id="v"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.domain.credentials import Credentials, Grant, Scope, token_digest
+from tuskpoint_server.domain.credentials import Credentials, Grant, Quota, Scope, token_digest
 from tuskpoint_server.process import ConfigError
 from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
 
@@ -107,8 +107,9 @@ def test_two_entries_with_one_hash_are_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "reported"),
     [
-        ("", "has no entry; `tuskpoint-server token --append FILE` makes one"),
-        ("token = []", "has no entry"),
+        ("", "lets nobody call; `tuskpoint-server token --append FILE` adds a token"),
+        ("token = []", "lets nobody call"),
+        ('[[quota]]\ntenant = "a"', "lets nobody call"),
         ("[token]\nname = 'x'", "write each entry as [[token]]"),
         ("token = [1]", "write each entry as [[token]]"),
         ("tokens = 1", "'tokens' is no kind of entry"),
@@ -171,3 +172,34 @@ def test_a_new_token_is_random_and_its_entry_holds_only_its_hash() -> None:
 def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"gone\.toml cannot be read: No such file"):
         read_tokens(tmp_path / "gone.toml", certificates=False)
+
+
+def quota(lines: str) -> str:
+    return f"[[quota]]\n{lines}"
+
+
+def test_quotas_are_of_a_tenant_or_of_each_other_one() -> None:
+    found = parsed(
+        entry(), quota('tenant = "acme"\nthreads = 5'), quota('tenant = "*"\nopen_streams = 2')
+    )
+    assert found.quotas == {"acme": Quota(threads=5), "*": Quota(open_streams=2)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "reported"),
+    [
+        ("threads = 5", "quota 1: tenant is missing"),
+        ('tenant = "Acme"', "quota 1: tenant: a tenant is 1 to 64"),
+        ('tenant = "a"\nthreads = 0', "quota 1: threads: a whole number above 0"),
+        ('tenant = "a"\nthreads = true', "quota 1: threads: a whole number above 0"),
+        ('tenant = "a"\nbytes_per_second = 1.5', "bytes_per_second: a whole number above 0"),
+        ('tenant = "a"\nthread = 5', "quota 1: 'thread' is no key; keys are bytes_per_second, "),
+    ],
+)
+def test_quotas_that_cannot_be_used_are_refused(lines: str, reported: str) -> None:
+    assert reported in problem(entry(), quota(lines))
+
+
+def test_a_tenant_has_one_quota() -> None:
+    again = quota('tenant = "a"')
+    assert "quota 2: tenant: an earlier entry has the same" in problem(entry(), again, again)

@@ -248,6 +248,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "BACKLOG_FULL": ResourceExhausted,
     "MEMORY_FULL": ResourceExhausted,
     "READER_TOO_SLOW": ResourceExhausted,
+    "QUOTA_EXCEEDED": ResourceExhausted,
     "DRAINING": Unavailable,
     "NOT_IMPLEMENTED": Unimplemented,
     "INTERNAL_ERROR": ServerError,

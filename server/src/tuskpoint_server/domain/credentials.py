@@ -58,16 +58,36 @@ NOTHING = Grant("", "", frozenset())
 """Grant of a call that is not authenticated yet."""
 
 
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """How much one tenant may take; `None`: as much as it wants."""
+
+    calls_per_second: int | None = None
+    bytes_per_second: int | None = None  # of requests and answers
+    open_streams: int | None = None
+    threads: int | None = None
+    stored_bytes: int | None = None  # of content, before compression
+
+
+UNLIMITED = Quota()
+
+EACH_OTHER_TENANT = "*"
+"""Names the quota of every tenant that has none of its own."""
+
 Presented = bytes | tuple[str, ...]
 """Credential of a call: the SHA-256 of its token, else the names in the client's certificate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All credentials in force: grants by the SHA-256 of a token, or by a certificate's name."""
+    """All credentials in force: grants by the SHA-256 of a token, or by a certificate's name.
+
+    With them come the quotas of tenants, by name or for `EACH_OTHER_TENANT`.
+    """
 
     tokens: Mapping[bytes, Grant] = field(default_factory=dict)
     subjects: Mapping[str, Grant] = field(default_factory=dict)
+    quotas: Mapping[str, Quota] = field(default_factory=dict)
 
     def find(self, presented: Presented) -> Grant | None:
         """Return the grant of a credential, expired or not; `None` if names lead to several."""

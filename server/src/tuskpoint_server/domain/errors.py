@@ -123,6 +123,9 @@ class Reason(Enum):
         "{held_bytes} bytes of memory that others waited for; read faster, or ask for less at once",
         5.0,
     )
+    QUOTA_EXCEEDED = Status.RESOURCE_EXHAUSTED.says(
+        "tenant {tenant} has reached its quota {quota} of {limit}"
+    )
     DRAINING = Status.UNAVAILABLE.says(
         "the server is shutting down; resume elsewhere or later", 1.0
     )
@@ -248,6 +251,20 @@ def checkpoint_missing(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
         checkpoint_id=checkpoint_id,
+    )
+
+
+def quota_exceeded(
+    tenant: str, quota: str, limit: int, advice: str, retry_after_s: float | None = None
+) -> Refusal:
+    """Return the refusal of what a quota of a tenant does not allow."""
+    return Refusal(
+        Reason.QUOTA_EXCEEDED,
+        advice=advice,
+        retry_after_s=retry_after_s,
+        tenant=tenant,
+        quota=quota,
+        limit=limit,
     )
 
 

@@ -55,6 +55,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_KEY_PROVIDER_UNAVAILABLE: _ClassVar[ErrorReason]
     ERROR_REASON_MEMORY_FULL: _ClassVar[ErrorReason]
     ERROR_REASON_READER_TOO_SLOW: _ClassVar[ErrorReason]
+    ERROR_REASON_QUOTA_EXCEEDED: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -106,6 +107,7 @@ ERROR_REASON_KEY_WRONG: ErrorReason
 ERROR_REASON_KEY_PROVIDER_UNAVAILABLE: ErrorReason
 ERROR_REASON_MEMORY_FULL: ErrorReason
 ERROR_REASON_READER_TOO_SLOW: ErrorReason
+ERROR_REASON_QUOTA_EXCEEDED: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

@@ -9,7 +9,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import NamedTuple
 
-from ...domain.errors import Reason, Refusal, checkpoint_missing
+from ...domain.errors import Reason, Refusal, checkpoint_missing, quota_exceeded
 from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.pacing import Backoff, pause
 from ...journal.archiving import asking, holes, status
@@ -75,6 +75,7 @@ class Backlog:
         self._settings = settings
         self.size_bytes = self._fresh_bytes = self._fresh_changes = 0
         self.since: float | None = None
+        self.full: tuple[str, int] | None = None  # the tenant stores as many bytes as it may
 
     def age_s(self, now: float) -> float:
         """Seconds since the oldest change that no flush has read."""
@@ -112,10 +113,17 @@ class Backlog:
             self.since = now
 
     def admit(self) -> None:
-        """Refuse with `BACKLOG_FULL` if the hard limit is passed."""
+        """Refuse with `BACKLOG_FULL` if the hard limit is passed, or with `QUOTA_EXCEEDED`."""
         maximum = self._settings.hard_limit_bytes
         if self.size_bytes > maximum:
             raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=self.size_bytes, maximum=maximum)
+        if self.full is not None:
+            tenant, limit = self.full
+            raise quota_exceeded(tenant, "stored_bytes", limit, "delete threads or prune them")
+
+    def limit_stored(self, tenant: str, limit: int | None, stored_bytes: int) -> None:
+        """Admit nothing more if the tenant stores as many bytes as it may."""
+        self.full = (tenant, limit) if limit is not None and stored_bytes >= limit else None
 
     def warning(self) -> bool:
         """Return whether the soft limit is passed."""

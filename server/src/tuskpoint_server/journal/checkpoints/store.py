@@ -194,6 +194,17 @@ class Checkpoints:
             lambda connection: delta_history.delta_history(connection, tenant, key, channels)
         )
 
+    async def stored_by(self, tenant: str) -> tuple[int, int]:
+        """Return how many threads a tenant has, and the bytes of their content."""
+        return await self._database.query(lambda connection: threads.stored_by(connection, tenant))
+
+    def limit_threads(self, tenant: str, limit: int | None, count: int) -> None:
+        """Let a tenant begin no more threads if it has as many as it may."""
+        if limit is not None and count >= limit:
+            self._database.full[tenant] = limit
+        else:
+            self._database.full.pop(tenant, None)
+
     async def thread(self, tenant: str, thread_id: str) -> ThreadDetail | None:
         """Return a thread, or `None` if it does not exist (any more)."""
         return await self._database.query(

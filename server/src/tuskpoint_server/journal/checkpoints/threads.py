@@ -46,6 +46,13 @@ _EXPIRY = Statement(
     .where(of_thread(uses))
 )
 
+_STORED = Statement(
+    select(
+        func.count(),
+        func.coalesce(func.sum(threads.c.added_bytes - threads.c.removed_bytes), 0),
+    ).where(threads.c.tenant == bindparam("of_tenant"), _LIVE)
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ThreadQuery:
@@ -54,6 +61,12 @@ class ThreadQuery:
     agent_id: str = ""
     label: str = ""
     state: ThreadState | None = None
+
+
+def stored_by(connection: Connection, tenant: str) -> tuple[int, int]:
+    """Return a tenant's threads, those of its stores included, and the bytes of their content."""
+    [(count, stored_bytes)] = _STORED.run(connection, of_tenant=tenant).fetchall()
+    return count, int(stored_bytes)
 
 
 def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail | None:

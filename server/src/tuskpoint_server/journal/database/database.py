@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from ...domain.errors import Refusal
 from .backend import Backend
 from .facts import GENERATION, JOURNAL_ID, backend_of, finish, prepare
-from .logs import ThreadName
+from .logs import Logs, ThreadName
 from .notices import KEEPING, POLL_S, Notices, Waiter, Waiters
 from .overlay import Batch
 from .statements import Statement
@@ -60,7 +60,9 @@ class Database:
         self.generation = int(facts[GENERATION])
         self.waiters = Waiters(POLL_S) if backend.is_shared else Waiters()
         self.added: list[Callable[[str, int, int], None]] = []
-        self._writer = Writer(backend, clock_us, self._committed, alone=alone)
+        logs = Logs()
+        self.full = logs.full
+        self._writer = Writer(backend, clock_us, self._committed, logs, alone=alone)
         self._readers = ThreadPoolExecutor(
             backend.reader_threads, thread_name_prefix="journal-reader"
         )

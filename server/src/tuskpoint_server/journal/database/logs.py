@@ -314,9 +314,13 @@ class Logs:
     """Recent threads by (tenant, thread), the most recently used last.
 
     What a commit costs here depends on the threads that it touched, not on how many are kept.
+
+    Attributes:
+        full: Tenants that may begin no more threads, with how many they may have.
     """
 
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
+        self.full: dict[str, int] = {}
         self._limit = limit_bytes
         self._logs: OrderedDict[tuple[str, str], Log] = OrderedDict()
         self._used: set[tuple[str, str]] = set()

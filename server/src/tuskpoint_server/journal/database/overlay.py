@@ -9,7 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, case, null, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
+from ...domain.errors import quota_exceeded
 from ...domain.model import NO_LINEAGE, Lineage
+from ...domain.reserved import is_reserved
 from ...domain.threads import EventKind
 from ...domain.values import Encoding
 from .backend import Backend
@@ -209,8 +211,11 @@ class Batch:
     def begin(self, tenant: str, thread_id: str, family: int | None = None) -> Log:
         """Return a thread that begins, which must not exist; it is kept once it changes.
 
-        `family`: whose values it shares; `None` founds one.
+        `family`: whose values it shares; `None` founds one. Refused where the tenant has as many
+        threads as it may.
         """
+        if tenant in self.logs.full and not is_reserved(thread_id):
+            raise quota_exceeded(tenant, "threads", self.logs.full[tenant], "delete threads first")
         row = ThreadRow(
             self._numbers.next(self.connection),
             tenant,

@@ -103,6 +103,7 @@ class Writer:
         backend: Backend,
         clock_us: Callable[[], int],
         committed: Callable[[Committed], None],
+        logs: Logs,
         *,
         alone: bool,
     ) -> None:
@@ -112,7 +113,7 @@ class Writer:
         self._committed = committed
         self._connection: Connection | None = None
         self._numbers = Numbers(backend)
-        self._logs = Logs()
+        self._logs = logs
         self._queue: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
         self._carried: Change | None = None
         self._deferred: list[Change] = []

@@ -26,6 +26,7 @@ from ...domain.credentials import (
     token_digest,
 )
 from ...domain.errors import Reason, Refusal
+from ...service.quotas import Quotas
 
 if TYPE_CHECKING:
     from .door import Call
@@ -42,6 +43,7 @@ class Authentication:
 
     Attributes:
         running: The calls that were admitted and have not ended.
+        quotas: How much each tenant may take.
     """
 
     def __init__(
@@ -50,6 +52,9 @@ class Authentication:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._credentials = credentials
+        self.quotas = Quotas()
+        if credentials is not None:
+            self.quotas.replace(credentials.quotas)
         self._now = now
         self._expiry: asyncio.TimerHandle | None = None  # ends the calls that expire next
         self.running: set[Call] = set()
@@ -66,7 +71,7 @@ class Authentication:
             raise _refused(call, "unknown")
         if grant.expires is not None and self._now() >= grant.expires:
             raise _refused(call, "expired", "it has expired; ask for another")
-        call.grant = grant
+        call.grant, call.usage = grant, self.quotas.usage(grant.tenant)
         self.running.add(call)
         if grant.expires is not None:
             self._end_expired()
@@ -78,6 +83,7 @@ class Authentication:
     def replace(self, credentials: Credentials) -> None:
         """Put other credentials in force, and end the calls that they do not allow any more."""
         self._credentials = credentials
+        self.quotas.replace(credentials.quotas)
         ended: Counter[str] = Counter()
         for call in self.running:
             grant = credentials.find(call.presented)

@@ -15,8 +15,8 @@ Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from ...domain.errors import Reason, Refusal, invalid_field
 from ...domain.limits import KIB, LIMITS
 from ...domain.model import Durability
 from ...service.memory import NOT_WRITING, Holder, Memory
+from ...service.quotas import UNCOUNTED, Usage
 from ..messages.validation import Check, check, limit_exceeded
 from .authentication import Authentication
 from .errors import incident, to_status
@@ -57,10 +58,12 @@ class Call(Holder):
     method: str  # full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint"
     context: Context
     endless: bool = False  # it goes on until one side ends it
+    streams: bool = False  # it is a stream, of requests or of answers
     wanted: Durability = Durability.JOURNALED  # that its only request asks for
     draining: asyncio.Event = field(default_factory=asyncio.Event)  # set once the server drains
     presented: Presented = ()  # the credential that it came with; set by authentication
     grant: Grant = NOTHING  # of that credential
+    usage: Usage = UNCOUNTED  # of its tenant
     denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
     code: str = "OK"  # name of the status that it ends with, as far as is known
     ended: Refusal | None = None  # why the server ended it while it ran
@@ -77,8 +80,10 @@ class Call(Holder):
         return self.grant.scopes
 
     async def write(self, data: bytes) -> None:
-        """Send a message; returns once gRPC has passed it on."""
+        """Send a message once the tenant's quota allows; returns once gRPC has passed it on."""
         self.writing_since = asyncio.get_running_loop().time()
+        await self.usage.room()
+        self.usage.take(0, len(data))
         try:
             await self.context.write(data)
         except grpc.aio.InternalError:
@@ -154,7 +159,8 @@ class Door:
             check_scopes(call, self._policy.get(call.method))
             if capped:
                 cap = self._cap(call)
-            return await run(call, raw)
+            with _counted(call, raw):
+                return await run(call, raw)
         except asyncio.CancelledError:
             if call.ended is None or call.task is None:
                 call.code = measured.cancelled_code(call.context.time_remaining())
@@ -203,6 +209,23 @@ class Door:
         return True
 
 
+@contextmanager
+def _counted(call: Call, raw: Any) -> Iterator[None]:
+    """Count a call and its request against the quota of its tenant, or refuse it."""
+    usage = call.usage
+    usage.admit()
+    if isinstance(raw, bytes):  # frames of a stream of requests are counted one by one
+        usage.take(1, len(raw))
+    if not call.streams:
+        yield
+        return
+    usage.open_stream()
+    try:
+        yield
+    finally:
+        usage.streams -= 1
+
+
 def service_handler(
     service: ServiceDescriptor, servicer: object, door: Door
 ) -> grpc.GenericRpcHandler:
@@ -226,7 +249,8 @@ def _method_handler(
     capped = not (is_endless or method.client_streaming)
 
     async def handle(raw: Any, context: Context) -> Any:
-        return await door.handle(Call(name, context, is_endless), run, raw, capped=capped)
+        call = Call(name, context, is_endless, any(streams))
+        return await door.handle(call, run, raw, capped=capped)
 
     streams = (method.client_streaming, method.server_streaming)
     shape = "_".join("stream" if many else "unary" for many in streams)
@@ -270,7 +294,9 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
         answer = answered(await behavior(requested(raw, call), call))
         if durable and not answer.durability:
             answer.durability = call.wanted
-        return answer.SerializeToString()  # type: ignore[no-any-return]
+        data: bytes = answer.SerializeToString()
+        call.usage.take(0, len(data))
+        return data
 
     async def streaming(call: Call, raw: bytes) -> None:
         # Written here and not yielded to gRPC: so a cancelled call is cancelled at this

@@ -137,10 +137,11 @@ class Exchange:
     # --- reading ---------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        read, is_first = self._call.context.read, True
+        read, usage, is_first = self._call.context.read, self._call.usage, True
         while (raw := await read()) is not grpc.aio.EOF:
             received_at = self._loop.time()
             request = parsed(pb.ExchangeRequest, raw)
+            usage.take(0, len(raw))
             if request.HasField("hello"):
                 if not is_first:
                     raise invalid_field("hello", "belongs in the first message only")
@@ -159,6 +160,7 @@ class Exchange:
             self._count()
             if self._call.memory.is_full:
                 await self._call.memory.room(0)
+            await usage.room()
         if self._saving is not None:
             raise Refusal(Reason.STREAM_TRUNCATED, save_id=self._saving[0].id)
 
@@ -217,6 +219,7 @@ class Exchange:
         allowed_s = self._cap_s
         if message.HasField("timeout"):
             allowed_s = min(allowed_s, message.timeout.ToNanoseconds() / 1e9)
+        self._call.usage.take(1, 0)
         size = size or message.ByteSize()
         measured = self._telemetry.begin_frame(_METHODS[kind], message.traceparent)
         frame = _Frame(message.id, kind, size, received_at + allowed_s, measured)
