@@ -87,8 +87,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return key_file.main(arguments[1:])
         config = configuration.load(arguments, version=version)
-        process.configure_logs(config.log_level)
-        stop_telemetry = process.start_telemetry(config.telemetry, version)
+        process.configure_logs(config.log_level, config.log_format)
+        metrics = config.metrics_listen
+        address = configuration.split_address(metrics, "--metrics-listen") if metrics else None
+        stop_telemetry = process.start_telemetry(config.telemetry, version, address)
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(config))

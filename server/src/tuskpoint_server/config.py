@@ -201,6 +201,11 @@ class Config(BaseModel):
     read and change everything."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severity that is logged to stderr."""
+    log_format: Literal["text", "json"] = "text"
+    """Format of the log on stderr; json: an object for each line, with trace and span."""
+    metrics_listen: str = ""
+    """Address on which Prometheus reads the metrics, HOST:PORT, over plain HTTP; port 0 picks a
+    free one."""
     otel: Telemetry | None = None
     """Where traces and metrics go. Default: what OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER or
     OTEL_EXPORTER_OTLP_ENDPOINT ask for, else none."""
@@ -279,6 +284,8 @@ class Config(BaseModel):
         if self.tokens is not None and self.tokens.name.startswith(TOKEN_PREFIX):
             raise ValueError("--tokens names a file, and this looks like a token")
         host, _ = split_address(self.listen)
+        if self.metrics_listen:
+            split_address(self.metrics_listen, "--metrics-listen")
         if is_loopback(host):
             return
         if self.tls_cert is None and not self.insecure_plaintext:
@@ -423,15 +430,15 @@ def has_password(url: str) -> bool:
     return parts.password is not None or "password" in parse_qs(parts.query)
 
 
-def split_address(address: str) -> tuple[str, int]:
+def split_address(address: str, flag: str = "--listen") -> tuple[str, int]:
     """Return host and port of "HOST:PORT", or raise `ValueError`; IPv6 hosts are in brackets."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--listen must be HOST:PORT, not '{address}'")
+        raise ValueError(f"{flag} must be HOST:PORT, not '{address}'")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"--listen: put the IPv6 address in brackets: [{host}]:{port}")
+        raise ValueError(f"{flag}: put the IPv6 address in brackets: [{host}]:{port}")
     return host, int(port)
 
 

@@ -6,6 +6,7 @@ docs/operations.md lists the exit codes.
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import sys
@@ -13,6 +14,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from opentelemetry import metrics, trace
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricReader
+    from opentelemetry.sdk.resources import Resource
+
+_log = logging.getLogger(__name__)
 
 EXIT_DEFECT = 1
 EXIT_CONFIG = 2
@@ -113,11 +123,35 @@ class _OneLineFormatter(logging.Formatter):
         return super().format(record).replace("\r", "\\r").replace("\n", "\\n")
 
 
-def configure_logs(level: str) -> None:
-    """Send events of this severity and above to stderr, a line for each, never with a payload."""
+class _JsonFormatter(_OneLineFormatter):
+    """An object for each line; `trace_id` and `span_id` are of the span that it happened in."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message = record.getMessage()
+        fields = {
+            "time": f"{self.formatTime(record, self.datefmt)}.{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.message,
+        }
+        if record.exc_info:
+            fields["exception"] = self.formatException(record.exc_info)
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            fields["trace_id"] = trace.format_trace_id(span.trace_id)
+            fields["span_id"] = trace.format_span_id(span.span_id)
+        return json.dumps(fields, ensure_ascii=False)
+
+
+def configure_logs(level: str, form: str = "text") -> None:
+    """Send events of this severity and above to stderr, a line for each, never with a payload.
+
+    `form`: `text` or `json`.
+    """
     handler = logging.StreamHandler(sys.stderr)
     line = "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(_OneLineFormatter(line, "%Y-%m-%dT%H:%M:%S"))
+    formatter = _JsonFormatter if form == "json" else _OneLineFormatter
+    handler.setFormatter(formatter(line, "%Y-%m-%dT%H:%M:%S"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # gRPC's warning about metadata that is not UTF-8 quotes it, credentials included.
     logging.getLogger("grpc._cython.cygrpc").addFilter(
@@ -127,17 +161,67 @@ def configure_logs(level: str) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def start_telemetry(exporter: str, version: str) -> Callable[[], None]:
+def start_telemetry(
+    exporter: str, version: str, metrics_address: tuple[str, int] | None = None
+) -> Callable[[], None]:
     """Send traces and metrics to an exporter; return a function that flushes and stops both.
 
-    `OTEL_*` variables work as OpenTelemetry documents them. The SDK is imported only here.
+    The metrics may be read at an address, too. `OTEL_*` variables work as OpenTelemetry documents
+    them. The SDK is imported only here.
     """
-    if exporter == "none":
-        return lambda: None
-    from opentelemetry import metrics, trace
-    from opentelemetry.sdk.metrics import MeterProvider
+    stops: list[Callable[[], object]] = []
+    readers: list[MetricReader] = []
+    if exporter != "none" or metrics_address is not None:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.resources import Resource
+
+        named = {"service.version": version}
+        if not os.environ.get("OTEL_SERVICE_NAME"):
+            named["service.name"] = "tuskpoint-server"
+        resource = Resource.create(named)
+        if metrics_address is not None:
+            readers.append(_serve_metrics(*metrics_address, stops))
+        if exporter != "none":
+            readers.append(_export(exporter, resource, stops))
+        meters = MeterProvider(readers, resource)
+        metrics.set_meter_provider(meters)
+        stops.append(meters.shutdown)
+
+    def stop() -> None:
+        for one in stops:
+            one()
+
+    return stop
+
+
+def _serve_metrics(host: str, port: int, stops: list[Callable[[], object]]) -> MetricReader:
+    """Let Prometheus read the metrics at an address, until the function added is called."""
+    try:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+        from prometheus_client import CollectorRegistry, start_http_server
+    except ImportError:
+        raise ConfigError(
+            "--metrics-listen needs the Prometheus exporter; pip install "
+            "'tuskpoint-server[prometheus]'"
+        ) from None
+    registry = CollectorRegistry()
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise StartError(
+            EXIT_ADDRESS,
+            f"cannot listen on {address}: {error.strerror or error}; choose another "
+            "--metrics-listen (port 0 picks a free one)",
+        ) from None
+    _log.info("metrics for Prometheus on http://%s:%d/metrics", *server.server_address[:2])
+    stops += [server.shutdown, server.server_close, thread.join]
+    return PrometheusMetricReader(registry=registry)
+
+
+def _export(exporter: str, resource: Resource, stops: list[Callable[[], object]]) -> MetricReader:
+    """Send spans to an exporter, and return what sends it the metrics."""
     from opentelemetry.sdk.metrics import export as metric_export
-    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace import export as span_export
 
@@ -155,18 +239,8 @@ def start_telemetry(exporter: str, version: str) -> Callable[[], None]:
     else:  # stdout belongs to the line that names the address
         spans = span_export.ConsoleSpanExporter(out=sys.stderr)
         measures = metric_export.ConsoleMetricExporter(out=sys.stderr)
-    named = {"service.version": version}
-    if not os.environ.get("OTEL_SERVICE_NAME"):
-        named["service.name"] = "tuskpoint-server"
-    resource = Resource.create(named)
     tracers = TracerProvider(resource=resource)
     tracers.add_span_processor(span_export.BatchSpanProcessor(spans))
-    meters = MeterProvider([metric_export.PeriodicExportingMetricReader(measures)], resource)
     trace.set_tracer_provider(tracers)
-    metrics.set_meter_provider(meters)
-
-    def stop() -> None:
-        tracers.shutdown()
-        meters.shutdown()
-
-    return stop
+    stops.append(tracers.shutdown)
+    return metric_export.PeriodicExportingMetricReader(measures)

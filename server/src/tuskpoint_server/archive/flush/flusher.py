@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import NamedTuple
+
+from opentelemetry import trace
 
 from ...domain.errors import Reason, Refusal, checkpoint_missing, quota_exceeded
 from ...domain.model import BlobLocation, CheckpointKey
@@ -23,6 +26,7 @@ from .telemetry import Instruments
 
 _log = logging.getLogger(__name__)
 
+MAX_LINKS = 128  # of a flush to the latest calls whose changes it certifies
 _FIRST_LOOKS_S = 0.25  # between two looks for what the keeper did, while a caller is new
 _IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one waits a little
 
@@ -76,6 +80,7 @@ class Backlog:
         self.size_bytes = self._fresh_bytes = self._fresh_changes = 0
         self.since: float | None = None
         self.full: tuple[str, int] | None = None  # the tenant stores as many bytes as it may
+        self._spans: deque[trace.Link] = deque(maxlen=MAX_LINKS)  # of calls that no flush has read
 
     def age_s(self, now: float) -> float:
         """Seconds since the oldest change that no flush has read."""
@@ -99,10 +104,13 @@ class Backlog:
             return 0.0
         return self.since + chosen.flush_interval_s
 
-    def collecting(self) -> None:
-        """Note that a flush reads everything noted so far."""
+    def collecting(self) -> list[trace.Link]:
+        """Note that a flush reads everything noted so far; return links to its calls."""
         self._fresh_bytes = self._fresh_changes = 0
         self.since = None
+        spans = list(self._spans)
+        self._spans.clear()
+        return spans
 
     def counted(self, found: status.Backlog, now: float) -> None:
         """Take over what the journal says while no flush runs: other servers save too."""
@@ -120,6 +128,9 @@ class Backlog:
         if self.full is not None:
             tenant, limit = self.full
             raise quota_exceeded(tenant, "stored_bytes", limit, "delete threads or prune them")
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            self._spans.append(trace.Link(span))
 
     def limit_stored(self, tenant: str, limit: int | None, stored_bytes: int) -> None:
         """Admit nothing more if the tenant stores as many bytes as it may."""

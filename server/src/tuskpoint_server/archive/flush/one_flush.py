@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from opentelemetry.trace import Link
+
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
@@ -103,6 +105,7 @@ class Flush:
         self._asked_to_retry = self._retries = self._new_root = False
         self._packs: list[Pack] = []
         self._work: Work | None = None
+        self._calls: Sequence[Link] = ()
         self._split = False  # the last pack was rejected: segments go before the next one
         self._runs: OrderedDict[bytes, bytes] = OrderedDict()
         self._pointed_to = ""
@@ -124,10 +127,11 @@ class Flush:
         """Store a catalog with the next flush even if nothing else has to be stored."""
         self._new_root = True
 
-    async def once(self, on_collect: Callable[[], None]) -> Flushed:
+    async def once(self, on_collect: Callable[[], Sequence[Link]]) -> Flushed:
         """Finish a pack that is on its way, else flush dirty ranges.
 
-        `on_collect` is called before the ranges are read.
+        `on_collect` is called before the ranges are read; it returns links to the calls that
+        changed them.
 
         Raises:
             LeaseLostError: This server is not the keeper.
@@ -136,7 +140,7 @@ class Flush:
         if self._packs:
             return await self._finish(self._packs[0], complete=False)
         if self._work is None:
-            on_collect()
+            self._calls = on_collect()
             self._work = await self._begin()
         work = self._work
         if not any(segment.data for segment in work.built):
@@ -147,7 +151,8 @@ class Flush:
                 self._end(work)
                 return self._settled(flushed)
         count = sum(len(one.places) for one in work.taken.ranges)
-        with tracer.start_as_current_span("archive.pack", attributes=self._about(count)):
+        about = self._about(count)
+        with tracer.start_as_current_span("archive.pack", attributes=about, links=self._calls):
             pack = await self._pack(work)
         self._end(work)
         if pack is None:
@@ -346,7 +351,7 @@ class Flush:
 
     async def _finish(self, pack: Pack, *, complete: bool) -> Flushed:
         about = self._about(pack.plan.checkpoints)
-        with tracer.start_as_current_span("archive.flush", attributes=about):
+        with tracer.start_as_current_span("archive.flush", attributes=about, links=self._calls):
             try:
                 catalog = await self._runner.finish(pack)
             except Refusal as refusal:

@@ -35,6 +35,7 @@ from ...journal.database.database import Database
 from ...journal.lease import Lease
 from ...process import sync
 from ..apart import GONE
+from .telemetry import tracer
 
 _log = logging.getLogger(__name__)
 
@@ -192,7 +193,10 @@ class PackRunner:
     ) -> dict[bytes, BlobLocation]:
         """Put members and read them back; return their locations, by hash."""
         async with self._gate:
-            receipt = await self._blobs.put(members, apart=apart)
+            size = sum(len(member.data) for member in members)
+            about: dict[str, str | int] = {"tenant": tenant, "members": len(members), "bytes": size}
+            with tracer.start_as_current_span("archive.put", attributes=about):
+                receipt = await self._blobs.put(members, apart=apart)
             failpoint("archive.after_put")
             if receipt.blobs:
                 await self.record(tenant, receipt)

@@ -141,6 +141,7 @@ class Door:
         self.telemetry = telemetry
         self.max_call_seconds = max_call_seconds
         self.memory = memory or Memory()
+        telemetry.watch_memory(lambda: self.memory.held_bytes)
         self._authentication = authentication
         self._policy = policy
         self._draining = asyncio.Event()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextvars
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,7 +74,7 @@ class Telemetry:
             self._tracer = provider.get_tracer(SCOPE)
         self._propagated = frozenset(propagate.get_global_textmap().fields)
         self._attributes: dict[tuple[str, str], dict[str, str | int]] = {}
-        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._meter = meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
         self._duration = meter.create_histogram(
             "rpc.server.call.duration",
             unit="s",
@@ -92,6 +92,16 @@ class Telemetry:
             "tuskpoint.server.denied_calls",
             unit="{call}",
             description="Calls refused or cut off for their credential, by reason.",
+        )
+
+    def watch_memory(self, held_bytes: Callable[[], int]) -> None:
+        """Report the memory that calls hold."""
+
+        def observe(_: metrics.CallbackOptions) -> list[metrics.Observation]:
+            return [metrics.Observation(held_bytes())]
+
+        self._meter.create_observable_gauge(
+            "tuskpoint.server.memory", [observe], "By", "Memory that calls hold, as it is bounded."
         )
 
     def begin(self, method: str, metadata: Iterable[tuple[str, Any]]) -> Measured:
@@ -128,7 +138,8 @@ class Telemetry:
             self._denied.add(1, {"reason": denied})
         self._active.add(-1, self._attributes_of(measured.method))
         attributes = self._attributes_of(measured.method, code)
-        self._duration.record(time.perf_counter() - measured.began, attributes)
+        # The context makes the call's span an exemplar of the measurement.
+        self._duration.record(time.perf_counter() - measured.began, attributes, measured.within)
         if measured.span is not None:
             if code in _SERVER_ERRORS:
                 measured.span.set_status(StatusCode.ERROR)

@@ -278,10 +278,12 @@ class Exchange:
         """Put a save into the journal's queue."""
         tenant, frame.wanted = self._call.tenant, Durability(request.durability)
         if frame.kind == "save":
-            frame.work = self._checkpoints.save(tenant, taken)
+            begin = partial(self._checkpoints.save, tenant, taken)
         else:
             key, writes = taken
-            frame.work = self._checkpoints.save_writes(tenant, key, writes, frame.wanted)
+            begin = partial(self._checkpoints.save_writes, tenant, key, writes, frame.wanted)
+        context = frame.measured.context()
+        frame.work = begin() if context is None else context.run(begin)
         frame.work.add_done_callback(partial(self._journaled, frame))
 
     def _journaled(self, frame: _Frame, commit: asyncio.Future[Saved]) -> None:

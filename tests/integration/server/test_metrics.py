@@ -1,0 +1,159 @@
+"""What Prometheus reads, and the alerts and the dashboard that are made of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from tests.integration.access.tls_kit import write_certificates
+from tests.integration.conftest import RefusedProgram
+from tests.kit.servers.processes import LISTENING, WalrusProcess, await_line, own_environment
+from tuskpoint import Client
+from tuskpoint_server.process import EXIT_ADDRESS
+
+ROOT = Path(__file__).parents[3]
+SERVER = ROOT / "server" / "src" / "tuskpoint_server"
+UNITS = {"s": "_seconds", "By": "_bytes"}
+ENDINGS = {
+    "counter": ["_total"],
+    "up_down_counter": [""],
+    "histogram": ["_bucket", "_sum", "_count"],
+    "observable_gauge": [""],
+}
+OF_PROMETHEUS = {"up"}
+LABELS_OF_PROMETHEUS = {"instance", "job", "le"}
+FUNCTIONS = {
+    *("by", "for", "histogram_quantile", "increase", "max", "min", "offset", "or", "rate", "sum")
+}
+
+
+class Served(NamedTuple):
+    """Names of metrics: those that can be, and the text that Prometheus read."""
+
+    names: set[str]
+    text: str
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """A server with TLS and Walrus that saved and certified a checkpoint."""
+    folder = tmp_path_factory.mktemp("metrics")
+    pem, created, log = write_certificates(folder / "tls"), folder / "created", folder / "log"
+    command = [sys.executable, "-m", "tests.kit.servers.instruments", str(created)]
+    command += ["--listen", "127.0.0.1:0", "--data-dir", str(folder / "data")]
+    command += ["--insecure-anonymous", "--metrics-listen", "127.0.0.1:0", *pem.server_flags]
+    with (
+        WalrusProcess() as walrus,
+        log.open("wb") as errors,
+        subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=ROOT,
+            env={**own_environment(), **walrus.settings},
+        ) as process,
+    ):
+        assert process.stdout is not None
+        target = await_line(process.stdout, LISTENING)
+        assert target is not None, log.read_text("utf-8")
+        with Client(target, ca_file=pem.ca) as client:
+            client.save("thread", {"x": 1})
+            client.flush()
+        address = re.search(r"http://\S+/metrics", log.read_text("utf-8"))
+        assert address is not None
+        text = httpx.get(address[0], trust_env=False).text
+        process.terminate()
+        process.communicate()
+        assert process.returncode == 0, log.read_text("utf-8")
+    names = set()
+    for line in created.read_text("utf-8").splitlines():
+        kind, name, unit = line.split(" ", 2)
+        base, ending = name.replace(".", "_"), UNITS.get(unit, "")
+        base = base.removesuffix(ending) + ending
+        names |= {base + ending for ending in ENDINGS[kind]}
+    return Served(names, text)
+
+
+def alerts() -> list[dict[str, Any]]:
+    document = yaml.safe_load((ROOT / "deploy/prometheus/alerts.yaml").read_text("utf-8"))
+    return [rule for group in document["groups"] for rule in group["rules"]]
+
+
+def panels() -> list[dict[str, Any]]:
+    found = json.loads((ROOT / "deploy/grafana/tuskpoint.json").read_text("utf-8"))["panels"]
+    assert isinstance(found, list)
+    return found
+
+
+EXPRESSIONS = [
+    *((rule["alert"], rule["expr"]) for rule in alerts()),
+    *((panel["title"], target["expr"]) for panel in panels() for target in panel["targets"]),
+]
+
+
+def test_names_are_those_that_prometheus_reads(served: Served) -> None:
+    read = set(re.findall(r"^([a-z_]+)\{", served.text, re.MULTILINE))
+    assert {"rpc_server_call_duration_seconds_count", "tuskpoint_server_memory_bytes"} <= read
+    assert read - {"target_info"} <= served.names
+    assert 'rpc_method="tuskpoint.v1.CheckpointService/SaveCheckpoint"' in served.text
+
+
+@pytest.mark.parametrize(("name", "expression"), EXPRESSIONS, ids=[one[0] for one in EXPRESSIONS])
+def test_alerts_and_panels_name_metrics_and_labels_that_exist(
+    served: Served, name: str, expression: str
+) -> None:
+    labels = set(re.findall(r"(\w+)(?==~|!=|=\")", expression))
+    for listed in re.findall(r"by \(([^)]*)\)", expression):
+        labels |= {label.strip() for label in listed.split(",")}
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)|\"[^\"]*\"|\b\d+[hmd]?\b", " ", expression)
+    names = set(re.findall(r"[a-zA-Z_]\w*", bare)) - FUNCTIONS
+    assert names, expression
+    assert names - OF_PROMETHEUS <= served.names
+    source = "".join(path.read_text("utf-8") for path in SERVER.rglob("*.py"))
+    for label in labels - LABELS_OF_PROMETHEUS:
+        assert (
+            f'"{label}"' in source
+            or f'"{label.replace("_", ".")}"' in source
+            or (f'"{label.replace("_", ".", 2)}"' in source)
+        ), label
+
+
+def test_every_alert_is_explained() -> None:
+    page = (ROOT / "docs/operations.md").read_text("utf-8")
+    for rule in alerts():
+        assert f"| `{rule['alert']}` |" in page
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert rule["annotations"]["summary"]
+    assert len(re.findall(r"^\| `TuskPoint\w+` \|", page, re.MULTILINE)) == len(alerts())
+
+
+def test_a_taken_port_is_one_line(tmp_path: Path, refused_program: RefusedProgram) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        code, line = refused_program("--data-dir", str(tmp_path), "--metrics-listen", address)
+    assert code == EXIT_ADDRESS
+    assert f"cannot listen on {address}: Address already in use; choose another --metrics" in line
+
+
+def test_without_the_exporter_the_line_names_the_extra(
+    tmp_path: Path, refused_program: RefusedProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.prometheus", None)
+    code, line = refused_program("--data-dir", str(tmp_path), "--metrics-listen", "127.0.0.1:0")
+    assert code == 2
+    assert "pip install 'tuskpoint-server[prometheus]'" in line
+
+
+def test_an_address_that_is_none_is_one_line(refused_program: RefusedProgram) -> None:
+    code, line = refused_program("--metrics-listen", "9090")
+    assert code == 2
+    assert "--metrics-listen must be HOST:PORT, not '9090'" in line

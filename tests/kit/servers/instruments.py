@@ -1,0 +1,42 @@
+"""`python -m tests.kit.servers.instruments FILE ...`: a server that names its instruments.
+
+Each line of the file has the kind, the name and the unit of one. What follows are the arguments of
+the server.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.sdk.metrics import Meter
+
+from tuskpoint_server import app
+
+KINDS = ("counter", "up_down_counter", "histogram", "observable_gauge")
+
+
+def noted(kind: str, create: Callable[..., Any], file: Path) -> Callable[..., Any]:
+    """Return a method of meters that writes down what it creates."""
+
+    def creating(meter: Meter, name: str, *arguments: Any, **named: Any) -> Any:
+        made = create(meter, name, *arguments, **named)
+        with file.open("a", encoding="utf-8") as opened:
+            opened.write(f"{kind} {name} {made.unit}\n")
+        return made
+
+    return creating
+
+
+def main() -> int:
+    """Run the server."""
+    for kind in KINDS:
+        create = getattr(Meter, f"create_{kind}")
+        setattr(Meter, f"create_{kind}", noted(kind, create, Path(sys.argv[1])))
+    return app.main(sys.argv[2:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
