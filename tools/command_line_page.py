@@ -44,6 +44,7 @@ ADDRESS = "127.0.0.1:7390"
 _BLOCK = re.compile(r"(?ms)^```console\n(.*?)^```")
 _UUID = re.compile(r"\b([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3})(-[0-9a-f]{4}-[0-9a-f]{12})?\b")
 _SHA256 = re.compile(r"\b([0-9a-f]{16})([0-9a-f]{48})?\b")
+_SIGNATURE = re.compile(r"\b[0-9a-f]{128}\b")
 _BLOB_ID = re.compile(r"(?<![\w-])[\w-]{43}(?![\w-])")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _ISO = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
@@ -127,6 +128,7 @@ class _Standins:
     def put(self, text: str, address: str) -> str:
         """Return what was printed with stand-ins."""
         text = _UUID.sub(self._id, text.replace(address, ADDRESS))
+        text = _SIGNATURE.sub(hashlib.sha512(b"signature").hexdigest(), text)
         text = _SHA256.sub(self._hash, text)
         text = _BLOB_ID.sub(lambda found: self._blob(found[0]), text)
         text = _TIME.sub("2026-03-01 09:30:00", text)

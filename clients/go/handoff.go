@@ -19,8 +19,8 @@ import (
 )
 
 // Descriptor is a small portable description of a checkpoint that was handed off. As JSON it has
-// exactly these keys, Key only if it is not empty; [json.Unmarshal] refuses text with others, or
-// without one of them.
+// exactly these keys, Key, Signer and Signature only if they are not empty; [json.Unmarshal] refuses
+// text with others, or without one of them.
 type Descriptor struct {
 	// Source is what was handed off, "thread:checkpoint".
 	Source string `json:"source"`
@@ -46,6 +46,13 @@ type Descriptor struct {
 	// Key opens the blob if it is sealed, in lowercase hex; empty if it was not asked for. Whoever has
 	// it can read the checkpoint.
 	Key string `json:"key,omitempty"`
+
+	// Signer is the public key of the server that handed off, in lowercase hex; empty if nobody
+	// signed.
+	Signer string `json:"signer,omitempty"`
+
+	// Signature is the signer's, in lowercase hex; the adopting server checks it.
+	Signature string `json:"signature,omitempty"`
 }
 
 // descriptorKeys are the keys of a descriptor, in order.
@@ -53,7 +60,13 @@ var descriptorKeys = []string{
 	"source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary",
 }
 
-var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// furtherKeys are the keys that may be missing.
+var furtherKeys = []string{"key", "signer", "signature"}
+
+var (
+	sha256Hex    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	signatureHex = regexp.MustCompile(`^[0-9a-f]{128}$`)
+)
 
 // ParseDescriptor reads a descriptor from its JSON text. What is none is [ErrInvalidDescriptor].
 func ParseDescriptor(text []byte) (*Descriptor, error) {
@@ -76,7 +89,7 @@ func (d *Descriptor) UnmarshalJSON(text []byte) error {
 		}
 	}
 	for key := range members {
-		if !slices.Contains(descriptorKeys, key) && key != "key" {
+		if !slices.Contains(descriptorKeys, key) && !slices.Contains(furtherKeys, key) {
 			return noDescriptor(key, "a descriptor has no such key")
 		}
 	}
@@ -84,6 +97,7 @@ func (d *Descriptor) UnmarshalJSON(text []byte) error {
 		Source: members["source"], ThreadID: members["thread_id"], CheckpointID: members["checkpoint_id"],
 		BlobID: members["blob_id"], BlobSHA256: members["blob_sha256"], ToAgent: members["to_agent"],
 		Summary: members["summary"], Key: members["key"],
+		Signer: members["signer"], Signature: members["signature"],
 	}
 	if err := read.Check(); err != nil {
 		return err
@@ -110,6 +124,15 @@ func (d *Descriptor) Check() error {
 	}
 	if d.Key != "" && !sha256Hex.MatchString(d.Key) {
 		return noDescriptor("key", "it is 64 lowercase hex digits, or missing")
+	}
+	if d.Signer != "" && !sha256Hex.MatchString(d.Signer) {
+		return noDescriptor("signer", "it is 64 lowercase hex digits, or missing")
+	}
+	if d.Signature != "" && !signatureHex.MatchString(d.Signature) {
+		return noDescriptor("signature", "it is 128 lowercase hex digits, or missing")
+	}
+	if (d.Signer == "") != (d.Signature == "") {
+		return noDescriptor("signature", "it comes with signer, or neither")
 	}
 	if d.Source != d.ThreadID+":"+d.CheckpointID {
 		return noDescriptor("source", "it is not the thread and the checkpoint, joined by a colon")
@@ -204,6 +227,8 @@ func (c *Client) HandOff(
 		ToAgent:      made.GetToAgent(),
 		Summary:      made.GetSummary(),
 		Key:          made.GetKey(),
+		Signer:       made.GetSigner(),
+		Signature:    made.GetSignature(),
 	}, nil
 }
 
@@ -241,6 +266,9 @@ type AdoptOptions struct {
 	// Durability to wait for. The default is [Certified]: then the new checkpoint has a blob of its
 	// own.
 	Durability Durability
+
+	// RequireSigners adopts only what one of these servers signed: public keys, in lowercase hex.
+	RequireSigners []string
 }
 
 // Adoption is the outcome of an adoption.
@@ -260,6 +288,9 @@ type Adoption struct {
 
 	// Verified is true: the hash was checked. There is no adoption without it.
 	Verified bool
+
+	// Signer is the public key of the server that signed the descriptor; empty if nobody did.
+	Signer string
 }
 
 // Adopt makes a hand-off the first checkpoint of a new thread, once its hash is checked; without a
@@ -290,10 +321,13 @@ func (c *Client) Adopt(
 			ToAgent:      descriptor.ToAgent,
 			Summary:      descriptor.Summary,
 			Key:          descriptor.Key,
+			Signer:       descriptor.Signer,
+			Signature:    descriptor.Signature,
 		},
-		NewThreadId: newThreadID,
-		RequestId:   rand.Text(),
-		Durability:  given.Durability,
+		RequiredSigners: given.RequireSigners,
+		NewThreadId:     newThreadID,
+		RequestId:       rand.Text(),
+		Durability:      given.Durability,
 	}
 	start := func() *adoptionStream { return &adoptionStream{request: request} }
 	var adoption *tuskpointv1.Adoption
@@ -326,5 +360,6 @@ func adoptionOf(message *tuskpointv1.Adoption) (*Adoption, error) {
 		CheckpointID: message.GetCheckpointId(),
 		BlobID:       message.GetBlobId(),
 		Verified:     true,
+		Signer:       message.GetSigner(),
 	}, nil
 }

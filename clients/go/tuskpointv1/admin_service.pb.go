@@ -347,7 +347,10 @@ type GetServerInfoResponse struct {
 	// search with a vector needs none of them.
 	SearchModes []SearchMode `protobuf:"varint,8,rep,packed,name=search_modes,json=searchModes,proto3,enum=tuskpoint.v1.SearchMode" json:"search_modes,omitempty"`
 	// Name of the embedder that makes vectors of text; empty: there is none.
-	Embedder      string `protobuf:"bytes,9,opt,name=embedder,proto3" json:"embedder,omitempty"`
+	Embedder string `protobuf:"bytes,9,opt,name=embedder,proto3" json:"embedder,omitempty"`
+	// Public keys that sign this server's hand-offs, as in
+	// `HandoffDescriptor.signer`. The first signs now, the others did before.
+	Signers       []string `protobuf:"bytes,10,rep,name=signers,proto3" json:"signers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -443,6 +446,13 @@ func (x *GetServerInfoResponse) GetEmbedder() string {
 		return x.Embedder
 	}
 	return ""
+}
+
+func (x *GetServerInfoResponse) GetSigners() []string {
+	if x != nil {
+		return x.Signers
+	}
+	return nil
 }
 
 // Request of `GetArchiveStatus`.
@@ -1144,7 +1154,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x12max_item_key_bytes\x18\x17 \x01(\rR\x0fmaxItemKeyBytes\x12&\n" +
 	"\x0fmax_item_labels\x18\x18 \x01(\rR\rmaxItemLabels\x127\n" +
 	"\x18max_item_namespace_bytes\x18\x19 \x01(\rR\x15maxItemNamespaceBytes\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xfe\x02\n" +
+	"\x14GetServerInfoRequest\"\x98\x03\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +
 	"\x06limits\x18\x02 \x01(\v2\x1a.tuskpoint.v1.ServerLimitsR\x06limits\x12\x18\n" +
@@ -1156,7 +1166,9 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12;\n" +
 	"\fsearch_modes\x18\b \x03(\x0e2\x18.tuskpoint.v1.SearchModeR\vsearchModes\x12\x1a\n" +
-	"\bembedder\x18\t \x01(\tR\bembedder\"\x19\n" +
+	"\bembedder\x18\t \x01(\tR\bembedder\x12\x18\n" +
+	"\asigners\x18\n" +
+	" \x03(\tR\asigners\"\x19\n" +
 	"\x17GetArchiveStatusRequest\"\xd5\a\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +

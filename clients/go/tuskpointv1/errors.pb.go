@@ -218,6 +218,12 @@ const (
 	// "QUOTA_EXCEEDED", "metadata": {"tenant": "acme", "quota":
 	// "calls_per_second", "limit": "200"}}
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 43
+	// The descriptor of a hand-off has a wrong signature, or not that of a
+	// required signer. `FAILED_PRECONDITION`; nothing was fetched or written.
+	// `signer` is empty if nobody signed. Example: {"reason":
+	// "SIGNATURE_REFUSED", "metadata": {"signer": "d75a98...", "problem": "it is
+	// not signed, and another signer is required"}}
+	ErrorReason_ERROR_REASON_SIGNATURE_REFUSED ErrorReason = 44
 )
 
 // Enum value maps for ErrorReason.
@@ -267,6 +273,7 @@ var (
 		41: "ERROR_REASON_MEMORY_FULL",
 		42: "ERROR_REASON_READER_TOO_SLOW",
 		43: "ERROR_REASON_QUOTA_EXCEEDED",
+		44: "ERROR_REASON_SIGNATURE_REFUSED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -313,6 +320,7 @@ var (
 		"ERROR_REASON_MEMORY_FULL":              41,
 		"ERROR_REASON_READER_TOO_SLOW":          42,
 		"ERROR_REASON_QUOTA_EXCEEDED":           43,
+		"ERROR_REASON_SIGNATURE_REFUSED":        44,
 	}
 )
 
@@ -628,7 +636,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xf7\v\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\x9b\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -674,7 +682,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"%ERROR_REASON_KEY_PROVIDER_UNAVAILABLE\x10(\x12\x1c\n" +
 	"\x18ERROR_REASON_MEMORY_FULL\x10)\x12 \n" +
 	"\x1cERROR_REASON_READER_TOO_SLOW\x10*\x12\x1f\n" +
-	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10+*\xa8\x01\n" +
+	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10+\x12\"\n" +
+	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,*\xa8\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

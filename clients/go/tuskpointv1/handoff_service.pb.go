@@ -83,7 +83,7 @@ func (AdoptStage) EnumDescriptor() ([]byte, []int) {
 }
 
 // A small portable description of one checkpoint. As JSON it has exactly these
-// keys, `key` only if it is not empty.
+// keys; `key`, `signer` and `signature` only if they are not empty.
 type HandoffDescriptor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is handed off, "thread:checkpoint".
@@ -103,7 +103,15 @@ type HandoffDescriptor struct {
 	// Opens the bundle, 64 lowercase hex digits. Empty if the bundle is not
 	// sealed, or if the key was not asked for. Whoever has it can read the
 	// checkpoint.
-	Key           string `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,8,opt,name=key,proto3" json:"key,omitempty"`
+	// Ed25519 public key (RFC 8032) of the server that handed off, 64 lowercase
+	// hex digits. Empty if nobody signed.
+	Signer string `protobuf:"bytes,9,opt,name=signer,proto3" json:"signer,omitempty"`
+	// Its signature, 128 lowercase hex digits: over the ASCII text "tuskpoint
+	// handoff v1" and a line feed, followed by `thread_id`, `checkpoint_id`,
+	// `blob_id`, `blob_sha256`, `to_agent` and `summary`, each in UTF-8 after its
+	// length in bytes as four bytes, the most significant first.
+	Signature     string `protobuf:"bytes,10,opt,name=signature,proto3" json:"signature,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -190,6 +198,20 @@ func (x *HandoffDescriptor) GetSummary() string {
 func (x *HandoffDescriptor) GetKey() string {
 	if x != nil {
 		return x.Key
+	}
+	return ""
+}
+
+func (x *HandoffDescriptor) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
+func (x *HandoffDescriptor) GetSignature() string {
+	if x != nil {
+		return x.Signature
 	}
 	return ""
 }
@@ -323,6 +345,9 @@ type AdoptHandoffRequest struct {
 	NewThreadId string `protobuf:"bytes,2,opt,name=new_thread_id,json=newThreadId,proto3" json:"new_thread_id,omitempty"`
 	// As in `CopyThreadRequest`.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// Adopt only what one of these servers signed, as in `signer`; at most 64.
+	// Empty: anything whose signature, if there is one, is right.
+	RequiredSigners []string `protobuf:"bytes,5,rep,name=required_signers,json=requiredSigners,proto3" json:"required_signers,omitempty"`
 	// Durability to wait for. Unspecified means `DURABILITY_CERTIFIED` here,
 	// because the answer names the adopted checkpoint's own blob; with
 	// `DURABILITY_JOURNALED` it need not have one yet.
@@ -382,6 +407,13 @@ func (x *AdoptHandoffRequest) GetRequestId() string {
 	return ""
 }
 
+func (x *AdoptHandoffRequest) GetRequiredSigners() []string {
+	if x != nil {
+		return x.RequiredSigners
+	}
+	return nil
+}
+
 func (x *AdoptHandoffRequest) GetDurability() Durability {
 	if x != nil {
 		return x.Durability
@@ -402,7 +434,9 @@ type Adoption struct {
 	// is certified.
 	BlobId string `protobuf:"bytes,4,opt,name=blob_id,json=blobId,proto3" json:"blob_id,omitempty"`
 	// True: the hash was checked. There is no adoption without it.
-	Verified      bool `protobuf:"varint,5,opt,name=verified,proto3" json:"verified,omitempty"`
+	Verified bool `protobuf:"varint,5,opt,name=verified,proto3" json:"verified,omitempty"`
+	// Who signed the descriptor; the signature was checked. Empty: nobody did.
+	Signer        string `protobuf:"bytes,6,opt,name=signer,proto3" json:"signer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -470,6 +504,13 @@ func (x *Adoption) GetVerified() bool {
 		return x.Verified
 	}
 	return false
+}
+
+func (x *Adoption) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
 }
 
 // One frame of an `AdoptHandoff` stream.
@@ -549,7 +590,7 @@ var File_tuskpoint_v1_handoff_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\n" +
-	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xee\x01\n" +
+	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xa4\x02\n" +
 	"\x11HandoffDescriptor\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12#\n" +
@@ -559,7 +600,10 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"blobSha256\x12\x19\n" +
 	"\bto_agent\x18\x06 \x01(\tR\atoAgent\x12\x18\n" +
 	"\asummary\x18\a \x01(\tR\asummary\x12\x10\n" +
-	"\x03key\x18\b \x01(\tR\x03key\"\xa0\x01\n" +
+	"\x03key\x18\b \x01(\tR\x03key\x12\x16\n" +
+	"\x06signer\x18\t \x01(\tR\x06signer\x12\x1c\n" +
+	"\tsignature\x18\n" +
+	" \x01(\tR\tsignature\"\xa0\x01\n" +
 	"\x14CreateHandoffRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n" +
 	"\bto_agent\x18\x02 \x01(\tR\atoAgent\x12\x1d\n" +
@@ -570,23 +614,25 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\x15CreateHandoffResponse\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +
-	"descriptor:\x02\x10\x01\"\xd7\x01\n" +
+	"descriptor:\x02\x10\x01\"\x82\x02\n" +
 	"\x13AdoptHandoffRequest\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +
 	"descriptor\x12\"\n" +
 	"\rnew_thread_id\x18\x02 \x01(\tR\vnewThreadId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\x128\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12)\n" +
+	"\x10required_signers\x18\x05 \x03(\tR\x0frequiredSigners\x128\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability:\x02\x10\x01\"\xab\x01\n" +
+	"durability:\x02\x10\x01\"\xc3\x01\n" +
 	"\bAdoption\x12!\n" +
 	"\fadopted_from\x18\x01 \x01(\tR\vadoptedFrom\x12\"\n" +
 	"\rnew_thread_id\x18\x02 \x01(\tR\vnewThreadId\x12#\n" +
 	"\rcheckpoint_id\x18\x03 \x01(\tR\fcheckpointId\x12\x17\n" +
 	"\ablob_id\x18\x04 \x01(\tR\x06blobId\x12\x1a\n" +
-	"\bverified\x18\x05 \x01(\bR\bverified\"\xd9\x01\n" +
+	"\bverified\x18\x05 \x01(\bR\bverified\x12\x16\n" +
+	"\x06signer\x18\x06 \x01(\tR\x06signer\"\xd9\x01\n" +
 	"\x14AdoptHandoffResponse\x12.\n" +
 	"\x05stage\x18\x01 \x01(\x0e2\x18.tuskpoint.v1.AdoptStageR\x05stage\x12#\n" +
 	"\rfetched_bytes\x18\x02 \x01(\x04R\ffetchedBytes\x122\n" +

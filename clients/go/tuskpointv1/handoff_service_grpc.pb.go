@@ -55,7 +55,8 @@ type HandoffServiceClient interface {
 	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
 	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
 	// descriptor has no key, and the key provider of this server did not wrap it
-	// for this tenant.
+	// for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
+	// signature is wrong, or not that of a required signer.
 	AdoptHandoff(ctx context.Context, in *AdoptHandoffRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AdoptHandoffResponse], error)
 }
 
@@ -128,7 +129,8 @@ type HandoffServiceServer interface {
 	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
 	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
 	// descriptor has no key, and the key provider of this server did not wrap it
-	// for this tenant.
+	// for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
+	// signature is wrong, or not that of a required signer.
 	AdoptHandoff(*AdoptHandoffRequest, grpc.ServerStreamingServer[AdoptHandoffResponse]) error
 	mustEmbedUnimplementedHandoffServiceServer()
 }

@@ -238,6 +238,7 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   MEMORY_FULL: ResourceExhausted,
   READER_TOO_SLOW: ResourceExhausted,
   QUOTA_EXCEEDED: ResourceExhausted,
+  SIGNATURE_REFUSED: PreconditionFailed,
   DRAINING: Unavailable,
   NOT_IMPLEMENTED: Unimplemented,
   INTERNAL_ERROR: ServerError,

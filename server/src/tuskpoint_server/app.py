@@ -38,6 +38,7 @@ from .opening import (
     open_journal,
     open_keys,
     open_lease,
+    open_signer,
     start_archive,
     start_keeper,
     start_recall,
@@ -133,6 +134,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         access, keys = open_access(config), open_keys(config)
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
+        signer = open_signer(config)
         journal = await open_journal(config)
         stack.push_async_callback(journal.close)
         blobs = open_blobs(config)
@@ -158,7 +160,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             threads,
             Snapshots(SnapshotRows(journal), archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
-            Handoffs(rows, lineage, HandoffRows(journal), archive, completer),
+            Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer),
             Search(recall),
             Store(items, archive, recall),
             Admin(
@@ -167,6 +169,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 recall,
                 version=importlib.metadata.version("tuskpoint-server"),
                 blob_backend=blobs.backend,
+                signers=signer.public,
             ),
         )
         duties: list[Duty] = [

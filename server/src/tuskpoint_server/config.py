@@ -116,6 +116,9 @@ class Config(BaseModel):
     key_command: str = ""
     """Command that wraps and unwraps keys (`COMMAND wrap`, `COMMAND unwrap`), in the place of a
     key file: the way to any key service."""
+    signing_key: Path | None = None
+    """File of keys that sign hand-offs, like --key-file: the first signs, the others did before.
+    Default: DATA_DIR/signing.key, which the first start makes."""
     public: bool = False
     """Store blobs unsealed on Walrus, where everybody can read them."""
     packing: Literal["quilt", "blob"] = "quilt"

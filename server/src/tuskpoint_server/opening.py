@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import process
+from . import key_file, process
 from .archive.archive import Archive, StoreChangedError
 from .archive.flush.one_flush import ArchiveSettings
 from .blobs.api import BlobStore
@@ -25,7 +25,9 @@ from .config import ENV_PREFIX, Config
 from .domain.errors import Refusal
 from .journal.database.database import Database
 from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
+from .keys.local import LocalKeys, parse_keys
 from .keys.provider import KeyProvider
+from .keys.signing import Signer
 from .recall.embedders import Embedder, EmbedderError
 from .recall.memwal.api import MemWalSettings
 from .recall.pacing import IndexSettings
@@ -70,7 +72,6 @@ def open_keys(config: Config) -> KeyProvider | None:
     if not config.seals:
         return None
     from .keys.command import CommandKeys
-    from .keys.local import LocalKeys, parse_keys
 
     try:
         if config.key_file is not None:
@@ -84,6 +85,18 @@ def open_keys(config: Config) -> KeyProvider | None:
             name = f"{ENV_PREFIX}KEYS"
         problem = (error.strerror or error) if isinstance(error, OSError) else error
         raise process.ConfigError(f"{name} cannot be used: {problem}") from None
+
+
+def open_signer(config: Config) -> Signer:
+    """Open the keys that sign hand-offs; a new data directory gets one of its own."""
+    path = config.signing_key or config.data_dir / "signing.key"
+    try:
+        if config.signing_key is None and not path.exists():
+            key_file.make(path)
+        return Signer(parse_keys(path.read_text(encoding="ascii")))
+    except (OSError, ValueError) as error:
+        problem = (error.strerror or error) if isinstance(error, OSError) else error
+        raise process.ConfigError(f"--signing-key {path} cannot be used: {problem}") from None
 
 
 def open_blobs(config: Config) -> BlobStore:

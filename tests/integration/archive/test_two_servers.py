@@ -88,7 +88,9 @@ async def test_two_servers_share_nothing_but_the_blob_store(tmp_path: Path) -> N
         "new_thread_id": "adopted",
         "checkpoint_id": SECOND,
         "verified": True,
+        "signer": adoption["signer"],
     }
+    assert adoption["signer"]
     stages = [stage.removeprefix("ADOPT_STAGE_") for stage in taken["stages"]]
     assert stages == ["FETCHING", "FETCHED", "VERIFIED", "ADOPTED"]
     journals = [tmp_path / name / "journal.db" for name in ("giver", "taker")]

@@ -412,6 +412,14 @@ def test_a_hand_off_is_written_to_a_file_and_adopted_from_stdin(
     assert (made.code, made.out) == (0, "")
     adopted = world.run("adopt", "--as", "piped", "--json", given=file.read_text()).object
     assert adopted["verified"] is True
+    signer = json.loads(file.read_text())["signer"]
+    assert adopted["signer"] == signer
+    with Client(world.target) as client:
+        assert client.info().signers == (signer,)
+    refused = world.run("adopt", str(file), "--as", "other", "--require-signer", "ab" * 32)
+    assert refused.code == Exit.REFUSED
+    assert f"it is signed by {signer}, and another signer is required" in refused.errors
+    world.run("adopt", str(file), "--as", "vouched", "--require-signer", signer)
     quick = world.run("adopt", str(file), "--as", "quick", "--journaled", "--json").object
     assert quick["blob_id"] == ""
 

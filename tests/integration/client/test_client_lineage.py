@@ -178,7 +178,12 @@ async def test_a_handoff_is_adopted_by_another_server(
             checkpoint_id=descriptor.checkpoint_id,
             blob_id=adopted.blob_id,
             verified=True,
+            signer=descriptor.signer,
         )
+        assert descriptor.signer == (await face.call("info")).signers[0]
+        with pytest.raises(PreconditionFailed, match="another signer is required"):
+            await there.call("adopt", descriptor, "other", require_signers=["ab" * 32])
+        await there.call("adopt", descriptor, "other", require_signers=[descriptor.signer])
         loaded = await there.call("load", "mine")
         assert loaded.state == {"plan": ["read", "write"]}
         assert loaded.location.blob_id == adopted.blob_id
@@ -202,6 +207,9 @@ async def test_a_handoff_that_was_changed_is_refused(face: Face, config: Config)
     await face.call("save", "t", {"n": 1})
     descriptor = await face.call("handoff", "t")
     wrong = {**descriptor.as_dict(), "checkpoint_id": "x", "source": "t:x"}
+    with pytest.raises(PreconditionFailed, match="its signature is not that of"):
+        await face.call("adopt", wrong, "n")
+    del wrong["signer"], wrong["signature"]
     with pytest.raises(DescriptorMismatch) as other:
         await face.call("adopt", wrong, "n")
     assert (other.value.claimed, other.value.found) != ("", "")

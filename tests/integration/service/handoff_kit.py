@@ -242,8 +242,11 @@ def put_blob(side: Side, data: bytes) -> tuple[str, str]:
 
 
 def changed(descriptor: pb.HandoffDescriptor, **fields: str) -> pb.HandoffDescriptor:
+    """Return a descriptor with other fields, and without a signature unless they have one."""
     copy = pb.HandoffDescriptor()
     copy.CopyFrom(descriptor)
+    copy.ClearField("signer")
+    copy.ClearField("signature")
     for name, value in fields.items():
         setattr(copy, name, value)
     return copy

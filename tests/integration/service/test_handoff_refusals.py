@@ -101,6 +101,8 @@ async def test_a_descriptor_with_a_bad_field(giver: Side) -> None:
 
 
 BAD_ADOPTIONS: list[tuple[dict[str, Any], str]] = [
+    ({"required_signers": ["ab"]}, "required_signers[0]"),
+    ({"required_signers": ["ab" * 32] * 65}, "required_signers"),
     ({"new_thread_id": "x" * 513}, "new_thread_id"),
     ({"new_thread_id": "a\0"}, "new_thread_id"),
     ({"request_id": "x" * 129}, "request_id"),

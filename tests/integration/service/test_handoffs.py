@@ -153,7 +153,7 @@ async def test_evicted_values_are_handed_off(tmp_path: Path, taker: Side) -> Non
 # --- the descriptor --------------------------------------------------------------------
 
 
-async def test_the_descriptor_has_seven_keys_exactly(giver: Side) -> None:
+async def test_the_descriptor_has_its_keys_exactly(giver: Side) -> None:
     await save_run(giver)
     descriptor = await giver.hand_off(to_agent="writer")
     as_json = MessageToDict(descriptor, preserving_proto_field_name=True)
@@ -166,6 +166,8 @@ async def test_the_descriptor_has_seven_keys_exactly(giver: Side) -> None:
         "blob_sha256": hashlib.sha256(stored).hexdigest(),
         "to_agent": "writer",
         "summary": "Asked which of the two drafts to keep.",
+        "signer": descriptor.signer,
+        "signature": descriptor.signature,
     }
 
 

@@ -17,7 +17,7 @@ import pytest
 from backports import zstd
 from google.protobuf.json_format import MessageToDict
 
-from tests.integration.service.handoff_kit import Side, content, save_run
+from tests.integration.service.handoff_kit import Side, changed, content, save_run
 from tests.integration.service.handoff_servers import side
 from tests.kit.messages import FIRST, SECOND, THREAD, refused
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
@@ -152,7 +152,8 @@ async def test_a_quilt_is_no_bundle(sides: tuple[Side, Side], emulator: WalrusEm
     quilt_id = (await giver.load(SECOND)).location.blob_id
     assert quilt_id != descriptor.blob_id
     raw = await fetched(emulator, quilt_id)
-    descriptor.blob_id, descriptor.blob_sha256 = quilt_id, hashlib.sha256(raw).hexdigest()
+    sha256 = hashlib.sha256(raw).hexdigest()
+    descriptor = changed(descriptor, blob_id=quilt_id, blob_sha256=sha256)
     reported = await taker.refuses(descriptor)
     assert (reported.code, reported.reason) == (Code.DATA_LOSS, "BLOB_MALFORMED")
 

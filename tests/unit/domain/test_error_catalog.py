@@ -93,10 +93,13 @@ def test_a_status_carries_the_reason(reason: Reason) -> None:
     assert (failed is not None) == (reason.status is Status.FAILED_PRECONDITION)
 
 
+LOADS = {Reason.BACKLOG_FULL, Reason.MEMORY_FULL, Reason.READER_TOO_SLOW}
+"""What passes by itself; of quotas only some do, and they say when."""
+
+
 def test_temporary_reasons_have_a_time_to_retry() -> None:
-    waiting = {Status.UNAVAILABLE, Status.RESOURCE_EXHAUSTED}
     for reason in Reason:
-        if reason.status in waiting and reason is not Reason.LIMIT_EXCEEDED:
+        if reason.status is Status.UNAVAILABLE or reason in LOADS:
             assert reason.retry_after_s
 
 

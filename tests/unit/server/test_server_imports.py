@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 HEAVY = {
-    "cryptography": "reads the certificates of TLS",
     "grpc_reflection.v1alpha": "describes the services to programs that do not have the contract",
     "httpx": "calls Walrus, an embedder or MemWal",
     "jwt": "signs the tokens that a publisher asks for",

@@ -249,6 +249,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "MEMORY_FULL": ResourceExhausted,
     "READER_TOO_SLOW": ResourceExhausted,
     "QUOTA_EXCEEDED": ResourceExhausted,
+    "SIGNATURE_REFUSED": PreconditionFailed,
     "DRAINING": Unavailable,
     "NOT_IMPLEMENTED": Unimplemented,
     "INTERNAL_ERROR": ServerError,

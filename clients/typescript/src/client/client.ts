@@ -127,8 +127,8 @@ export class Client extends Snapshots {
       const problem = "the server's stream ended without an adoption";
       throw new ServerError(problem, { status: "INTERNAL" });
     }
-    const { adoptedFrom, checkpointId, blobId, verified } = adoption;
-    return { adoptedFrom, newThreadId: adoption.newThreadId, checkpointId, blobId, verified };
+    const { adoptedFrom, newThreadId: made, checkpointId, blobId, verified, signer } = adoption;
+    return { adoptedFrom, newThreadId: made, checkpointId, blobId, verified, signer };
   }
 
   /**

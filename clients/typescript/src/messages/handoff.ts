@@ -14,7 +14,7 @@ import { durability, type DurabilityName } from "./words.js";
 /**
  * A small portable description of a checkpoint that was handed off. As JSON it has exactly these
  * keys, in every language: `JSON.stringify` makes what the other side takes. `key` is there only if
- * it was asked for.
+ * it was asked for, `signer` and `signature` only if a server signed.
  */
 export interface Descriptor {
   /** What was handed off, "thread:checkpoint". */
@@ -33,6 +33,10 @@ export interface Descriptor {
   readonly summary: string;
   /** Opens the blob if it is sealed, as lowercase hex. Whoever has it can read the checkpoint. */
   readonly key?: string;
+  /** Public key of the server that handed off, as lowercase hex. */
+  readonly signer?: string;
+  /** Its signature, which the adopting server checks, as lowercase hex. */
+  readonly signature?: string;
 }
 
 /** A stage of an adoption; "verified" means that the hash is right. */
@@ -60,6 +64,8 @@ export interface Adoption {
   readonly blobId: string;
   /** True: the hash was checked. There is no adoption without it. */
   readonly verified: boolean;
+  /** Public key of the server that signed the descriptor; empty if nobody did. */
+  readonly signer: string;
 }
 
 /** How a hand-off is adopted. */
@@ -70,6 +76,8 @@ export interface AdoptOptions extends CallOptions {
    * Default: "certified"; "journaled" does not wait until the new checkpoint has a blob of its own.
    */
   readonly durability?: DurabilityName | undefined;
+  /** Adopt only what one of these servers signed: public keys, as `signers` of their description. */
+  readonly requireSigners?: readonly string[] | undefined;
 }
 
 const KEYS = [
@@ -83,6 +91,9 @@ const KEYS = [
 ] as const satisfies readonly (keyof Descriptor)[];
 const MAY_BE_EMPTY: ReadonlySet<string> = new Set(["to_agent", "summary"]);
 const SHA256 = /^[0-9a-f]{64}$/;
+const HEX = /^[0-9a-f]+$/;
+/** Keys that may be missing, and the hex digits of each. */
+const FURTHER = { key: 64, signer: 64, signature: 128 } as const;
 /** A text of JSON. */
 const JSON_TEXT = /"(?:[^"\\]|\\.)*"/g;
 
@@ -98,7 +109,7 @@ export function readDescriptor(given: unknown): Descriptor {
   }
   const texts = new Map(Object.entries(members));
   checkKeys(texts);
-  const keys = texts.has("key") ? [...KEYS, "key"] : KEYS;
+  const keys = [...KEYS, ...Object.keys(FURTHER).filter((key) => texts.has(key))];
   const descriptor = Object.fromEntries(
     keys.map((key) => [key, checkedText(key, texts.get(key))]),
   ) as unknown as Descriptor;
@@ -109,8 +120,14 @@ export function readDescriptor(given: unknown): Descriptor {
   if (!SHA256.test(descriptor.blob_sha256)) {
     throw invalid("blob_sha256", "it is 64 lowercase hex digits");
   }
-  if (descriptor.key !== undefined && !SHA256.test(descriptor.key)) {
-    throw invalid("key", "it is 64 lowercase hex digits, or missing");
+  for (const [key, digits] of Object.entries(FURTHER)) {
+    const text = descriptor[key as keyof typeof FURTHER];
+    if (text !== undefined && (text.length !== digits || !HEX.test(text))) {
+      throw invalid(key, `it is ${String(digits)} lowercase hex digits, or missing`);
+    }
+  }
+  if ((descriptor.signer === undefined) !== (descriptor.signature === undefined)) {
+    throw invalid("signature", "it comes with signer, or neither");
   }
   if (descriptor.source !== `${descriptor.thread_id}:${descriptor.checkpoint_id}`) {
     throw invalid("source", "it is not the thread and the checkpoint, joined by a colon");
@@ -129,6 +146,7 @@ export function descriptorOf(message: HandoffDescriptor | undefined): Descriptor
     to_agent: message?.toAgent ?? "",
     summary: message?.summary ?? "",
     ...(message?.key ? { key: message.key } : {}),
+    ...(message?.signer ? { signer: message.signer, signature: message.signature } : {}),
   });
 }
 
@@ -148,7 +166,10 @@ export function adopting(
       toAgent: descriptor.to_agent,
       summary: descriptor.summary,
       key: descriptor.key ?? "",
+      signer: descriptor.signer ?? "",
+      signature: descriptor.signature ?? "",
     },
+    requiredSigners: [...(options.requireSigners ?? [])],
     newThreadId,
     requestId: crypto.randomUUID(),
     durability: durability(options.durability ?? "certified"),
@@ -169,7 +190,7 @@ function checkKeys(members: ReadonlyMap<string, unknown>): void {
     throw invalid(missing[0] ?? "", `the descriptor lacks ${missing.join(", ")}`);
   }
   const extra = [...members.keys()].filter(
-    (key) => key !== "key" && !(KEYS as readonly string[]).includes(key),
+    (key) => !(key in FURTHER) && !(KEYS as readonly string[]).includes(key),
   );
   if (extra.length > 0) {
     throw invalid(extra[0] ?? "", `a descriptor has no ${extra.join(", ")}`);

@@ -140,6 +140,8 @@ export interface ServerInfo {
   readonly searchModes: readonly string[];
   /** Name of the embedder that makes vectors of text; empty: there is none. */
   readonly embedder: string;
+  /** Public keys that sign its hand-offs, as lowercase hex; the first signs now. */
+  readonly signers: readonly string[];
 }
 
 /** What a flush did. */
@@ -223,6 +225,7 @@ export function serverInfo(message: GetServerInfoResponse): ServerInfo {
     started: moment(message.startTime),
     searchModes: message.searchModes.map((mode) => nameOf(SearchMode, mode)),
     embedder: message.embedder,
+    signers: message.signers,
   };
 }
 

@@ -126,6 +126,7 @@ class Reason(Enum):
     QUOTA_EXCEEDED = Status.RESOURCE_EXHAUSTED.says(
         "tenant {tenant} has reached its quota {quota} of {limit}"
     )
+    SIGNATURE_REFUSED = Status.FAILED_PRECONDITION.says("the descriptor is not accepted: {problem}")
     DRAINING = Status.UNAVAILABLE.says(
         "the server is shutting down; resume elsewhere or later", 1.0
     )

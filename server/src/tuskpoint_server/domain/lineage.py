@@ -123,6 +123,8 @@ class Descriptor:
     to_agent: str
     summary: str
     key: str = ""
+    signer: str = ""
+    signature: str = ""
 
 
 def entry_summary(entry: Entry) -> str:

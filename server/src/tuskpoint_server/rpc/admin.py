@@ -37,6 +37,7 @@ class AdminServicer:
             methods=[method.removeprefix("/") for method in POLICY],
             start_time=timestamp(self._admin.started_us),
             search_modes=modes,
+            signers=self._admin.signers,
         )
         return filled(message, self._admin)
 

@@ -18,7 +18,9 @@ from .messages import convert
 from .messages.validation import Check, Checks
 
 _MAX_BLOB_ID = 256  # bytes; those of the known stores have 43
-_SHA256 = re.compile(r"[0-9a-f]{64}")  # a key has as many digits
+_SHA256 = re.compile(r"[0-9a-f]{64}")  # keys have as many digits
+_SIGNATURE = re.compile(r"[0-9a-f]{128}")
+_MAX_SIGNERS = 64
 
 
 def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
@@ -39,6 +41,17 @@ def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
     checks.text("descriptor.summary", named.summary, LIMITS.max_summary)
     if named.key and not _SHA256.fullmatch(named.key):
         checks.fail("descriptor.key", "must be empty or 64 lowercase hex digits")
+    if bool(named.signer) != bool(named.signature):
+        checks.fail("descriptor.signature", "must come with descriptor.signer, or neither")
+    if named.signer and not _SHA256.fullmatch(named.signer):
+        checks.fail("descriptor.signer", "must be empty or 64 lowercase hex digits")
+    if named.signature and not _SIGNATURE.fullmatch(named.signature):
+        checks.fail("descriptor.signature", "must be empty or 128 lowercase hex digits")
+    if len(request.required_signers) > _MAX_SIGNERS:
+        checks.fail("required_signers", f"has more than {_MAX_SIGNERS}")
+    for number, signer in enumerate(request.required_signers[:_MAX_SIGNERS]):
+        if not _SHA256.fullmatch(signer):
+            checks.fail(f"required_signers[{number}]", "must be 64 lowercase hex digits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +72,8 @@ class HandoffServicer:
         named = request.descriptor
         descriptor = Descriptor(*(getattr(named, field.name) for field in fields(Descriptor)))
         asked = (descriptor, request.new_thread_id, request.request_id, call.wanted)
-        async with aclosing(self._handoffs.adopt(call.tenant, *asked)) as steps:
+        required = request.required_signers
+        async with aclosing(self._handoffs.adopt(call.tenant, *asked, required)) as steps:
             async for step in steps:
                 frame: dict[str, Any] = {"stage": step.stage, "fetched_bytes": step.fetched_bytes}
                 if step.adopted is not None:
@@ -69,6 +83,7 @@ class HandoffServicer:
                         checkpoint_id=step.adopted.checkpoint_id,
                         blob_id=step.blob_id,
                         verified=True,
+                        signer=named.signer,
                     )
                     frame |= {"durability": call.wanted, "adoption": adoption}
                 yield frame

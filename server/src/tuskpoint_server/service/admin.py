@@ -23,6 +23,7 @@ class Admin:
         *,
         version: str,
         blob_backend: str,
+        signers: Sequence[str],
     ) -> None:
         self._journal = journal
         self._archive = archive
@@ -31,6 +32,7 @@ class Admin:
         self.journal_backend = journal.backend
         self.journal_id = journal.journal_id
         self.blob_backend = blob_backend
+        self.signers = signers
         self.started_us = time.time_ns() // 1000
         self.search_modes: Sequence[SearchMode] = recall.modes if recall is not None else ()
         self.embedder = recall.embedder_name if recall is not None else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -23,6 +23,8 @@ from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.lineage.answers import request
 from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
+from ..keys import signing
+from ..keys.signing import Signer
 from .completing import Completer, reach
 
 PROGRESS_BYTES = MIB  # bytes that arrive between two frames of progress
@@ -56,6 +58,7 @@ class Handoffs:
     _handoffs: HandoffJournal
     _archive: Archive
     _completer: Completer
+    _signer: Signer
 
     async def create(
         self,
@@ -97,7 +100,7 @@ class Handoffs:
             summary=entry_summary(loaded.entry),
             key=location.key.hex() if include_key else "",
         )
-        answer = encode_descriptor(descriptor)
+        answer = encode_descriptor(self._signer.sign(descriptor))
         kept = await self._handoffs.keep_handoff(
             asked, key, location, parts, answer, content_seq=content_seq
         )
@@ -110,12 +113,14 @@ class Handoffs:
         target: str,
         request_id: str,
         wanted: model.Durability,
+        required_signers: Collection[str] = (),
     ) -> AsyncGenerator[Step, None]:
         """Make a thread of the bundle that a valid descriptor names; yield the progress.
 
         A retry of a finished adoption yields the last step only. If the target is empty, the
         journal makes up a name.
         """
+        signing.check(descriptor, required_signers)
         source = model.CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
         sha256, to_agent = descriptor.blob_sha256, descriptor.to_agent
         saved = await self._lineage.adopted(tenant, source, sha256, target, to_agent, request_id)

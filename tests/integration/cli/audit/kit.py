@@ -352,7 +352,9 @@ async def audited_descriptor(
 
 
 def changed(given: Descriptor, **fields: str) -> Descriptor:
-    return read_descriptor({**given.as_dict(), **fields})
+    """Return a descriptor with other fields, which nobody signed unless they say so."""
+    members = {**given.as_dict(), "signer": "", "signature": "", **fields}
+    return read_descriptor(members)
 
 
 async def audited(house: House, location: Location | None = None, **options: Any) -> Audited:

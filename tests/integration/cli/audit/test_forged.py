@@ -378,6 +378,20 @@ async def test_a_false_descriptor_fails(left: House, fields: dict[str, str], rea
     assert found.problems[0].reason.startswith(reason.replace("{id}", checkpoint_id))
 
 
+async def test_a_signature_of_somebody_else_fails(left: House) -> None:
+    signer, signature = left.handoff.signer, left.handoff.signature
+    for changes in (
+        {"signer": signer, "signature": signature, "to_agent": left.handoff.to_agent + "x"},
+        {"signer": "ab" * 32, "signature": signature},
+        {"signer": signer, "signature": "00" * 64},
+    ):
+        given = kit.changed(left.handoff, **changes)
+        found = await kit.audited_descriptor(kit.directory(left), given)
+        assert found.result == "FAIL"
+        assert found.problems[0].reason.startswith("the descriptor's signature is not that of")
+    assert (await kit.audited_descriptor(kit.directory(left), left.handoff)).result == "PASS"
+
+
 async def test_a_descriptor_without_a_blob_is_missing_it(left: House) -> None:
     given = kit.changed(left.handoff, blob_id="B" * 43)
     found = await kit.audited_descriptor(kit.directory(left), given)

@@ -22,7 +22,7 @@ from tuskpoint import (
     ServerError,
     TuskPointError,
 )
-from tuskpoint._messages.handoff import KEYS, read_descriptor
+from tuskpoint._messages.handoff import KEYS, adopting, read_descriptor
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1.checkpoint_pb2 import (
     DURABILITY_CERTIFIED,
@@ -83,19 +83,26 @@ def test_a_descriptor_is_taken_in_all_its_forms(given: Any) -> None:
 
 def test_a_descriptor_has_exactly_the_keys_of_the_contract() -> None:
     fields = [field.name for field in pb.HandoffDescriptor.DESCRIPTOR.fields]
-    assert [*KEYS, "key"] == fields
+    assert [*KEYS, "key", "signer", "signature"] == fields
     assert DESCRIPTOR.as_dict() == SAID
     assert json.loads(DESCRIPTOR.to_json()) == SAID
     with_key = {**SAID, "key": "ab" * 32}
     assert read_descriptor(with_key).as_dict() == with_key
     assert "abab" not in repr(read_descriptor(with_key))
+    signed = {**SAID, "signer": "cd" * 32, "signature": "ef" * 64}
+    assert read_descriptor(signed).as_dict() == signed
+    assert adopting(signed, None, "certified").descriptor.signature == signed["signature"]
 
 
 WRONG: list[tuple[Any, str]] = [
     *(({key: text for key, text in SAID.items() if key != lost}, lost) for lost in KEYS),
     *(({**SAID, key: ""}, key) for key in KEYS if key not in ("to_agent", "summary")),
     *(({**SAID, key: 7}, key) for key in KEYS),
-    ({**SAID, "signature": "x"}, "signature"),
+    ({**SAID, "vouched": "x"}, "vouched"),
+    ({**SAID, "signer": "cd" * 32}, "signature"),
+    ({**SAID, "signature": "ef" * 64}, "signature"),
+    ({**SAID, "signer": "CD" * 32, "signature": "ef" * 64}, "signer"),
+    ({**SAID, "signer": "cd" * 32, "signature": "ef" * 32}, "signature"),
     ({**SAID, "key": "ab"}, "64 lowercase hex"),
     ({**SAID, "key": 7}, "64 lowercase hex"),
     ({**SAID, "blob_sha256": "0123456789ABCDEF" * 4}, "64 lowercase hex"),

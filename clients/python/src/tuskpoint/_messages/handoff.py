@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from ..errors import InvalidDescriptor, ServerError
@@ -23,6 +23,7 @@ _STAGES: dict[int, StageName] = {
     handoffs.ADOPT_STAGE_ADOPTED: "adopted",
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_HEX = re.compile(r"[0-9a-f]+")
 _MAY_BE_EMPTY = ("to_agent", "summary")
 
 
@@ -40,6 +41,8 @@ class Descriptor:
         summary: One sentence about the state of the agent.
         key: Opens the blob if it is sealed, as lowercase hex; empty if it was not asked for.
             Whoever has it can read the checkpoint.
+        signer: Public key of the server that handed off, as lowercase hex; empty if nobody signed.
+        signature: Its signature, which the adopting server checks, as lowercase hex.
     """
 
     source: str
@@ -50,13 +53,12 @@ class Descriptor:
     to_agent: str
     summary: str
     key: str = field(default="", repr=False)
+    signer: str = ""
+    signature: str = ""
 
     def as_dict(self) -> dict[str, str]:
-        """Return it as a mapping with exactly its keys, `key` only if it has one."""
-        members = asdict(self)
-        if not self.key:
-            del members["key"]
-        return members
+        """Return it as a mapping with exactly its keys, those with a default only if not empty."""
+        return {key: text for key, text in asdict(self).items() if text or key in KEYS}
 
     def to_json(self) -> str:
         """Return it as JSON text with exactly its keys, for the receiving agent."""
@@ -64,7 +66,8 @@ class Descriptor:
 
 
 DescriptorLike = Descriptor | Mapping[str, Any] | str | bytes | handoffs.HandoffDescriptor
-KEYS = tuple(one.name for one in fields(Descriptor) if one.name != "key")
+KEYS = tuple(one.name for one in fields(Descriptor) if one.default is MISSING)
+_FURTHER = {"key": 64, "signer": 64, "signature": 128}  # keys that may be missing: hex digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,7 @@ class Adoption:
         blob_id: Blob that holds the adopted checkpoint in the new thread; empty until it is
             certified.
         verified: Always true: an adoption includes the check of the hash.
+        signer: Public key of the server that signed the descriptor; empty if nobody did.
     """
 
     adopted_from: str
@@ -98,6 +102,7 @@ class Adoption:
     checkpoint_id: str
     blob_id: str
     verified: bool
+    signer: str = ""
 
 
 def read_descriptor(given: DescriptorLike) -> Descriptor:
@@ -113,7 +118,7 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
     if isinstance(given, Descriptor):
         members: Mapping[Any, Any] = given.as_dict()
     elif isinstance(given, handoffs.HandoffDescriptor):
-        members = {key: getattr(given, key) for key in (*KEYS, "key")}
+        members = {key: getattr(given, key) for key in (*KEYS, *_FURTHER)}
     else:
         members = _parsed(given) if isinstance(given, str | bytes) else given
     if not isinstance(members, Mapping):
@@ -125,10 +130,13 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
         raise _invalid("blob_sha256", "it must be 64 lowercase hex digits")
     if members["source"] != f"{members['thread_id']}:{members['checkpoint_id']}":
         raise _invalid("source", "it must be the thread and the checkpoint, joined by a colon")
-    opener = members.get("key", "")
-    if opener and not (isinstance(opener, str) and _SHA256.fullmatch(opener)):
-        raise _invalid("key", "it must be 64 lowercase hex digits, or missing")
-    return Descriptor(**{key: members[key] for key in KEYS}, key=opener)
+    for key, digits in _FURTHER.items():
+        text = members.get(key, "")
+        if text and not (isinstance(text, str) and len(text) == digits and _HEX.fullmatch(text)):
+            raise _invalid(key, f"it must be {digits} lowercase hex digits, or missing")
+    if bool(members.get("signer")) != bool(members.get("signature")):
+        raise _invalid("signature", "it must come with signer, or neither")
+    return Descriptor(**{key: members[key] for key in (*KEYS, *_FURTHER) if key in members})
 
 
 def handing_off(
@@ -164,7 +172,10 @@ def given_descriptor(
 
 
 def adopting(
-    descriptor: DescriptorLike, new_thread_id: str | None, safe: DurabilityName
+    descriptor: DescriptorLike,
+    new_thread_id: str | None,
+    safe: DurabilityName,
+    signers: Sequence[str] = (),
 ) -> handoffs.AdoptHandoffRequest:
     """Return the request that adopts a hand-off.
 
@@ -175,6 +186,7 @@ def adopting(
         descriptor=handoffs.HandoffDescriptor(**read_descriptor(descriptor).as_dict()),
         new_thread_id=new_thread_id or "",
         durability=durability(safe),
+        required_signers=signers,
     )
 
 
@@ -194,7 +206,7 @@ class Adopting:
         if frame.HasField("adoption"):
             one = frame.adoption
             self._adoption = Adoption(
-                one.adopted_from, one.new_thread_id, one.checkpoint_id, one.blob_id, one.verified
+                **{field.name: getattr(one, field.name) for field in fields(Adoption)}
             )
         stage = _STAGES.get(frame.stage)
         if self._on_progress is not None and stage is not None:
@@ -229,7 +241,7 @@ def _check_keys(members: Mapping[Any, Any]) -> None:
     missing = [key for key in KEYS if key not in members]
     if missing:
         raise _invalid(missing[0], f"the descriptor lacks {', '.join(missing)}")
-    extra = [str(key) for key in members if key not in KEYS and key != "key"]
+    extra = [str(key) for key in members if key not in KEYS and key not in _FURTHER]
     if extra:
         raise _invalid(extra[0], f"a descriptor has no {', '.join(extra)}")
 

@@ -180,6 +180,7 @@ class ServerInfo:
         started: Time at which it started.
         search_modes: Its modes of search; empty if it does not index.
         embedder: Name of the embedder, which turns text into vectors; empty if there is none.
+        signers: Public keys that sign its hand-offs, as hex; the first signs now.
     """
 
     version: str
@@ -191,6 +192,7 @@ class ServerInfo:
     started: datetime
     search_modes: tuple[str, ...]
     embedder: str
+    signers: tuple[str, ...] = ()
 
 
 def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
@@ -286,6 +288,7 @@ def server_info(message: GetServerInfoResponse) -> ServerInfo:
         started=moment(message.start_time),
         search_modes=tuple(map(mode_name, message.search_modes)),
         embedder=message.embedder,
+        signers=tuple(message.signers),
     )
 
 

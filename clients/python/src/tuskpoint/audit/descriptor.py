@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from .._messages.handoff import KEYS, Descriptor
+from .._messages.handoff import Descriptor
 from .formats.segments import Segment
 from .formats.stored import Location
 from .reading import Reader
@@ -32,7 +32,7 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
     if segment is not None:
         handoff = segment.message.handoff
         reason = await bundle_problem(segment, (handoff.checkpoint_ns, handoff.checkpoint_id))
-        reason = reason or _contradiction(descriptor, segment)
+        reason = reason or _contradiction(descriptor, segment) or _wrong_signature(descriptor)
         thread_id = segment.message.thread_id
         items += [Item(ItemKind.CHECKPOINT, thread_id, *place) for place in segment.rows]
     bundle = Item.of(
@@ -43,8 +43,10 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
         checkpoint_id=descriptor.checkpoint_id,
     )
     reader.step("bundle")
+    members = descriptor.as_dict()
+    members.pop("key", None)
     return Findings(
-        subject={"kind": "descriptor", **{key: getattr(descriptor, key) for key in KEYS}},
+        subject={"kind": "descriptor", **members},
         root=opened.findings[0],
         trust=IN_DESCRIPTOR,
         items=ordered((bundle, *(items if bundle.verdict is Verdict.PASS else ()))),
@@ -65,6 +67,28 @@ def _contradiction(descriptor: Descriptor, segment: Segment) -> str:
     summary = row.summary or _sentence(message.thread_id, place[1], row.metadata_json)
     if descriptor.summary != summary:
         return f"the descriptor's summary is not that of the checkpoint, which is '{summary}'"
+    return ""
+
+
+def _wrong_signature(descriptor: Descriptor) -> str:
+    """Say that the signature is not the signer's; empty if it is, or if nobody signed.
+
+    What is signed: `tuskpoint.v1.HandoffDescriptor.signature`.
+    """
+    if not descriptor.signer:
+        return ""
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    signed = b"tuskpoint handoff v1\n"
+    for key in ("thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary"):
+        text = getattr(descriptor, key).encode()
+        signed += len(text).to_bytes(4, "big") + text
+    try:
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(descriptor.signer))
+        public.verify(bytes.fromhex(descriptor.signature), signed)
+    except (InvalidSignature, ValueError):
+        return f"the descriptor's signature is not that of {descriptor.signer}"
     return ""
 
 

@@ -170,6 +170,8 @@ class Handoff(Result):
     blob_sha256: str
     to_agent: str
     summary: str
+    signer: str = ""
+    signature: str = ""
 
 
 class Adopted(Result):
@@ -181,6 +183,8 @@ class Adopted(Result):
     blob_id: str | None
     """The blob that holds it in the new thread; null until it is certified."""
     verified: bool
+    signer: str
+    """Public key of the server that signed the descriptor; empty if nobody did."""
 
 
 class Step(Result):

@@ -56,6 +56,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_MEMORY_FULL: _ClassVar[ErrorReason]
     ERROR_REASON_READER_TOO_SLOW: _ClassVar[ErrorReason]
     ERROR_REASON_QUOTA_EXCEEDED: _ClassVar[ErrorReason]
+    ERROR_REASON_SIGNATURE_REFUSED: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -108,6 +109,7 @@ ERROR_REASON_KEY_PROVIDER_UNAVAILABLE: ErrorReason
 ERROR_REASON_MEMORY_FULL: ErrorReason
 ERROR_REASON_READER_TOO_SLOW: ErrorReason
 ERROR_REASON_QUOTA_EXCEEDED: ErrorReason
+ERROR_REASON_SIGNATURE_REFUSED: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

@@ -1,8 +1,9 @@
 from tuskpoint.v1 import checkpoint_pb2 as _checkpoint_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -21,7 +22,7 @@ ADOPT_STAGE_VERIFIED: AdoptStage
 ADOPT_STAGE_ADOPTED: AdoptStage
 
 class HandoffDescriptor(_message.Message):
-    __slots__ = ("source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary", "key")
+    __slots__ = ("source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary", "key", "signer", "signature")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +31,8 @@ class HandoffDescriptor(_message.Message):
     TO_AGENT_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    SIGNER_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
     source: str
     thread_id: str
     checkpoint_id: str
@@ -38,7 +41,9 @@ class HandoffDescriptor(_message.Message):
     to_agent: str
     summary: str
     key: str
-    def __init__(self, source: _Optional[str] = ..., thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., blob_sha256: _Optional[str] = ..., to_agent: _Optional[str] = ..., summary: _Optional[str] = ..., key: _Optional[str] = ...) -> None: ...
+    signer: str
+    signature: str
+    def __init__(self, source: _Optional[str] = ..., thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., blob_sha256: _Optional[str] = ..., to_agent: _Optional[str] = ..., summary: _Optional[str] = ..., key: _Optional[str] = ..., signer: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
 
 class CreateHandoffRequest(_message.Message):
     __slots__ = ("ref", "to_agent", "request_id", "include_key")
@@ -59,30 +64,34 @@ class CreateHandoffResponse(_message.Message):
     def __init__(self, descriptor: _Optional[_Union[HandoffDescriptor, _Mapping]] = ...) -> None: ...
 
 class AdoptHandoffRequest(_message.Message):
-    __slots__ = ("descriptor", "new_thread_id", "request_id", "durability")
+    __slots__ = ("descriptor", "new_thread_id", "request_id", "required_signers", "durability")
     DESCRIPTOR_FIELD_NUMBER: _ClassVar[int]
     NEW_THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    REQUIRED_SIGNERS_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     descriptor: HandoffDescriptor
     new_thread_id: str
     request_id: str
+    required_signers: _containers.RepeatedScalarFieldContainer[str]
     durability: _checkpoint_pb2.Durability
-    def __init__(self, descriptor: _Optional[_Union[HandoffDescriptor, _Mapping]] = ..., new_thread_id: _Optional[str] = ..., request_id: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    def __init__(self, descriptor: _Optional[_Union[HandoffDescriptor, _Mapping]] = ..., new_thread_id: _Optional[str] = ..., request_id: _Optional[str] = ..., required_signers: _Optional[_Iterable[str]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
 class Adoption(_message.Message):
-    __slots__ = ("adopted_from", "new_thread_id", "checkpoint_id", "blob_id", "verified")
+    __slots__ = ("adopted_from", "new_thread_id", "checkpoint_id", "blob_id", "verified", "signer")
     ADOPTED_FROM_FIELD_NUMBER: _ClassVar[int]
     NEW_THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     BLOB_ID_FIELD_NUMBER: _ClassVar[int]
     VERIFIED_FIELD_NUMBER: _ClassVar[int]
+    SIGNER_FIELD_NUMBER: _ClassVar[int]
     adopted_from: str
     new_thread_id: str
     checkpoint_id: str
     blob_id: str
     verified: bool
-    def __init__(self, adopted_from: _Optional[str] = ..., new_thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., verified: bool = ...) -> None: ...
+    signer: str
+    def __init__(self, adopted_from: _Optional[str] = ..., new_thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., verified: bool = ..., signer: _Optional[str] = ...) -> None: ...
 
 class AdoptHandoffResponse(_message.Message):
     __slots__ = ("stage", "fetched_bytes", "adoption", "durability")

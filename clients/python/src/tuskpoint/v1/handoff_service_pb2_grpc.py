@@ -85,7 +85,8 @@ class HandoffServiceServicer(object):
         `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
         `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
         descriptor has no key, and the key provider of this server did not wrap it
-        for this tenant.
+        for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
+        signature is wrong, or not that of a required signer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

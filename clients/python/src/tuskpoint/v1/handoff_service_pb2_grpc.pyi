@@ -62,7 +62,8 @@ class HandoffServiceStub:
     `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
     `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
     descriptor has no key, and the key provider of this server did not wrap it
-    for this tenant.
+    for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
+    signature is wrong, or not that of a required signer.
     """
 
 @_typing.type_check_only
@@ -99,7 +100,8 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
     `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
     descriptor has no key, and the key provider of this server did not wrap it
-    for this tenant.
+    for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
+    signature is wrong, or not that of a required signer.
     """
 
 class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -145,7 +147,8 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
         `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
         descriptor has no key, and the key provider of this server did not wrap it
-        for this tenant.
+        for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
+        signature is wrong, or not that of a required signer.
         """
 
 def add_HandoffServiceServicer_to_server(servicer: HandoffServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from ..._messages import handoff as handoffs
@@ -55,6 +55,7 @@ class AsyncHandoffs(AsyncPart):
         handoff_json: DescriptorLike | None = None,
         on_progress: Callable[[AdoptProgress], object] | None = None,
         durability: DurabilityName = "certified",
+        require_signers: Sequence[str] = (),
     ) -> Adoption:
         """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
 
@@ -69,6 +70,8 @@ class AsyncHandoffs(AsyncPart):
                 adoption.
             durability: "certified", or "journaled" not to wait until the new checkpoint has a
                 blob of its own.
+            require_signers: Adopt only what one of these servers signed: public keys, as in
+                `info().signers` of the server that handed off.
 
         Raises:
             InvalidDescriptor: The descriptor is malformed.
@@ -76,12 +79,12 @@ class AsyncHandoffs(AsyncPart):
             HashMismatch: The blob does not have the hash. Nothing was written.
             NotFound: The blob store has no such blob.
             PreconditionFailed: The blob is sealed, and neither the descriptor nor the server has
-                its key.
+                its key; or the signature is wrong, or not that of a required signer.
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting(on_progress)
         given = handoffs.given_descriptor(descriptor, handoff_json)
-        request = handoffs.adopting(given, new_thread_id, durability)
+        request = handoffs.adopting(given, new_thread_id, durability, require_signers)
         async with aclosing(self._calls.adopt_handoff(request)) as frames:
             async for frame in frames:
                 adopting.add(frame)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 
 from ..._messages import handoff as handoffs
@@ -56,6 +56,7 @@ class SyncHandoffs(SyncPart):
         handoff_json: DescriptorLike | None = None,
         on_progress: Callable[[AdoptProgress], object] | None = None,
         durability: DurabilityName = "certified",
+        require_signers: Sequence[str] = (),
     ) -> Adoption:
         """Make a hand-off the first checkpoint of a new thread, once its hash is checked.
 
@@ -70,6 +71,8 @@ class SyncHandoffs(SyncPart):
                 adoption.
             durability: "certified", or "journaled" not to wait until the new checkpoint has a
                 blob of its own.
+            require_signers: Adopt only what one of these servers signed: public keys, as in
+                `info().signers` of the server that handed off.
 
         Raises:
             InvalidDescriptor: The descriptor is malformed.
@@ -77,12 +80,12 @@ class SyncHandoffs(SyncPart):
             HashMismatch: The blob does not have the hash. Nothing was written.
             NotFound: The blob store has no such blob.
             PreconditionFailed: The blob is sealed, and neither the descriptor nor the server has
-                its key.
+                its key; or the signature is wrong, or not that of a required signer.
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting(on_progress)
         given = handoffs.given_descriptor(descriptor, handoff_json)
-        request = handoffs.adopting(given, new_thread_id, durability)
+        request = handoffs.adopting(given, new_thread_id, durability, require_signers)
         with closing(self._calls.adopt_handoff(request)) as frames:
             for frame in frames:
                 adopting.add(frame)

@@ -89,6 +89,15 @@ def adopt(
             "--journaled", help="Do not wait until this server has certified the new thread."
         ),
     ] = False,
+    require_signer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--require-signer",
+            metavar="KEY",
+            help="Adopt only what the server with this public key signed (`tuskpoint status "
+            "--json` shows it there); may be given more than once.",
+        ),
+    ] = None,
 ) -> None:
     """Check the hash of a hand-off, and continue it as a new thread."""
     descriptor = cli.read(file, "the descriptor")
@@ -102,7 +111,11 @@ def adopt(
             new_thread,
             on_progress=report,
             durability="journaled" if journaled else "certified",
+            require_signers=require_signer or (),
         )
-    cli.out.say(f"adopted {plain(made.adopted_from)} as thread {plain(made.new_thread_id)}")
+    vouched = f", signed by {made.signer}" if made.signer else ", not signed"
+    cli.out.say(
+        f"adopted {plain(made.adopted_from)} as thread {plain(made.new_thread_id)}{vouched}"
+    )
     if cli.out.is_json:
         cli.out.object(shapes.record(made))

@@ -111,6 +111,7 @@ def _shape(target: str, info: ServerInfo, archive: ArchiveStatus, health: Health
         "started": shapes.time(info.started),
         "journal_backend": info.journal_backend,
         "blob_backend": info.blob_backend,
+        "signers": list(info.signers),
         "health": {"state": health.state, "problems": list(health.problems)},
         "backlog": {
             "checkpoints": archive.backlog_checkpoints,

@@ -92,6 +92,7 @@ async def adopt_checkpoint(
         checkpoint_id=made.checkpoint_id,
         blob_id=made.blob_id or None,
         verified=made.verified,
+        signer=made.signer,
     )
 
 

@@ -12,11 +12,11 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/handoff_service.proto.
  */
 export const file_tuskpoint_v1_handoff_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEiowEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJInsKFENyZWF0ZUhhbmRvZmZSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhAKCHRvX2FnZW50GAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSEwoLaW5jbHVkZV9rZXkYBCABKAgiUAoVQ3JlYXRlSGFuZG9mZlJlc3BvbnNlEjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3I6AhABIqcBChNBZG9wdEhhbmRvZmZSZXF1ZXN0EjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3ISFQoNbmV3X3RocmVhZF9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEiwKCmR1cmFiaWxpdHkYBCABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eToCEAEicQoIQWRvcHRpb24SFAoMYWRvcHRlZF9mcm9tGAEgASgJEhUKDW5ld190aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhAKCHZlcmlmaWVkGAUgASgIIq4BChRBZG9wdEhhbmRvZmZSZXNwb25zZRInCgVzdGFnZRgBIAEoDjIYLnR1c2twb2ludC52MS5BZG9wdFN0YWdlEhUKDWZldGNoZWRfYnl0ZXMYAiABKAQSKAoIYWRvcHRpb24YAyABKAsyFi50dXNrcG9pbnQudjEuQWRvcHRpb24SLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Ko8BCgpBZG9wdFN0YWdlEhsKF0FET1BUX1NUQUdFX1VOU1BFQ0lGSUVEEAASGAoUQURPUFRfU1RBR0VfRkVUQ0hJTkcQARIXChNBRE9QVF9TVEFHRV9GRVRDSEVEEAISGAoUQURPUFRfU1RBR0VfVkVSSUZJRUQQAxIXChNBRE9QVF9TVEFHRV9BRE9QVEVEEAQywwEKDkhhbmRvZmZTZXJ2aWNlElgKDUNyZWF0ZUhhbmRvZmYSIi50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlcXVlc3QaIy50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlc3BvbnNlElcKDEFkb3B0SGFuZG9mZhIhLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXF1ZXN0GiIudHVza3BvaW50LnYxLkFkb3B0SGFuZG9mZlJlc3BvbnNlMAFiBnByb3RvMw", [file_tuskpoint_v1_checkpoint]);
+  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEixgEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJEg4KBnNpZ25lchgJIAEoCRIRCglzaWduYXR1cmUYCiABKAkiewoUQ3JlYXRlSGFuZG9mZlJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEAoIdG9fYWdlbnQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRITCgtpbmNsdWRlX2tleRgEIAEoCCJQChVDcmVhdGVIYW5kb2ZmUmVzcG9uc2USMwoKZGVzY3JpcHRvchgBIAEoCzIfLnR1c2twb2ludC52MS5IYW5kb2ZmRGVzY3JpcHRvcjoCEAEiwQEKE0Fkb3B0SGFuZG9mZlJlcXVlc3QSMwoKZGVzY3JpcHRvchgBIAEoCzIfLnR1c2twb2ludC52MS5IYW5kb2ZmRGVzY3JpcHRvchIVCg1uZXdfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSGAoQcmVxdWlyZWRfc2lnbmVycxgFIAMoCRIsCgpkdXJhYmlsaXR5GAQgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHk6AhABIoEBCghBZG9wdGlvbhIUCgxhZG9wdGVkX2Zyb20YASABKAkSFQoNbmV3X3RocmVhZF9pZBgCIAEoCRIVCg1jaGVja3BvaW50X2lkGAMgASgJEg8KB2Jsb2JfaWQYBCABKAkSEAoIdmVyaWZpZWQYBSABKAgSDgoGc2lnbmVyGAYgASgJIq4BChRBZG9wdEhhbmRvZmZSZXNwb25zZRInCgVzdGFnZRgBIAEoDjIYLnR1c2twb2ludC52MS5BZG9wdFN0YWdlEhUKDWZldGNoZWRfYnl0ZXMYAiABKAQSKAoIYWRvcHRpb24YAyABKAsyFi50dXNrcG9pbnQudjEuQWRvcHRpb24SLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Ko8BCgpBZG9wdFN0YWdlEhsKF0FET1BUX1NUQUdFX1VOU1BFQ0lGSUVEEAASGAoUQURPUFRfU1RBR0VfRkVUQ0hJTkcQARIXChNBRE9QVF9TVEFHRV9GRVRDSEVEEAISGAoUQURPUFRfU1RBR0VfVkVSSUZJRUQQAxIXChNBRE9QVF9TVEFHRV9BRE9QVEVEEAQywwEKDkhhbmRvZmZTZXJ2aWNlElgKDUNyZWF0ZUhhbmRvZmYSIi50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlcXVlc3QaIy50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlc3BvbnNlElcKDEFkb3B0SGFuZG9mZhIhLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXF1ZXN0GiIudHVza3BvaW50LnYxLkFkb3B0SGFuZG9mZlJlc3BvbnNlMAFiBnByb3RvMw", [file_tuskpoint_v1_checkpoint]);
 
 /**
  * A small portable description of one checkpoint. As JSON it has exactly these
- * keys, `key` only if it is not empty.
+ * keys; `key`, `signer` and `signature` only if they are not empty.
  *
  * @generated from message tuskpoint.v1.HandoffDescriptor
  */
@@ -78,6 +78,24 @@ export type HandoffDescriptor = Message<"tuskpoint.v1.HandoffDescriptor"> & {
    * @generated from field: string key = 8;
    */
   key: string;
+
+  /**
+   * Ed25519 public key (RFC 8032) of the server that handed off, 64 lowercase
+   * hex digits. Empty if nobody signed.
+   *
+   * @generated from field: string signer = 9;
+   */
+  signer: string;
+
+  /**
+   * Its signature, 128 lowercase hex digits: over the ASCII text "tuskpoint
+   * handoff v1" and a line feed, followed by `thread_id`, `checkpoint_id`,
+   * `blob_id`, `blob_sha256`, `to_agent` and `summary`, each in UTF-8 after its
+   * length in bytes as four bytes, the most significant first.
+   *
+   * @generated from field: string signature = 10;
+   */
+  signature: string;
 };
 
 /**
@@ -179,6 +197,14 @@ export type AdoptHandoffRequest = Message<"tuskpoint.v1.AdoptHandoffRequest"> & 
   requestId: string;
 
   /**
+   * Adopt only what one of these servers signed, as in `signer`; at most 64.
+   * Empty: anything whose signature, if there is one, is right.
+   *
+   * @generated from field: repeated string required_signers = 5;
+   */
+  requiredSigners: string[];
+
+  /**
    * Durability to wait for. Unspecified means `DURABILITY_CERTIFIED` here,
    * because the answer names the adopted checkpoint's own blob; with
    * `DURABILITY_JOURNALED` it need not have one yet.
@@ -236,6 +262,13 @@ export type Adoption = Message<"tuskpoint.v1.Adoption"> & {
    * @generated from field: bool verified = 5;
    */
   verified: boolean;
+
+  /**
+   * Who signed the descriptor; the signature was checked. Empty: nobody did.
+   *
+   * @generated from field: string signer = 6;
+   */
+  signer: string;
 };
 
 /**
@@ -376,7 +409,8 @@ export const HandoffService: GenService<{
    * `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
    * `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
    * descriptor has no key, and the key provider of this server did not wrap it
-   * for this tenant.
+   * for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
+   * signature is wrong, or not that of a required signer.
    *
    * @generated from rpc tuskpoint.v1.HandoffService.AdoptHandoff
    */

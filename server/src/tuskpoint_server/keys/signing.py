@@ -1,0 +1,74 @@
+"""Signatures of hand-offs, so that an adopter can ask who handed off (Ed25519, RFC 8032).
+
+What is signed: `handoff_service.proto`, `HandoffDescriptor.signature`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from ..domain.errors import Reason, Refusal
+from ..domain.lineage import Descriptor
+
+_PURPOSE = b"tuskpoint handoff v1\n"
+
+
+class Signer:
+    """Signs hand-offs with the first of some keys of 32 bytes.
+
+    Attributes:
+        public: The public key of each, in lowercase hex; adopters may ask for any of them.
+    """
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        made = [Ed25519PrivateKey.from_private_bytes(key) for key in keys]
+        self._first = made[0]
+        self.public = tuple(key.public_key().public_bytes_raw().hex() for key in made)
+
+    def sign(self, descriptor: Descriptor) -> Descriptor:
+        """Return a descriptor with the signature."""
+        signature = self._first.sign(signed(descriptor))
+        return replace(descriptor, signer=self.public[0], signature=signature.hex())
+
+
+def check(descriptor: Descriptor, required: Collection[str] = ()) -> None:
+    """Check the signature of a descriptor, if it has one or if certain signers are required.
+
+    Raises:
+        Refusal: `SIGNATURE_REFUSED`.
+    """
+    signer = descriptor.signer
+    if signer:
+        try:
+            public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer))
+            public.verify(bytes.fromhex(descriptor.signature), signed(descriptor))
+        except (InvalidSignature, ValueError):
+            problem = f"its signature is not that of {signer} over these fields"
+            advice = "do not trust it, and ask for the unchanged descriptor"
+            raise _refused(signer, problem, advice) from None
+    if required and signer not in required:
+        problem = f"it is signed by {signer}" if signer else "it is not signed"
+        advice = "accept it only if you know that signer, and then require it"
+        raise _refused(signer, f"{problem}, and another signer is required", advice)
+
+
+def _refused(signer: str, problem: str, advice: str) -> Refusal:
+    return Refusal(Reason.SIGNATURE_REFUSED, advice=advice, signer=signer, problem=problem)
+
+
+def signed(descriptor: Descriptor) -> bytes:
+    """Return the bytes that are signed: everything but how the bundle is opened."""
+    texts = (
+        descriptor.thread_id,
+        descriptor.checkpoint_id,
+        descriptor.blob_id,
+        descriptor.blob_sha256,
+        descriptor.to_agent,
+        descriptor.summary,
+    )
+    encoded = (text.encode() for text in texts)
+    return _PURPOSE + b"".join(len(one).to_bytes(4, "big") + one for one in encoded)
