@@ -32,6 +32,7 @@ func TestAHandOffIsAdopted(t *testing.T) {
 	want(t, "the thread", adoption.NewThreadID, thread+"-adopted")
 	want(t, "the checkpoint", adoption.CheckpointID, saved.CheckpointID)
 	want(t, "it is verified", adoption.Verified, true)
+	want(t, "who signed", adoption.Signer, descriptor.Signer)
 	want(t, "it has a blob", adoption.BlobID != "", true)
 	if expected := []tuskpoint.AdoptStage{
 		tuskpoint.Fetching, tuskpoint.Fetched, tuskpoint.Verified, tuskpoint.Adopted,
@@ -54,6 +55,14 @@ func TestAForgedDescriptorIsRefused(t *testing.T) {
 	forged := *honest
 	forged.BlobSHA256 = strings.Repeat("0", 64)
 	_, err := client.Adopt(within(t), &forged, thread+"-forged", nil)
+	wantError(t, err, tuskpoint.ErrPreconditionFailed, "SIGNATURE_REFUSED")
+	others := &tuskpoint.AdoptOptions{RequireSigners: []string{strings.Repeat("ab", 32)}}
+	_, err = client.Adopt(within(t), honest, thread+"-forged", others)
+	wantError(t, err, tuskpoint.ErrPreconditionFailed, "SIGNATURE_REFUSED")
+
+	honest.Signer, honest.Signature = "", ""
+	forged.Signer, forged.Signature = "", ""
+	_, err = client.Adopt(within(t), &forged, thread+"-forged", nil)
 	failure := wantError(t, err, tuskpoint.ErrHashMismatch, "BLOB_HASH_MISMATCH")
 	want(t, "it is data loss too", errors.Is(err, tuskpoint.ErrDataLoss), true)
 	want(t, "the actual hash", failure.Metadata["actual"], honest.BlobSHA256)

@@ -338,12 +338,15 @@ describe("hand-offs", () => {
       "blob_sha256",
       "to_agent",
       "summary",
+      "signer",
+      "signature",
     ]);
     expect(adoption).toMatchObject({
       adoptedFrom: `${thread}:${checkpointId}`,
       newThreadId: `${thread}-theirs`,
       checkpointId,
       verified: true,
+      signer: (await client.info()).signers[0],
     });
     expect(progress.map((one) => one.stage)).toEqual([
       "fetching",
@@ -359,7 +362,13 @@ describe("hand-offs", () => {
     const again = await failure(client.adopt(descriptor, adoption.newThreadId));
     expect(again).toBeInstanceOf(AlreadyExists);
     expect(again.reason).toBe("THREAD_EXISTS");
-    const forged = { ...descriptor, blob_sha256: "0".repeat(64) };
+    const changed = { ...descriptor, blob_sha256: "0".repeat(64) };
+    const unsigned = await failure(client.adopt(changed, `${thread}-forged`));
+    expect(unsigned.reason).toBe("SIGNATURE_REFUSED");
+    const others = { requireSigners: ["ab".repeat(32)] };
+    const required = await failure(client.adopt(descriptor, `${thread}-forged`, others));
+    expect(required.reason).toBe("SIGNATURE_REFUSED");
+    const { signer: _signer, signature: _signature, ...forged } = changed;
     const refused = await failure(client.adopt(forged, `${thread}-forged`));
     expect(refused).toBeInstanceOf(HashMismatch);
     expect((refused as HashMismatch).actual).toBe(descriptor.blob_sha256);
