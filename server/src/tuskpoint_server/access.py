@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .config import Config, split_address
 from .domain.credentials import Credentials, is_loopback
@@ -26,6 +26,9 @@ from .tokens import read_tokens
 LOOK_SECONDS = 1.0  # time between two looks at a file
 
 _log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from .oidc import Issuers
 
 T = TypeVar("T")
 
@@ -95,12 +98,15 @@ class Access:
     tls: Tls | None
     _tokens: Followed[Credentials] | None
     _files: Followed[Certified] | None
+    _issuers: Issuers | None
 
     async def follow(self) -> None:
         """Apply every change of the files, until cancelled."""
         async with asyncio.TaskGroup() as following:
             if self._tokens is not None:
                 following.create_task(self._tokens.follow(self.authentication.replace))
+            if self._issuers is not None:
+                following.create_task(self._issuers.follow())
             if self._files is not None and self.tls is not None:
                 following.create_task(self._files.follow(self.tls.replace))
 
@@ -116,8 +122,9 @@ def open_access(config: Config) -> Access:
     if (path := config.tokens) is not None:
         certificates = config.tls_client_ca is not None
         tokens = Followed([path], lambda: read_tokens(path, certificates=certificates))
-        counts = len(tokens.first.tokens), len(tokens.first.subjects)
-        _log.info("the token file was read: %d tokens, %d certificates", *counts)
+        first = tokens.first
+        counts = len(first.tokens), len(first.subjects), len(first.issuers)
+        _log.info("the token file was read: %d tokens, %d certificates, %d issuers", *counts)
     if not is_loopback(split_address(config.listen)[0]):
         if tokens is None and config.tls_client_ca is None:
             _log.warning(
@@ -127,5 +134,13 @@ def open_access(config: Config) -> Access:
             _log.warning(
                 "%s is served in plaintext: tokens and state can be read on the way", config.listen
             )
-    authentication = Authentication(tokens.first if tokens else None)
-    return Access(authentication, Tls(files.first) if files else None, tokens, files)
+    issuers = None
+    authentication = Authentication()
+    if tokens is not None:
+        from .oidc import Issuers
+
+        issuers = Issuers()
+        authentication = Authentication(tokens.first, issuers=issuers)
+        issuers.changed = authentication.check
+        issuers.replace(tokens.first.issuers)
+    return Access(authentication, Tls(files.first) if files else None, tokens, files, issuers)

@@ -13,7 +13,7 @@ import re
 import secrets
 import tempfile
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -29,8 +29,10 @@ from .domain.credentials import (
     TOKEN_PREFIX,
     Credentials,
     Grant,
+    Issuer,
     Quota,
     Scope,
+    is_safe_url,
     is_tenant,
     token_digest,
 )
@@ -39,7 +41,7 @@ from .process import EXIT_DIRECTORY, ConfigError, StartError, read_bytes
 TOKEN_BYTES = 32
 MAX_NAME_LENGTH = 64
 
-EntryT = TypeVar("EntryT", Grant, Quota)
+EntryT = TypeVar("EntryT", Grant, Issuer, Quota)
 
 _SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 _DAYS = re.compile(r"([1-9][0-9]{0,4})d")
@@ -64,7 +66,7 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
     if unknown:
         raise ConfigError(
             f"{file}: {_quoted(min(unknown))} is no kind of entry; those are [[token]], "
-            "[[certificate]] and [[quota]]"
+            "[[certificate]], [[issuer]] and [[quota]]"
         )
     if "certificate" in document and not certificates:
         raise ConfigError(
@@ -73,12 +75,17 @@ def parse_tokens(content: bytes, file: str, *, certificates: bool = True) -> Cre
         )
     tokens = _entries(file, document, "token", "sha256", Grant)
     subjects = _entries(file, document, "certificate", "subject", Grant)
+    issuers = _entries(file, document, "issuer", "url", Issuer)
+    for url, issuer in issuers.items():
+        for fixed, claim in (("tenant", "tenant_claim"), ("scopes", "scope_claim")):
+            if bool(getattr(issuer, fixed)) == bool(getattr(issuer, claim)):
+                raise ConfigError(f"{file}: issuer {url} needs either {fixed} or {claim}")
     quotas = _entries(file, document, "quota", "tenant", Quota)
-    if not tokens and not subjects:
+    if not tokens and not subjects and not issuers:
         raise ConfigError(
             f"{file} lets nobody call; `tuskpoint-server token --append FILE` adds a token"
         )
-    return Credentials(tokens, subjects, quotas)
+    return Credentials(tokens, subjects, quotas, issuers)
 
 
 def _entries(
@@ -90,7 +97,7 @@ def _entries(
     entries: dict[Any, EntryT] = {}
     for number, table in enumerate(tables, start=1):
         try:
-            values = _checked(table, _KEYS[kind])
+            values = _checked(table, _KEYS[kind], _OPTIONAL[kind])
             key = values.pop(found_by)
             if key in entries:
                 raise EntryError(f"{found_by}: an earlier entry has the same")
@@ -104,7 +111,9 @@ def _entries(
 
 
 def _checked(
-    table: Mapping[str, Any], checks: Mapping[str, Callable[[Any], object]]
+    table: Mapping[str, Any],
+    checks: Mapping[str, Callable[[Any], object]],
+    optional: Collection[str],
 ) -> dict[str, Any]:
     if unknown := table.keys() - checks:
         raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {', '.join(sorted(checks))}")
@@ -115,7 +124,7 @@ def _checked(
                 values[key] = check(table[key])
             except EntryError as error:
                 raise EntryError(f"{key}: {error}") from None
-        elif key not in _OPTIONAL:
+        elif key not in optional:
             raise EntryError(f"{key} is missing")
     return values
 
@@ -172,6 +181,18 @@ def _quoted(value: object) -> str:
     return f"'{value}'" if isinstance(value, str) and len(value) <= 20 else "something"
 
 
+def _claim(value: object) -> str:
+    if not isinstance(value, str) or not value.isprintable() or not value:
+        raise EntryError("a text that is not empty")
+    return value
+
+
+def _issuer(value: object) -> str:
+    if not isinstance(value, str) or not is_safe_url(value):
+        raise EntryError("the issuer's https URL, as its tokens have it in `iss`")
+    return value
+
+
 def _quota_tenant(value: object) -> str:
     return EACH_OTHER_TENANT if value == EACH_OTHER_TENANT else tenant_name(value)
 
@@ -183,16 +204,29 @@ def _limit(value: object) -> int:
 
 
 _LIMITS: dict[str, Callable[[Any], object]] = {field.name: _limit for field in fields(Quota)}
-_OPTIONAL = {"expires", *_LIMITS}
 _GRANT: dict[str, Callable[[Any], object]] = {
     "name": _name,
     "tenant": tenant_name,
     "scopes": _scopes,
 }
-_KEYS = {
+_KEYS: dict[str, dict[str, Callable[[Any], object]]] = {
     "token": {**_GRANT, "sha256": _sha256, "expires": _time},
     "certificate": {**_GRANT, "subject": _subject},
+    "issuer": {
+        "url": _issuer,
+        "audience": _claim,
+        "tenant": tenant_name,
+        "tenant_claim": _claim,
+        "scopes": _scopes,
+        "scope_claim": _claim,
+    },
     "quota": {"tenant": _quota_tenant, **_LIMITS},
+}
+_OPTIONAL: dict[str, Collection[str]] = {
+    "token": {"expires"},
+    "certificate": (),
+    "issuer": {"tenant", "tenant_claim", "scopes", "scope_claim"},
+    "quota": set(_LIMITS),
 }
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.domain.credentials import Credentials, Grant, Quota, Scope, token_digest
+from tuskpoint_server.domain.credentials import (
+    Credentials,
+    Grant,
+    Issuer,
+    Quota,
+    Scope,
+    token_digest,
+)
 from tuskpoint_server.process import ConfigError
 from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
 
@@ -203,3 +210,38 @@ def test_quotas_that_cannot_be_used_are_refused(lines: str, reported: str) -> No
 def test_a_tenant_has_one_quota() -> None:
     again = quota('tenant = "a"')
     assert "quota 2: tenant: an earlier entry has the same" in problem(entry(), again, again)
+
+
+def issuer(lines: str, url: str = "https://login.example") -> str:
+    return f'[[issuer]]\nurl = "{url}"\naudience = "tuskpoint"\n{lines}'
+
+
+def test_an_issuer_grants_what_is_fixed_or_what_its_claims_say() -> None:
+    found = parsed(
+        issuer('tenant = "acme"\nscopes = ["read"]'),
+        issuer('tenant_claim = "org"\nscope_claim = "scope"', "http://127.0.0.1:9/realm"),
+    )
+    assert found.issuers == {
+        "https://login.example": Issuer("tuskpoint", "acme", scopes=frozenset({Scope.READ})),
+        "http://127.0.0.1:9/realm": Issuer("tuskpoint", tenant_claim="org", scope_claim="scope"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "url", "reported"),
+    [
+        ('tenant = "a"', "https://i.example", "needs either scopes or scope_claim"),
+        ('scopes = ["read"]', "https://i.example", "needs either tenant or tenant_claim"),
+        (
+            'tenant = "a"\ntenant_claim = "b"\nscopes = ["read"]',
+            "https://i.example",
+            "issuer https://i.example needs either tenant or tenant_claim",
+        ),
+        ("", "http://i.example", "issuer 1: url: the issuer's https URL"),
+        ("", "i.example", "issuer 1: url: the issuer's https URL"),
+        ('scope_claim = ""', "https://i.example", "scope_claim: a text that is not empty"),
+        ("keys = 1", "https://i.example", "'keys' is no key; keys are audience, scope_claim"),
+    ],
+)
+def test_issuers_that_cannot_be_used_are_refused(lines: str, url: str, reported: str) -> None:
+    assert reported in problem(issuer(lines, url))

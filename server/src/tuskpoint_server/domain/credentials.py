@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 DEFAULT_TENANT = "default"  # the tenant of callers without a credential
 
@@ -59,6 +60,17 @@ NOTHING = Grant("", "", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
+class Issuer:
+    """What the tokens of an OpenID Connect issuer grant: fixed, or as claims of theirs say."""
+
+    audience: str
+    tenant: str = ""
+    tenant_claim: str = ""
+    scopes: frozenset[Scope] = frozenset()
+    scope_claim: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Quota:
     """How much one tenant may take; `None`: as much as it wants."""
 
@@ -82,12 +94,14 @@ Presented = bytes | tuple[str, ...]
 class Credentials:
     """All credentials in force: grants by the SHA-256 of a token, or by a certificate's name.
 
-    With them come the quotas of tenants, by name or for `EACH_OTHER_TENANT`.
+    With them come the quotas of tenants, by name or for `EACH_OTHER_TENANT`, and the issuers of
+    other tokens, by their URL.
     """
 
     tokens: Mapping[bytes, Grant] = field(default_factory=dict)
     subjects: Mapping[str, Grant] = field(default_factory=dict)
     quotas: Mapping[str, Quota] = field(default_factory=dict)
+    issuers: Mapping[str, Issuer] = field(default_factory=dict)
 
     def find(self, presented: Presented) -> Grant | None:
         """Return the grant of a credential, expired or not; `None` if names lead to several."""
@@ -105,6 +119,15 @@ def token_digest(token: str) -> bytes:
 def is_tenant(name: str) -> bool:
     """Return whether a tenant may have this name."""
     return _TENANT.fullmatch(name) is not None
+
+
+def is_safe_url(url: str) -> bool:
+    """Return whether nobody can read or change what a URL answers on its way here."""
+    parts = urlsplit(url)
+    host = parts.hostname
+    if not host:
+        return False
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))
 
 
 def is_loopback(host: str) -> bool:

@@ -14,14 +14,15 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...domain.credentials import (
     EVERYTHING,
     Credentials,
     Grant,
+    Issuer,
     Presented,
     token_digest,
 )
@@ -38,6 +39,19 @@ _BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
 _log = logging.getLogger(__name__)
 
 
+class Issuers(Protocol):
+    """Who else issues tokens; `tuskpoint_server.oidc` has them."""
+
+    def replace(self, issuers: Mapping[str, Issuer]) -> None:
+        """Accept the tokens of other issuers."""
+
+    def find(self, digest: bytes) -> Grant | None:
+        """Return the grant of an accepted token, by its SHA-256."""
+
+    def accept(self, token: str) -> Grant | None:
+        """Check a token; `None`: it is none of theirs. Refuses with `CREDENTIAL_INVALID`."""
+
+
 class Authentication:
     """Gives calls their tenant and scopes.
 
@@ -50,8 +64,10 @@ class Authentication:
         self,
         credentials: Credentials | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        issuers: Issuers | None = None,
     ) -> None:
         self._credentials = credentials
+        self._issuers = issuers
         self.quotas = Quotas()
         if credentials is not None:
             self.quotas.replace(credentials.quotas)
@@ -63,8 +79,10 @@ class Authentication:
         """Give a call the grant of its credential, for as long as it is among those `running`."""
         grant: Grant | None = EVERYTHING
         if self._credentials is not None:
-            call.presented = _presented(call, self._credentials)
-            grant = self._credentials.find(call.presented)
+            call.presented, token = _presented(call, self._credentials)
+            grant = self._find(self._credentials, call.presented)
+            if grant is None and token and self._issuers is not None:
+                grant = self._accept(call, token)
         if grant is None and not isinstance(call.presented, bytes):
             raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
         if grant is None:
@@ -76,6 +94,20 @@ class Authentication:
         if grant.expires is not None:
             self._end_expired()
 
+    def _find(self, credentials: Credentials, presented: Presented) -> Grant | None:
+        grant = credentials.find(presented)
+        if grant is None and self._issuers is not None and isinstance(presented, bytes):
+            return self._issuers.find(presented)
+        return grant
+
+    def _accept(self, call: Call, token: str) -> Grant | None:
+        assert self._issuers is not None  # noqa: S101 - asked only then
+        try:
+            return self._issuers.accept(token)
+        except Refusal:
+            call.denied = "unknown"
+            raise
+
     def dismiss(self, call: Call) -> None:
         """Take note that a call has ended."""
         self.running.discard(call)
@@ -84,9 +116,17 @@ class Authentication:
         """Put other credentials in force, and end the calls that they do not allow any more."""
         self._credentials = credentials
         self.quotas.replace(credentials.quotas)
+        if self._issuers is not None:
+            self._issuers.replace(credentials.issuers)
+        self.check()
+
+    def check(self) -> None:
+        """End the calls that the credentials in force do not allow any more."""
+        if self._credentials is None:
+            return
         ended: Counter[str] = Counter()
         for call in self.running:
-            grant = credentials.find(call.presented)
+            grant = self._find(self._credentials, call.presented)
             if grant is not None and grant.covers(call.grant):
                 call.grant = grant
             elif call.ended is None:
@@ -115,7 +155,8 @@ class Authentication:
             self._expiry = asyncio.get_running_loop().call_later(left, self._end_expired)
 
 
-def _presented(call: Call, credentials: Credentials) -> Presented:
+def _presented(call: Call, credentials: Credentials) -> tuple[Presented, str]:
+    """Return the credential of a call, and its token if it has one."""
     metadata = call.context.invocation_metadata() or ()
     sent = [value for name, value in metadata if name == "authorization"]
     if not sent:
@@ -123,13 +164,13 @@ def _presented(call: Call, credentials: Credentials) -> Presented:
         names = call.context.auth_context() if credentials.subjects else {}
         kinds = ("peer_dns", "x509_common_name")
         found = (name.decode(errors="replace") for kind in kinds for name in names.get(kind, ()))
-        return tuple(found)
+        return tuple(found), ""
     if len(sent) > 1:
         raise _refused(call, "malformed", "send metadata 'authorization' once")
     bearer = _BEARER.fullmatch(sent[0]) if isinstance(sent[0], str) else None
     if bearer is None:
         raise _refused(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
-    return token_digest(bearer[1])
+    return token_digest(bearer[1]), bearer[1]
 
 
 def _refused(call: Call, why: str, advice: str = "") -> Refusal:
