@@ -172,7 +172,7 @@ def _sha256(value: object) -> bytes:
 
 def _subject(value: object) -> str:
     if not isinstance(value, str) or not value.isprintable() or not value:
-        raise EntryError("a DNS name or a common name")
+        raise EntryError("a DNS name, a URI, an e-mail address or a common name")
     return value
 
 

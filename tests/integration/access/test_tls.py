@@ -7,12 +7,22 @@ import socket
 import ssl
 import struct
 import warnings
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
@@ -171,6 +181,56 @@ async def test_a_certificate_replaces_a_token(
         assert (answer.reason, answer.metadata["scope"]) == ("SCOPE_MISSING", "write")
         answer = await refused(info(channel, bearer("tusk_unknown")))
         assert answer.reason == "CREDENTIAL_INVALID", "a token that is sent has to count"
+
+
+def named_by(directory: Path, ca: trustme.CA, *names: x509.GeneralName) -> Certificates:
+    """Make the certificate of a client that has these names, which trustme cannot."""
+    files, key = write_certificates(directory, ca=ca), ec.generate_private_key(ec.SECP256R1())
+    issuer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    signing: Any = load_pem_private_key(ca.private_key_pem.bytes(), None)
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName(names), critical=True)
+        .sign(signing, SHA256())
+    )
+    encoded = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    files.client_key.write_bytes(key.private_bytes(*encoded))
+    files.client_cert.write_bytes(certificate.public_bytes(Encoding.PEM))
+    return files
+
+
+@pytest.mark.parametrize(
+    ("name", "subject"),
+    [
+        (
+            x509.UniformResourceIdentifier("spiffe://acme.example/agent"),
+            "spiffe://acme.example/agent",
+        ),
+        (x509.UniformResourceIdentifier("https://acme.example/a"), "https://acme.example/a"),
+        (x509.RFC822Name("agent@acme.example"), "agent@acme.example"),
+        (x509.DNSName("agent.acme.example"), "agent.acme.example"),
+    ],
+)
+async def test_every_name_of_a_certificate_may_be_the_subject(
+    settings: dict[str, Any], tmp_path: Path, name: x509.GeneralName, subject: str
+) -> None:
+    ca, file = trustme.CA(), tmp_path / "tokens.toml"
+    client = named_by(tmp_path / "client", ca, name)
+    entry = f"[[certificate]]\nname = 'agent'\nsubject = '{subject}'\ntenant = 'acme'\n"
+    file.write_text(entry + "scopes = ['read']\n")
+    pem = {"tls_cert": client.cert, "tls_key": client.key, "tls_client_ca": client.ca}
+    async with (
+        app.running(Config(**{**settings, **pem}, tokens=file)) as server,
+        channel_to(server, client.ca, client) as channel,
+    ):
+        assert (await info(channel)).version
 
 
 async def test_a_new_certificate_is_shown_without_a_restart(

@@ -162,7 +162,7 @@ def _presented(call: Call, credentials: Credentials) -> tuple[Presented, str]:
     if not sent:
         # Names in the client's certificate, which the handshake has checked.
         names = call.context.auth_context() if credentials.subjects else {}
-        kinds = ("peer_dns", "x509_common_name")
+        kinds = ("peer_dns", "peer_uri", "peer_email", "x509_common_name")
         found = (name.decode(errors="replace") for kind in kinds for name in names.get(kind, ()))
         return tuple(found), ""
     if len(sent) > 1:
