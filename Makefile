@@ -248,6 +248,16 @@ dist: setup node-modules ## build the distributions and the npm package into dis
 	@tools/setup.sh .venv-dist requirements/dist.txt
 	@$(PY) -m tools.packages .venv-dist/bin/twine
 
+.PHONY: audit-dependencies
+audit-dependencies: setup ## look the locked dependencies up in the public lists of vulnerabilities, over the network
+	@tools/setup.sh .venv-audit requirements/audit.txt
+	@tools/audit_dependencies.sh .venv-audit/bin/pip-audit
+
+.PHONY: sbom
+sbom: setup ## write what server and clients are made of into build/sbom, as CycloneDX
+	@tools/setup.sh .venv-audit requirements/audit.txt
+	@$(PY) -m tools.sbom .venv-audit/bin/cyclonedx-py
+
 .PHONY: clean
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist

@@ -44,6 +44,9 @@ extras=(
     --output-file requirements/dist.txt \
     requirements/dist.in
 "${compile[@]}" "$@" \
+    --output-file requirements/audit.txt \
+    requirements/audit.in
+"${compile[@]}" "$@" \
     --extra cli --extra langgraph --extra mcp --extra objects --extra otel \
     --constraint requirements/dev.txt --no-emit-package tuskpoint \
     --output-file requirements/docs.txt \

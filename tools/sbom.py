@@ -1,0 +1,68 @@
+"""`python -m tools.sbom CYCLONEDX_PY`: what server and clients are made of, into build/sbom.
+
+Each file is a bill of materials in CycloneDX's JSON. It is checked against the lock that it was
+made from: a package that it leaves out ends the program with 1.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PLACE = ROOT / "build" / "sbom"
+TYPESCRIPT, GO = ROOT / "clients" / "typescript", ROOT / "clients" / "go"
+
+
+def main(arguments: list[str]) -> int:
+    """Write and check all of them."""
+    [cyclonedx] = arguments
+    PLACE.mkdir(parents=True, exist_ok=True)
+    server, typescript, go = (PLACE / f"{name}.cdx.json" for name in ("server", "typescript", "go"))
+    lock = ROOT / "requirements" / "server.txt"
+    run([cyclonedx, "requirements", str(lock), "--output-format", "JSON", "-o", str(server)], ROOT)
+    npm = ["npm", "sbom", "--package-lock-only", "--omit=dev", "--sbom-format=cyclonedx"]
+    typescript.write_text(run(npm, TYPESCRIPT), encoding="utf-8")
+    gomod = ["go", "tool", "-modfile=audit.mod", "cyclonedx-gomod", "mod", "-json"]
+    run([*gomod, "-output", str(go), "."], GO)
+    pinned = re.findall(r"^([a-z0-9-]+)==", lock.read_text("utf-8"), re.MULTILINE)
+    locked = json.loads((TYPESCRIPT / "package-lock.json").read_text("utf-8"))["packages"]
+    needed = [
+        path.rpartition("node_modules/")[2]
+        for path, package in locked.items()
+        if path and not package.get("dev") and not package.get("devOptional")
+    ]
+    modules = run(["go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./..."], GO)
+    own = run(["go", "list", "-m"], GO).strip()
+    linked = set(modules.split()) - {own}
+    lacking = [*lacks(server, pinned), *lacks(typescript, needed), *lacks(go, linked)]
+    for problem in lacking:
+        print(problem, file=sys.stderr)
+    return 1 if lacking else 0
+
+
+def run(command: list[str], folder: Path) -> str:
+    """Run a program; return what it printed. Its errors go to the terminal, and end this one."""
+    done = subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True)
+    return done.stdout
+
+
+def lacks(file: Path, packages: list[str] | set[str]) -> list[str]:
+    """Print how many packages a bill names; return a line for each that it should and does not."""
+    components = json.loads(file.read_text("utf-8")).get("components", [])
+    named = {
+        "/".join(part for part in (one.get("group"), one["name"]) if part) for one in components
+    }
+    print(f"{file.relative_to(ROOT)}: {len(components)} packages")
+    return [f"{file.name} does not name {one}" for one in sorted(packages) if one not in named]
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"no bill of materials: {error}", file=sys.stderr)
+        sys.exit(1)
