@@ -116,6 +116,11 @@ class Config(BaseModel):
     key_command: str = ""
     """Command that wraps and unwraps keys (`COMMAND wrap`, `COMMAND unwrap`), in the place of a
     key file: the way to any key service."""
+    key_vault: str = ""
+    """Transit key of HashiCorp Vault that wraps keys, as MOUNT/KEY, in the place of a key file;
+    VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE apply."""
+    key_aws_kms: str = ""
+    """Key of AWS KMS that wraps keys, as ID, ARN or alias, in the place of a key file."""
     signing_key: Path | None = None
     """File of keys that sign hand-offs, like --key-file: the first signs, the others did before.
     Default: DATA_DIR/signing.key, which the first start makes."""
@@ -257,6 +262,8 @@ class Config(BaseModel):
             "--key-file": self.key_file is not None,
             f"{ENV_PREFIX}KEYS": bool(self.keys.get_secret_value()),
             "--key-command": bool(self.key_command),
+            "--key-vault": bool(self.key_vault),
+            "--key-aws-kms": bool(self.key_aws_kms),
         }
         providers = [name for name, is_set in given.items() if is_set]
         if len(providers) > 1:
@@ -272,7 +279,8 @@ class Config(BaseModel):
     @property
     def seals(self) -> bool:
         """Whether what is stored is sealed."""
-        return bool(self.key_file or self.keys.get_secret_value() or self.key_command)
+        services = self.key_command or self.key_vault or self.key_aws_kms
+        return bool(self.key_file or self.keys.get_secret_value() or services)
 
     def _check_access(self) -> None:
         """See to it that nothing is open to other machines by accident."""

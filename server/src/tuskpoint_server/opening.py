@@ -78,11 +78,29 @@ def open_keys(config: Config) -> KeyProvider | None:
             return LocalKeys.of_file(config.key_file)
         if text := config.keys.get_secret_value():
             return LocalKeys(parse_keys(text))
+        if config.key_vault:
+            from .keys.vault import VaultKeys
+
+            return VaultKeys(config.key_vault)
+        if config.key_aws_kms:
+            from .keys.aws import AwsKeys
+
+            return AwsKeys(config.key_aws_kms)
         return CommandKeys(config.key_command)
+    except ImportError as error:
+        extra = "vault" if config.key_vault else "kms"
+        raise process.ConfigError(
+            f"--key-{'vault' if config.key_vault else 'aws-kms'} needs {error.name}; "
+            f"pip install 'tuskpoint-server[{extra}]'"
+        ) from None
     except (OSError, ValueError) as error:
         name = f"--key-file {config.key_file}" if config.key_file else "--key-command"
         if config.keys.get_secret_value():
             name = f"{ENV_PREFIX}KEYS"
+        if config.key_vault:
+            name = f"--key-vault {config.key_vault}"
+        if config.key_aws_kms:
+            name = f"--key-aws-kms {config.key_aws_kms}"
         problem = (error.strerror or error) if isinstance(error, OSError) else error
         raise process.ConfigError(f"{name} cannot be used: {problem}") from None
 

@@ -183,6 +183,8 @@ def test_keys_that_cannot_be_used_stop_the_start(
         (["--key-file", str(broken)], "key 1 "),
         (["--key-file", str(keys), "--key-command", "true"], "both --key-file and --key-command"),
         (["--key-file", str(keys), "--public"], "both --public and --key-file"),
+        (["--key-vault", "t/k", "--key-aws-kms", "k"], "both --key-vault and --key-aws-kms"),
+        (["--key-vault", "k"], "--key-vault k cannot be used: a Transit key is named MOUNT/KEY"),
     ):
         code, line = refused_program(*here, *arguments)
         assert (code, said in line) == (process.EXIT_CONFIG, True), line

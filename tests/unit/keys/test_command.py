@@ -55,7 +55,7 @@ async def test_a_command_that_fails_is_tried_again_later(program: str, said: str
 
 async def test_a_command_that_unwraps_something_else_is_wrong() -> None:
     said = await problem_of(keys_of("print('QUJD')"), Reason.KEY_WRONG)
-    assert "unwrapped 3 bytes" in said
+    assert "3 bytes were unwrapped" in said
 
 
 async def test_a_command_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

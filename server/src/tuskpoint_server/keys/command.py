@@ -6,26 +6,23 @@ bytes in base64 on one line, and prints bytes in base64. It decides what its wra
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import re
 import shlex
 import signal
 import subprocess
-from collections import OrderedDict
 
-from ..domain.errors import Reason, Refusal, foreign_text
-from .local import KEY_BYTES
+from ..domain.errors import Refusal, foreign_text
+from .service import ServiceKeys, unavailable
 
 NAME = "command"
 TIMEOUT_S = 20.0
-_KEPT = 256  # unwrapped keys that are remembered
 _MAX_OUTPUT = 64 << 10
 _NOTHING = re.compile("(?!)")  # matches nothing: a command shows no secrets on stderr
 
 
-class CommandKeys:
+class CommandKeys(ServiceKeys):
     """Wraps and unwraps by running a command, one at a time for each call.
 
     Raises:
@@ -33,35 +30,14 @@ class CommandKeys:
     """
 
     def __init__(self, command: str) -> None:
+        super().__init__()
         self._words = shlex.split(command)
         if not self._words:
             raise ValueError("the command is empty")
-        self._known: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
 
-    async def wrap(self, tenant: str, key: bytes) -> bytes:
-        """Return what `COMMAND wrap` prints."""
-        return await self._run("wrap", tenant, key)
-
-    async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
-        """Return what `COMMAND unwrap` prints."""
-        known = self._known.get((tenant, wrapped))
-        if known is None:
-            known = await self._run("unwrap", tenant, wrapped)
-            if len(known) != KEY_BYTES:
-                problem = f"the command unwrapped {len(known)} bytes, and a key has {KEY_BYTES}"
-                raise Refusal(Reason.KEY_WRONG, tenant=tenant, problem=problem)
-            self._known[tenant, wrapped] = known
-            if len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return known
-
-    def is_current(self, wrapped: bytes) -> bool:
-        """Return true: which key wrapped something is the command's own matter."""
-        return True
-
-    async def _run(self, verb: str, tenant: str, data: bytes) -> bytes:
-        # In a thread: a child that ends without reading its input breaks uvloop's pipe to it.
-        code, out, said = await asyncio.to_thread(self._wait, verb, tenant, data)
+    def ask(self, verb: str, tenant: str, data: bytes) -> bytes:
+        """Return what `COMMAND wrap` or `COMMAND unwrap` prints."""
+        code, out, said = self._wait(verb, tenant, data)
         if code:
             last = foreign_text(said.strip().rpartition("\n")[2], _NOTHING)
             raise _unavailable(f"'{verb}' ended with code {code}: {last}")
@@ -97,4 +73,4 @@ class CommandKeys:
 
 
 def _unavailable(problem: str) -> Refusal:
-    return Refusal(Reason.KEY_PROVIDER_UNAVAILABLE, provider=NAME, problem=problem)
+    return unavailable(NAME, problem)

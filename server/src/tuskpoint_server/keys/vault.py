@@ -1,0 +1,87 @@
+"""Keys in HashiCorp Vault's Transit engine.
+
+The tenant is associated data, so nothing that was wrapped for one opens for another. What is
+wrapped says which version of the key did it: `vault:v3:...`. Vault's own variables apply:
+VAULT_ADDR, VAULT_TOKEN, VAULT_NAMESPACE, VAULT_CACERT
+(https://developer.hashicorp.com/vault/api-docs/secret/transit).
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from typing import Any
+
+import hvac  # type: ignore[import-untyped]
+from hvac.exceptions import InvalidRequest, VaultError  # type: ignore[import-untyped]
+from requests.exceptions import RequestException
+
+from ..domain.errors import foreign_text
+from .service import ServiceKeys, missing, unavailable, wrong
+
+NAME = "Vault"
+TIMEOUT_S = 10.0
+_VERSION = re.compile(rb"vault:v\d+:")
+_GONE = ("not found", "disallowed by policy", "no key version")  # of a version, in Vault's words
+_SECRETS = re.compile(r"\b(hvs|hvb|s)\.[A-Za-z0-9_-]{8,}|vault:v\d+:\S+")
+
+
+class VaultKeys(ServiceKeys):
+    """Wraps with a Transit key.
+
+    Args:
+        place: MOUNT/KEY, such as `transit/tuskpoint`; its type encrypts with associated data, such
+            as aes256-gcm96.
+
+    Raises:
+        ValueError: That is no place.
+    """
+
+    def __init__(self, place: str) -> None:
+        super().__init__()
+        self._mount, slash, self._name = place.strip("/").rpartition("/")
+        if not slash or not self._mount or not self._name:
+            raise ValueError(f"a Transit key is named MOUNT/KEY, such as transit/{place}")
+        certificates = os.environ.get("VAULT_CACERT")
+        self._client = hvac.Client(timeout=TIMEOUT_S, verify=certificates or True)
+        self._version = b""  # of the key, by which it wrapped last
+
+    def ask(self, verb: str, tenant: str, data: bytes) -> bytes:
+        """See `ServiceKeys`."""
+        # Vault's agent renews a token in place.
+        if token := os.environ.get("VAULT_TOKEN"):
+            self._client.token = token
+        transit: Any = self._client.secrets.transit
+        common = {
+            "mount_point": self._mount,
+            "associated_data": base64.b64encode(tenant.encode()).decode(),
+        }
+        try:
+            if verb == "wrap":
+                plain = base64.b64encode(data).decode()
+                answer = transit.encrypt_data(self._name, plaintext=plain, **common)
+                wrapped = answer["data"]["ciphertext"].encode()
+                found = _VERSION.match(wrapped)
+                self._version = found[0] if found else b""
+                return wrapped  # type: ignore[no-any-return]
+            answer = transit.decrypt_data(
+                self._name, ciphertext=data.decode(errors="replace"), **common
+            )
+            return base64.b64decode(answer["data"]["plaintext"])
+        except InvalidRequest as error:
+            problem = foreign_text(str(error), _SECRETS)
+            if verb == "wrap":
+                raise unavailable(NAME, problem) from None
+            if any(word in problem for word in _GONE):
+                raise missing(tenant, problem) from None
+            raise wrong(tenant, problem) from None
+        except (VaultError, RequestException) as error:
+            said = foreign_text(str(error), _SECRETS) or type(error).__name__
+            raise unavailable(NAME, said) from None
+        except (KeyError, TypeError, ValueError):
+            raise unavailable(NAME, "it answered something that is no answer") from None
+
+    def is_current(self, wrapped: bytes) -> bool:
+        """Return whether the version that wrapped it is the one that wrapped last."""
+        return not self._version or wrapped.startswith(self._version)
