@@ -2,7 +2,7 @@
 
 Meanwhile a proxy breaks the connections of the writer's Python client at random bytes.
 
-`TUSKPOINT_KILLS=n` sets how often (6), `TUSKPOINT_KILL_SEED=text` chooses the moments again,
+`TUSKPOINT_KILLS=n` sets how often (4), `TUSKPOINT_KILL_SEED=text` chooses the moments again,
 `TUSKPOINT_KILL_REPORT=file` writes what was counted as JSON.
 """
 
@@ -25,7 +25,7 @@ from tests.crash.processes import WriterProcess, broken_databases
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 
-KILLS = int(os.environ.get("TUSKPOINT_KILLS", "6"))
+KILLS = int(os.environ.get("TUSKPOINT_KILLS", "4"))
 SEED = os.environ.get("TUSKPOINT_KILL_SEED") or secrets.token_hex(4)
 REPORT = os.environ.get("TUSKPOINT_KILL_REPORT", "")
 
@@ -45,7 +45,7 @@ def test_every_acknowledged_save_survives_sigkill(tmp_path: Path) -> None:
         checker = Checker(Record(writer.ledger), server.target)
         server.start()
         for kill in range(KILLS):
-            if kill % 5 == 4:
+            if kill % 4 == 3:
                 kill_while_it_starts(server, moments)
             else:
                 kill_under_load(server, writer, checker, moments)

@@ -4,7 +4,7 @@ Agents ask a random server each time. Servers are killed and frozen, their conne
 are cut, and PostgreSQL crashes and restarts; after each of these everything that any server
 acknowledged loads from each of the others.
 
-`TUSKPOINT_KILLS=n` sets how often (4), `TUSKPOINT_KILL_SEED=text` chooses the moments again.
+`TUSKPOINT_KILLS=n` sets how often (3), `TUSKPOINT_KILL_SEED=text` chooses the moments again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 
-KILLS = int(os.environ.get("TUSKPOINT_KILLS", "4"))
+KILLS = int(os.environ.get("TUSKPOINT_KILLS", "3"))
 SEED = os.environ.get("TUSKPOINT_KILL_SEED") or secrets.token_hex(4)
 FLUSH_SECONDS = 60.0
 PAUSE_SECONDS = "0.2"  # every server is asked for everything that the agents save
