@@ -118,6 +118,8 @@ async def test_an_interrupted_thread_is_handed_off_adopted_and_resumed(
         "blob_sha256",
         "to_agent",
         "summary",
+        "signer",
+        "signature",
     ]
     assert (descriptor["source"], descriptor["to_agent"]) == (f"{thread_id}:{head}", "writer")
     mine = new_thread()
@@ -128,6 +130,7 @@ async def test_an_interrupted_thread_is_handed_off_adopted_and_resumed(
         "checkpoint_id": head,
         "blob_id": adopted["blob_id"],
         "verified": True,
+        "signer": descriptor["signer"],
     }
     assert adopted["blob_id"]
     there = Run(face, mine)

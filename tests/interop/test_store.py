@@ -117,7 +117,7 @@ def shown(result: Any) -> Any:
 
 
 @pytest.mark.timeout(600)  # a failure takes long to be made small
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(batches=BATCHES, is_async=st.booleans())
 def test_every_answer_is_that_of_the_measure(
     store: TuskPointStore, batches: list[list[Any]], is_async: bool

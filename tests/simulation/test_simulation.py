@@ -16,7 +16,7 @@ from tests.simulation.schedule import Violation, run_schedule
 
 ROOT = Path(__file__).parents[2]
 FIRST_SEED = int(os.environ.get("TUSKPOINT_SIMULATION_SEED", "1"))
-SCHEDULES = int(os.environ.get("TUSKPOINT_SIMULATION_SCHEDULES", "50"))
+SCHEDULES = int(os.environ.get("TUSKPOINT_SIMULATION_SCHEDULES", "30"))
 TRIES = 40
 """Schedules within which a broken server has to be found: seeds choose other schedules after a
 change of the server."""

@@ -40,7 +40,7 @@ class SyncLineage(SaverBase):
 
         Returns:
             `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent`,
-            `summary`, and `key` if it was asked for.
+            `summary`, `signer`, `signature`, and `key` if it was asked for.
 
         Raises:
             NotFound: There is no such checkpoint.
@@ -70,7 +70,7 @@ class SyncLineage(SaverBase):
             handoff_json: Another name for `descriptor`; give one of the two.
 
         Returns:
-            `adopted_from`, `new_thread_id`, `checkpoint_id`, `blob_id` and `verified`.
+            `adopted_from`, `new_thread_id`, `checkpoint_id`, `blob_id`, `verified` and `signer`.
 
         Raises:
             InvalidDescriptor: The descriptor is malformed.
