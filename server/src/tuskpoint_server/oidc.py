@@ -119,7 +119,7 @@ class Issuers:
         except jwt.InvalidTokenError:
             return None
         if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
+            self._known.pop(next(iter(self._known)))  # the oldest, which expires first or soon
         known = _Known(_grant(issuer, claims), url, key_id)
         self._known[token_digest(token)] = known
         return known.grant
