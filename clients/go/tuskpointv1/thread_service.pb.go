@@ -1175,6 +1175,417 @@ func (x *DeleteRunsResponse) GetDurability() Durability {
 	return Durability_DURABILITY_UNSPECIFIED
 }
 
+// A rule that says which threads and checkpoints are kept. It needs
+// `delete_after`, `keep_last` or `keep_for`.
+type RetentionRule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only threads with this `agent_id`, if not empty.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Only this thread, if not empty.
+	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// A thread that has not changed for this long is deleted: whole seconds, as in
+	// `SetRetentionRequest`.
+	DeleteAfter *durationpb.Duration `protobuf:"bytes,3,opt,name=delete_after,json=deleteAfter,proto3" json:"delete_after,omitempty"`
+	// The latest checkpoints that each namespace keeps. 0: the latest one.
+	KeepLast uint32 `protobuf:"varint,4,opt,name=keep_last,json=keepLast,proto3" json:"keep_last,omitempty"`
+	// Checkpoints younger than this are kept: whole seconds.
+	KeepFor       *durationpb.Duration `protobuf:"bytes,5,opt,name=keep_for,json=keepFor,proto3" json:"keep_for,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionRule) Reset() {
+	*x = RetentionRule{}
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionRule) ProtoMessage() {}
+
+func (x *RetentionRule) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionRule.ProtoReflect.Descriptor instead.
+func (*RetentionRule) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *RetentionRule) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *RetentionRule) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *RetentionRule) GetDeleteAfter() *durationpb.Duration {
+	if x != nil {
+		return x.DeleteAfter
+	}
+	return nil
+}
+
+func (x *RetentionRule) GetKeepLast() uint32 {
+	if x != nil {
+		return x.KeepLast
+	}
+	return 0
+}
+
+func (x *RetentionRule) GetKeepFor() *durationpb.Duration {
+	if x != nil {
+		return x.KeepFor
+	}
+	return nil
+}
+
+// Request of `PreviewRetention`.
+type PreviewRetentionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rules, at most 100. With `keep_last` or `keep_for`, a checkpoint stays
+	// if one of them keeps it, if it has a label, if it was handed off, or if it
+	// belongs to a root checkpoint that stays. Other checkpoints are deleted;
+	// those that stay keep what their delta channels are rebuilt from. Snapshots
+	// keep copies of their own.
+	Rules         []*RetentionRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewRetentionRequest) Reset() {
+	*x = PreviewRetentionRequest{}
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewRetentionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewRetentionRequest) ProtoMessage() {}
+
+func (x *PreviewRetentionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewRetentionRequest.ProtoReflect.Descriptor instead.
+func (*PreviewRetentionRequest) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PreviewRetentionRequest) GetRules() []*RetentionRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// What retention rules delete of one thread.
+type RetentionEffect struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The thread.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The whole thread is deleted.
+	ThreadDeleted bool `protobuf:"varint,2,opt,name=thread_deleted,json=threadDeleted,proto3" json:"thread_deleted,omitempty"`
+	// Number of checkpoints deleted.
+	Checkpoints uint64 `protobuf:"varint,3,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
+	// Bytes of states, values and writes that the journal does not need then.
+	JournalBytes uint64 `protobuf:"varint,4,opt,name=journal_bytes,json=journalBytes,proto3" json:"journal_bytes,omitempty"`
+	// Bytes of segments that are not renewed from then on. The segments of a
+	// thread stay until the whole thread is deleted, so pruning frees none.
+	StoredBytes   uint64 `protobuf:"varint,5,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetentionEffect) Reset() {
+	*x = RetentionEffect{}
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetentionEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetentionEffect) ProtoMessage() {}
+
+func (x *RetentionEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetentionEffect.ProtoReflect.Descriptor instead.
+func (*RetentionEffect) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RetentionEffect) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *RetentionEffect) GetThreadDeleted() bool {
+	if x != nil {
+		return x.ThreadDeleted
+	}
+	return false
+}
+
+func (x *RetentionEffect) GetCheckpoints() uint64 {
+	if x != nil {
+		return x.Checkpoints
+	}
+	return 0
+}
+
+func (x *RetentionEffect) GetJournalBytes() uint64 {
+	if x != nil {
+		return x.JournalBytes
+	}
+	return 0
+}
+
+func (x *RetentionEffect) GetStoredBytes() uint64 {
+	if x != nil {
+		return x.StoredBytes
+	}
+	return 0
+}
+
+// Response of `PreviewRetention`.
+type PreviewRetentionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rules that were applied.
+	Rules []*RetentionRule `protobuf:"bytes,1,rep,name=rules,proto3" json:"rules,omitempty"`
+	// The first 1,000 threads concerned, by ID.
+	Effects []*RetentionEffect `protobuf:"bytes,2,rep,name=effects,proto3" json:"effects,omitempty"`
+	// The sum over all threads concerned, without a thread ID.
+	Total *RetentionEffect `protobuf:"bytes,3,opt,name=total,proto3" json:"total,omitempty"`
+	// Number of threads concerned.
+	Threads uint64 `protobuf:"varint,4,opt,name=threads,proto3" json:"threads,omitempty"`
+	// Number of threads that are deleted.
+	ThreadsDeleted uint64 `protobuf:"varint,5,opt,name=threads_deleted,json=threadsDeleted,proto3" json:"threads_deleted,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PreviewRetentionResponse) Reset() {
+	*x = PreviewRetentionResponse{}
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewRetentionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewRetentionResponse) ProtoMessage() {}
+
+func (x *PreviewRetentionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewRetentionResponse.ProtoReflect.Descriptor instead.
+func (*PreviewRetentionResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PreviewRetentionResponse) GetRules() []*RetentionRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *PreviewRetentionResponse) GetEffects() []*RetentionEffect {
+	if x != nil {
+		return x.Effects
+	}
+	return nil
+}
+
+func (x *PreviewRetentionResponse) GetTotal() *RetentionEffect {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *PreviewRetentionResponse) GetThreads() uint64 {
+	if x != nil {
+		return x.Threads
+	}
+	return 0
+}
+
+func (x *PreviewRetentionResponse) GetThreadsDeleted() uint64 {
+	if x != nil {
+		return x.ThreadsDeleted
+	}
+	return 0
+}
+
+// Request of `EraseThreads`.
+type EraseThreadsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The threads, 1 to 1,000.
+	ThreadIds     []string `protobuf:"bytes,1,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EraseThreadsRequest) Reset() {
+	*x = EraseThreadsRequest{}
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EraseThreadsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EraseThreadsRequest) ProtoMessage() {}
+
+func (x *EraseThreadsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EraseThreadsRequest.ProtoReflect.Descriptor instead.
+func (*EraseThreadsRequest) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *EraseThreadsRequest) GetThreadIds() []string {
+	if x != nil {
+		return x.ThreadIds
+	}
+	return nil
+}
+
+// Response of `EraseThreads`.
+type EraseThreadsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The receipt: a JSON object in UTF-8. docs/retention.md describes its keys.
+	Receipt []byte `protobuf:"bytes,1,opt,name=receipt,proto3" json:"receipt,omitempty"`
+	// Public key of the server that signed the receipt, as
+	// `HandoffDescriptor.signer`.
+	Signer string `protobuf:"bytes,2,opt,name=signer,proto3" json:"signer,omitempty"`
+	// Ed25519 signature of the bytes "tuskpoint receipt v1\n" and the receipt, as
+	// lowercase hex.
+	Signature     string `protobuf:"bytes,3,opt,name=signature,proto3" json:"signature,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EraseThreadsResponse) Reset() {
+	*x = EraseThreadsResponse{}
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EraseThreadsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EraseThreadsResponse) ProtoMessage() {}
+
+func (x *EraseThreadsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EraseThreadsResponse.ProtoReflect.Descriptor instead.
+func (*EraseThreadsResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *EraseThreadsResponse) GetReceipt() []byte {
+	if x != nil {
+		return x.Receipt
+	}
+	return nil
+}
+
+func (x *EraseThreadsResponse) GetSigner() string {
+	if x != nil {
+		return x.Signer
+	}
+	return ""
+}
+
+func (x *EraseThreadsResponse) GetSignature() string {
+	if x != nil {
+		return x.Signature
+	}
+	return ""
+}
+
 // Request of `ForkThread`.
 type ForkThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1192,7 +1603,7 @@ type ForkThreadRequest struct {
 
 func (x *ForkThreadRequest) Reset() {
 	*x = ForkThreadRequest{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[16]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1615,7 @@ func (x *ForkThreadRequest) String() string {
 func (*ForkThreadRequest) ProtoMessage() {}
 
 func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[16]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1628,7 @@ func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
 func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{16}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ForkThreadRequest) GetRef() *CheckpointRef {
@@ -1263,7 +1674,7 @@ type ForkThreadResponse struct {
 
 func (x *ForkThreadResponse) Reset() {
 	*x = ForkThreadResponse{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[17]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1686,7 @@ func (x *ForkThreadResponse) String() string {
 func (*ForkThreadResponse) ProtoMessage() {}
 
 func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[17]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1699,7 @@ func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
 func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{17}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForkThreadResponse) GetRef() *CheckpointRef {
@@ -1329,7 +1740,7 @@ type RollbackThreadRequest struct {
 
 func (x *RollbackThreadRequest) Reset() {
 	*x = RollbackThreadRequest{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[18]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1752,7 @@ func (x *RollbackThreadRequest) String() string {
 func (*RollbackThreadRequest) ProtoMessage() {}
 
 func (x *RollbackThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[18]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1765,7 @@ func (x *RollbackThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackThreadRequest.ProtoReflect.Descriptor instead.
 func (*RollbackThreadRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{18}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RollbackThreadRequest) GetRef() *CheckpointRef {
@@ -1400,7 +1811,7 @@ type RollbackThreadResponse struct {
 
 func (x *RollbackThreadResponse) Reset() {
 	*x = RollbackThreadResponse{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[19]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1823,7 @@ func (x *RollbackThreadResponse) String() string {
 func (*RollbackThreadResponse) ProtoMessage() {}
 
 func (x *RollbackThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[19]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1836,7 @@ func (x *RollbackThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RollbackThreadResponse.ProtoReflect.Descriptor instead.
 func (*RollbackThreadResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{19}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RollbackThreadResponse) GetRef() *CheckpointRef {
@@ -1460,7 +1871,7 @@ type GetLineageRequest struct {
 
 func (x *GetLineageRequest) Reset() {
 	*x = GetLineageRequest{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[20]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1883,7 @@ func (x *GetLineageRequest) String() string {
 func (*GetLineageRequest) ProtoMessage() {}
 
 func (x *GetLineageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[20]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1896,7 @@ func (x *GetLineageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLineageRequest.ProtoReflect.Descriptor instead.
 func (*GetLineageRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{20}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetLineageRequest) GetThreadId() string {
@@ -1513,7 +1924,7 @@ type LineageStep struct {
 
 func (x *LineageStep) Reset() {
 	*x = LineageStep{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[21]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1936,7 @@ func (x *LineageStep) String() string {
 func (*LineageStep) ProtoMessage() {}
 
 func (x *LineageStep) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[21]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1949,7 @@ func (x *LineageStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LineageStep.ProtoReflect.Descriptor instead.
 func (*LineageStep) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{21}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LineageStep) GetKind() LineageKind {
@@ -1586,7 +1997,7 @@ type GetLineageResponse struct {
 
 func (x *GetLineageResponse) Reset() {
 	*x = GetLineageResponse{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[22]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +2009,7 @@ func (x *GetLineageResponse) String() string {
 func (*GetLineageResponse) ProtoMessage() {}
 
 func (x *GetLineageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[22]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +2022,7 @@ func (x *GetLineageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLineageResponse.ProtoReflect.Descriptor instead.
 func (*GetLineageResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{22}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetLineageResponse) GetAncestors() []*LineageStep {
@@ -1650,7 +2061,7 @@ type DiffCheckpointsRequest struct {
 
 func (x *DiffCheckpointsRequest) Reset() {
 	*x = DiffCheckpointsRequest{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[23]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +2073,7 @@ func (x *DiffCheckpointsRequest) String() string {
 func (*DiffCheckpointsRequest) ProtoMessage() {}
 
 func (x *DiffCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[23]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +2086,7 @@ func (x *DiffCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*DiffCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{23}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DiffCheckpointsRequest) GetFrom() *CheckpointRef {
@@ -1721,7 +2132,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[24]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1733,7 +2144,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[24]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1746,7 +2157,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{24}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Change) GetKind() ChangeKind {
@@ -1797,7 +2208,7 @@ type DiffCheckpointsResponse struct {
 
 func (x *DiffCheckpointsResponse) Reset() {
 	*x = DiffCheckpointsResponse{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[25]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +2220,7 @@ func (x *DiffCheckpointsResponse) String() string {
 func (*DiffCheckpointsResponse) ProtoMessage() {}
 
 func (x *DiffCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[25]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +2233,7 @@ func (x *DiffCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiffCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*DiffCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{25}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DiffCheckpointsResponse) GetChanges() []*Change {
@@ -1850,7 +2261,7 @@ type VerifyThreadRequest struct {
 
 func (x *VerifyThreadRequest) Reset() {
 	*x = VerifyThreadRequest{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[26]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +2273,7 @@ func (x *VerifyThreadRequest) String() string {
 func (*VerifyThreadRequest) ProtoMessage() {}
 
 func (x *VerifyThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[26]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +2286,7 @@ func (x *VerifyThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyThreadRequest.ProtoReflect.Descriptor instead.
 func (*VerifyThreadRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{26}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *VerifyThreadRequest) GetThreadId() string {
@@ -1904,7 +2315,7 @@ type CheckpointVerdict struct {
 
 func (x *CheckpointVerdict) Reset() {
 	*x = CheckpointVerdict{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[27]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2327,7 @@ func (x *CheckpointVerdict) String() string {
 func (*CheckpointVerdict) ProtoMessage() {}
 
 func (x *CheckpointVerdict) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[27]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2340,7 @@ func (x *CheckpointVerdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CheckpointVerdict.ProtoReflect.Descriptor instead.
 func (*CheckpointVerdict) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{27}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CheckpointVerdict) GetRef() *CheckpointRef {
@@ -1990,7 +2401,7 @@ type VerificationTotal struct {
 
 func (x *VerificationTotal) Reset() {
 	*x = VerificationTotal{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[28]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2002,7 +2413,7 @@ func (x *VerificationTotal) String() string {
 func (*VerificationTotal) ProtoMessage() {}
 
 func (x *VerificationTotal) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[28]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2015,7 +2426,7 @@ func (x *VerificationTotal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerificationTotal.ProtoReflect.Descriptor instead.
 func (*VerificationTotal) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{28}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *VerificationTotal) GetOk() bool {
@@ -2076,7 +2487,7 @@ type VerifyThreadResponse struct {
 
 func (x *VerifyThreadResponse) Reset() {
 	*x = VerifyThreadResponse{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[29]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2499,7 @@ func (x *VerifyThreadResponse) String() string {
 func (*VerifyThreadResponse) ProtoMessage() {}
 
 func (x *VerifyThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[29]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2512,7 @@ func (x *VerifyThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyThreadResponse.ProtoReflect.Descriptor instead.
 func (*VerifyThreadResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{29}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VerifyThreadResponse) GetFrame() isVerifyThreadResponse_Frame {
@@ -2166,7 +2577,7 @@ type GetManifestRequest struct {
 
 func (x *GetManifestRequest) Reset() {
 	*x = GetManifestRequest{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[30]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2178,7 +2589,7 @@ func (x *GetManifestRequest) String() string {
 func (*GetManifestRequest) ProtoMessage() {}
 
 func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[30]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2191,7 +2602,7 @@ func (x *GetManifestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestRequest.ProtoReflect.Descriptor instead.
 func (*GetManifestRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{30}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetManifestRequest) GetThreadId() string {
@@ -2247,7 +2658,7 @@ type GetManifestResponse struct {
 
 func (x *GetManifestResponse) Reset() {
 	*x = GetManifestResponse{}
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[31]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2670,7 @@ func (x *GetManifestResponse) String() string {
 func (*GetManifestResponse) ProtoMessage() {}
 
 func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[31]
+	mi := &file_tuskpoint_v1_thread_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2683,7 @@ func (x *GetManifestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetManifestResponse.ProtoReflect.Descriptor instead.
 func (*GetManifestResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{31}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetManifestResponse) GetEntries() []*ManifestEntry {
@@ -2416,7 +2827,34 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\x13deleted_checkpoints\x18\x01 \x01(\x04R\x12deletedCheckpoints\x128\n" +
 	"\n" +
 	"durability\x18\x02 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\xbf\x01\n" +
+	"durability\"\xd8\x01\n" +
+	"\rRetentionRule\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1b\n" +
+	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12<\n" +
+	"\fdelete_after\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\vdeleteAfter\x12\x1b\n" +
+	"\tkeep_last\x18\x04 \x01(\rR\bkeepLast\x124\n" +
+	"\bkeep_for\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\akeepFor\"L\n" +
+	"\x17PreviewRetentionRequest\x121\n" +
+	"\x05rules\x18\x01 \x03(\v2\x1b.tuskpoint.v1.RetentionRuleR\x05rules\"\xbf\x01\n" +
+	"\x0fRetentionEffect\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12%\n" +
+	"\x0ethread_deleted\x18\x02 \x01(\bR\rthreadDeleted\x12 \n" +
+	"\vcheckpoints\x18\x03 \x01(\x04R\vcheckpoints\x12#\n" +
+	"\rjournal_bytes\x18\x04 \x01(\x04R\fjournalBytes\x12!\n" +
+	"\fstored_bytes\x18\x05 \x01(\x04R\vstoredBytes\"\xfe\x01\n" +
+	"\x18PreviewRetentionResponse\x121\n" +
+	"\x05rules\x18\x01 \x03(\v2\x1b.tuskpoint.v1.RetentionRuleR\x05rules\x127\n" +
+	"\aeffects\x18\x02 \x03(\v2\x1d.tuskpoint.v1.RetentionEffectR\aeffects\x123\n" +
+	"\x05total\x18\x03 \x01(\v2\x1d.tuskpoint.v1.RetentionEffectR\x05total\x12\x18\n" +
+	"\athreads\x18\x04 \x01(\x04R\athreads\x12'\n" +
+	"\x0fthreads_deleted\x18\x05 \x01(\x04R\x0ethreadsDeleted\"4\n" +
+	"\x13EraseThreadsRequest\x12\x1d\n" +
+	"\n" +
+	"thread_ids\x18\x01 \x03(\tR\tthreadIds\"f\n" +
+	"\x14EraseThreadsResponse\x12\x18\n" +
+	"\areceipt\x18\x01 \x01(\fR\areceipt\x12\x16\n" +
+	"\x06signer\x18\x02 \x01(\tR\x06signer\x12\x1c\n" +
+	"\tsignature\x18\x03 \x01(\tR\tsignature\"\xbf\x01\n" +
 	"\x11ForkThreadRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\"\n" +
 	"\rnew_thread_id\x18\x02 \x01(\tR\vnewThreadId\x12\x1d\n" +
@@ -2535,7 +2973,8 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\fVERDICT_PASS\x10\x01\x12\x10\n" +
 	"\fVERDICT_FAIL\x10\x02\x12\x16\n" +
 	"\x12VERDICT_UNVERIFIED\x10\x03\x12\x15\n" +
-	"\x11VERDICT_RETRACTED\x10\x042\xbe\t\n" +
+	"\x11VERDICT_RETRACTED\x10\x042\xf8\n" +
+	"\n" +
 	"\rThreadService\x12L\n" +
 	"\tGetThread\x12\x1e.tuskpoint.v1.GetThreadRequest\x1a\x1f.tuskpoint.v1.GetThreadResponse\x12R\n" +
 	"\vListThreads\x12 .tuskpoint.v1.ListThreadsRequest\x1a!.tuskpoint.v1.ListThreadsResponse\x12U\n" +
@@ -2546,7 +2985,9 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"CopyThread\x12\x1f.tuskpoint.v1.CopyThreadRequest\x1a .tuskpoint.v1.CopyThreadResponse\x12U\n" +
 	"\fPruneThreads\x12!.tuskpoint.v1.PruneThreadsRequest\x1a\".tuskpoint.v1.PruneThreadsResponse\x12O\n" +
 	"\n" +
-	"DeleteRuns\x12\x1f.tuskpoint.v1.DeleteRunsRequest\x1a .tuskpoint.v1.DeleteRunsResponse\x12O\n" +
+	"DeleteRuns\x12\x1f.tuskpoint.v1.DeleteRunsRequest\x1a .tuskpoint.v1.DeleteRunsResponse\x12a\n" +
+	"\x10PreviewRetention\x12%.tuskpoint.v1.PreviewRetentionRequest\x1a&.tuskpoint.v1.PreviewRetentionResponse\x12U\n" +
+	"\fEraseThreads\x12!.tuskpoint.v1.EraseThreadsRequest\x1a\".tuskpoint.v1.EraseThreadsResponse\x12O\n" +
 	"\n" +
 	"ForkThread\x12\x1f.tuskpoint.v1.ForkThreadRequest\x1a .tuskpoint.v1.ForkThreadResponse\x12[\n" +
 	"\x0eRollbackThread\x12#.tuskpoint.v1.RollbackThreadRequest\x1a$.tuskpoint.v1.RollbackThreadResponse\x12O\n" +
@@ -2570,131 +3011,147 @@ func file_tuskpoint_v1_thread_service_proto_rawDescGZIP() []byte {
 }
 
 var file_tuskpoint_v1_thread_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_tuskpoint_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_tuskpoint_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_tuskpoint_v1_thread_service_proto_goTypes = []any{
-	(PruneStrategy)(0),              // 0: tuskpoint.v1.PruneStrategy
-	(LineageKind)(0),                // 1: tuskpoint.v1.LineageKind
-	(ChangeKind)(0),                 // 2: tuskpoint.v1.ChangeKind
-	(Verdict)(0),                    // 3: tuskpoint.v1.Verdict
-	(*GetThreadRequest)(nil),        // 4: tuskpoint.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),       // 5: tuskpoint.v1.GetThreadResponse
-	(*ListThreadsRequest)(nil),      // 6: tuskpoint.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),     // 7: tuskpoint.v1.ListThreadsResponse
-	(*DeleteThreadRequest)(nil),     // 8: tuskpoint.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),    // 9: tuskpoint.v1.DeleteThreadResponse
-	(*SetRetentionRequest)(nil),     // 10: tuskpoint.v1.SetRetentionRequest
-	(*SetRetentionResponse)(nil),    // 11: tuskpoint.v1.SetRetentionResponse
-	(*SetSearchableRequest)(nil),    // 12: tuskpoint.v1.SetSearchableRequest
-	(*SetSearchableResponse)(nil),   // 13: tuskpoint.v1.SetSearchableResponse
-	(*CopyThreadRequest)(nil),       // 14: tuskpoint.v1.CopyThreadRequest
-	(*CopyThreadResponse)(nil),      // 15: tuskpoint.v1.CopyThreadResponse
-	(*PruneThreadsRequest)(nil),     // 16: tuskpoint.v1.PruneThreadsRequest
-	(*PruneThreadsResponse)(nil),    // 17: tuskpoint.v1.PruneThreadsResponse
-	(*DeleteRunsRequest)(nil),       // 18: tuskpoint.v1.DeleteRunsRequest
-	(*DeleteRunsResponse)(nil),      // 19: tuskpoint.v1.DeleteRunsResponse
-	(*ForkThreadRequest)(nil),       // 20: tuskpoint.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),      // 21: tuskpoint.v1.ForkThreadResponse
-	(*RollbackThreadRequest)(nil),   // 22: tuskpoint.v1.RollbackThreadRequest
-	(*RollbackThreadResponse)(nil),  // 23: tuskpoint.v1.RollbackThreadResponse
-	(*GetLineageRequest)(nil),       // 24: tuskpoint.v1.GetLineageRequest
-	(*LineageStep)(nil),             // 25: tuskpoint.v1.LineageStep
-	(*GetLineageResponse)(nil),      // 26: tuskpoint.v1.GetLineageResponse
-	(*DiffCheckpointsRequest)(nil),  // 27: tuskpoint.v1.DiffCheckpointsRequest
-	(*Change)(nil),                  // 28: tuskpoint.v1.Change
-	(*DiffCheckpointsResponse)(nil), // 29: tuskpoint.v1.DiffCheckpointsResponse
-	(*VerifyThreadRequest)(nil),     // 30: tuskpoint.v1.VerifyThreadRequest
-	(*CheckpointVerdict)(nil),       // 31: tuskpoint.v1.CheckpointVerdict
-	(*VerificationTotal)(nil),       // 32: tuskpoint.v1.VerificationTotal
-	(*VerifyThreadResponse)(nil),    // 33: tuskpoint.v1.VerifyThreadResponse
-	(*GetManifestRequest)(nil),      // 34: tuskpoint.v1.GetManifestRequest
-	(*GetManifestResponse)(nil),     // 35: tuskpoint.v1.GetManifestResponse
-	(*Thread)(nil),                  // 36: tuskpoint.v1.Thread
-	(ThreadState)(0),                // 37: tuskpoint.v1.ThreadState
-	(Durability)(0),                 // 38: tuskpoint.v1.Durability
-	(*durationpb.Duration)(nil),     // 39: google.protobuf.Duration
-	(*CheckpointRef)(nil),           // 40: tuskpoint.v1.CheckpointRef
-	(*timestamppb.Timestamp)(nil),   // 41: google.protobuf.Timestamp
-	(*BlobLocation)(nil),            // 42: tuskpoint.v1.BlobLocation
-	(*ManifestEntry)(nil),           // 43: tuskpoint.v1.ManifestEntry
+	(PruneStrategy)(0),               // 0: tuskpoint.v1.PruneStrategy
+	(LineageKind)(0),                 // 1: tuskpoint.v1.LineageKind
+	(ChangeKind)(0),                  // 2: tuskpoint.v1.ChangeKind
+	(Verdict)(0),                     // 3: tuskpoint.v1.Verdict
+	(*GetThreadRequest)(nil),         // 4: tuskpoint.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),        // 5: tuskpoint.v1.GetThreadResponse
+	(*ListThreadsRequest)(nil),       // 6: tuskpoint.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),      // 7: tuskpoint.v1.ListThreadsResponse
+	(*DeleteThreadRequest)(nil),      // 8: tuskpoint.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),     // 9: tuskpoint.v1.DeleteThreadResponse
+	(*SetRetentionRequest)(nil),      // 10: tuskpoint.v1.SetRetentionRequest
+	(*SetRetentionResponse)(nil),     // 11: tuskpoint.v1.SetRetentionResponse
+	(*SetSearchableRequest)(nil),     // 12: tuskpoint.v1.SetSearchableRequest
+	(*SetSearchableResponse)(nil),    // 13: tuskpoint.v1.SetSearchableResponse
+	(*CopyThreadRequest)(nil),        // 14: tuskpoint.v1.CopyThreadRequest
+	(*CopyThreadResponse)(nil),       // 15: tuskpoint.v1.CopyThreadResponse
+	(*PruneThreadsRequest)(nil),      // 16: tuskpoint.v1.PruneThreadsRequest
+	(*PruneThreadsResponse)(nil),     // 17: tuskpoint.v1.PruneThreadsResponse
+	(*DeleteRunsRequest)(nil),        // 18: tuskpoint.v1.DeleteRunsRequest
+	(*DeleteRunsResponse)(nil),       // 19: tuskpoint.v1.DeleteRunsResponse
+	(*RetentionRule)(nil),            // 20: tuskpoint.v1.RetentionRule
+	(*PreviewRetentionRequest)(nil),  // 21: tuskpoint.v1.PreviewRetentionRequest
+	(*RetentionEffect)(nil),          // 22: tuskpoint.v1.RetentionEffect
+	(*PreviewRetentionResponse)(nil), // 23: tuskpoint.v1.PreviewRetentionResponse
+	(*EraseThreadsRequest)(nil),      // 24: tuskpoint.v1.EraseThreadsRequest
+	(*EraseThreadsResponse)(nil),     // 25: tuskpoint.v1.EraseThreadsResponse
+	(*ForkThreadRequest)(nil),        // 26: tuskpoint.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),       // 27: tuskpoint.v1.ForkThreadResponse
+	(*RollbackThreadRequest)(nil),    // 28: tuskpoint.v1.RollbackThreadRequest
+	(*RollbackThreadResponse)(nil),   // 29: tuskpoint.v1.RollbackThreadResponse
+	(*GetLineageRequest)(nil),        // 30: tuskpoint.v1.GetLineageRequest
+	(*LineageStep)(nil),              // 31: tuskpoint.v1.LineageStep
+	(*GetLineageResponse)(nil),       // 32: tuskpoint.v1.GetLineageResponse
+	(*DiffCheckpointsRequest)(nil),   // 33: tuskpoint.v1.DiffCheckpointsRequest
+	(*Change)(nil),                   // 34: tuskpoint.v1.Change
+	(*DiffCheckpointsResponse)(nil),  // 35: tuskpoint.v1.DiffCheckpointsResponse
+	(*VerifyThreadRequest)(nil),      // 36: tuskpoint.v1.VerifyThreadRequest
+	(*CheckpointVerdict)(nil),        // 37: tuskpoint.v1.CheckpointVerdict
+	(*VerificationTotal)(nil),        // 38: tuskpoint.v1.VerificationTotal
+	(*VerifyThreadResponse)(nil),     // 39: tuskpoint.v1.VerifyThreadResponse
+	(*GetManifestRequest)(nil),       // 40: tuskpoint.v1.GetManifestRequest
+	(*GetManifestResponse)(nil),      // 41: tuskpoint.v1.GetManifestResponse
+	(*Thread)(nil),                   // 42: tuskpoint.v1.Thread
+	(ThreadState)(0),                 // 43: tuskpoint.v1.ThreadState
+	(Durability)(0),                  // 44: tuskpoint.v1.Durability
+	(*durationpb.Duration)(nil),      // 45: google.protobuf.Duration
+	(*CheckpointRef)(nil),            // 46: tuskpoint.v1.CheckpointRef
+	(*timestamppb.Timestamp)(nil),    // 47: google.protobuf.Timestamp
+	(*BlobLocation)(nil),             // 48: tuskpoint.v1.BlobLocation
+	(*ManifestEntry)(nil),            // 49: tuskpoint.v1.ManifestEntry
 }
 var file_tuskpoint_v1_thread_service_proto_depIdxs = []int32{
-	36, // 0: tuskpoint.v1.GetThreadResponse.thread:type_name -> tuskpoint.v1.Thread
-	37, // 1: tuskpoint.v1.ListThreadsRequest.state:type_name -> tuskpoint.v1.ThreadState
-	36, // 2: tuskpoint.v1.ListThreadsResponse.threads:type_name -> tuskpoint.v1.Thread
-	38, // 3: tuskpoint.v1.DeleteThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	38, // 4: tuskpoint.v1.DeleteThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	39, // 5: tuskpoint.v1.SetRetentionRequest.retention:type_name -> google.protobuf.Duration
-	38, // 6: tuskpoint.v1.SetRetentionRequest.durability:type_name -> tuskpoint.v1.Durability
-	38, // 7: tuskpoint.v1.SetRetentionResponse.durability:type_name -> tuskpoint.v1.Durability
-	38, // 8: tuskpoint.v1.SetSearchableRequest.durability:type_name -> tuskpoint.v1.Durability
-	38, // 9: tuskpoint.v1.SetSearchableResponse.durability:type_name -> tuskpoint.v1.Durability
-	38, // 10: tuskpoint.v1.CopyThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	38, // 11: tuskpoint.v1.CopyThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	42, // 0: tuskpoint.v1.GetThreadResponse.thread:type_name -> tuskpoint.v1.Thread
+	43, // 1: tuskpoint.v1.ListThreadsRequest.state:type_name -> tuskpoint.v1.ThreadState
+	42, // 2: tuskpoint.v1.ListThreadsResponse.threads:type_name -> tuskpoint.v1.Thread
+	44, // 3: tuskpoint.v1.DeleteThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	44, // 4: tuskpoint.v1.DeleteThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	45, // 5: tuskpoint.v1.SetRetentionRequest.retention:type_name -> google.protobuf.Duration
+	44, // 6: tuskpoint.v1.SetRetentionRequest.durability:type_name -> tuskpoint.v1.Durability
+	44, // 7: tuskpoint.v1.SetRetentionResponse.durability:type_name -> tuskpoint.v1.Durability
+	44, // 8: tuskpoint.v1.SetSearchableRequest.durability:type_name -> tuskpoint.v1.Durability
+	44, // 9: tuskpoint.v1.SetSearchableResponse.durability:type_name -> tuskpoint.v1.Durability
+	44, // 10: tuskpoint.v1.CopyThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	44, // 11: tuskpoint.v1.CopyThreadResponse.durability:type_name -> tuskpoint.v1.Durability
 	0,  // 12: tuskpoint.v1.PruneThreadsRequest.strategy:type_name -> tuskpoint.v1.PruneStrategy
-	38, // 13: tuskpoint.v1.PruneThreadsRequest.durability:type_name -> tuskpoint.v1.Durability
-	38, // 14: tuskpoint.v1.PruneThreadsResponse.durability:type_name -> tuskpoint.v1.Durability
-	38, // 15: tuskpoint.v1.DeleteRunsRequest.durability:type_name -> tuskpoint.v1.Durability
-	38, // 16: tuskpoint.v1.DeleteRunsResponse.durability:type_name -> tuskpoint.v1.Durability
-	40, // 17: tuskpoint.v1.ForkThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	38, // 18: tuskpoint.v1.ForkThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	40, // 19: tuskpoint.v1.ForkThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	38, // 20: tuskpoint.v1.ForkThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	40, // 21: tuskpoint.v1.RollbackThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	38, // 22: tuskpoint.v1.RollbackThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	40, // 23: tuskpoint.v1.RollbackThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	38, // 24: tuskpoint.v1.RollbackThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	1,  // 25: tuskpoint.v1.LineageStep.kind:type_name -> tuskpoint.v1.LineageKind
-	40, // 26: tuskpoint.v1.LineageStep.from:type_name -> tuskpoint.v1.CheckpointRef
-	40, // 27: tuskpoint.v1.LineageStep.to:type_name -> tuskpoint.v1.CheckpointRef
-	41, // 28: tuskpoint.v1.LineageStep.create_time:type_name -> google.protobuf.Timestamp
-	25, // 29: tuskpoint.v1.GetLineageResponse.ancestors:type_name -> tuskpoint.v1.LineageStep
-	25, // 30: tuskpoint.v1.GetLineageResponse.descendants:type_name -> tuskpoint.v1.LineageStep
-	40, // 31: tuskpoint.v1.DiffCheckpointsRequest.from:type_name -> tuskpoint.v1.CheckpointRef
-	40, // 32: tuskpoint.v1.DiffCheckpointsRequest.to:type_name -> tuskpoint.v1.CheckpointRef
-	2,  // 33: tuskpoint.v1.Change.kind:type_name -> tuskpoint.v1.ChangeKind
-	28, // 34: tuskpoint.v1.DiffCheckpointsResponse.changes:type_name -> tuskpoint.v1.Change
-	40, // 35: tuskpoint.v1.CheckpointVerdict.ref:type_name -> tuskpoint.v1.CheckpointRef
-	3,  // 36: tuskpoint.v1.CheckpointVerdict.verdict:type_name -> tuskpoint.v1.Verdict
-	42, // 37: tuskpoint.v1.CheckpointVerdict.location:type_name -> tuskpoint.v1.BlobLocation
-	31, // 38: tuskpoint.v1.VerifyThreadResponse.verdict:type_name -> tuskpoint.v1.CheckpointVerdict
-	32, // 39: tuskpoint.v1.VerifyThreadResponse.total:type_name -> tuskpoint.v1.VerificationTotal
-	43, // 40: tuskpoint.v1.GetManifestResponse.entries:type_name -> tuskpoint.v1.ManifestEntry
-	42, // 41: tuskpoint.v1.GetManifestResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	41, // 42: tuskpoint.v1.GetManifestResponse.certify_time:type_name -> google.protobuf.Timestamp
-	42, // 43: tuskpoint.v1.GetManifestResponse.manifest:type_name -> tuskpoint.v1.BlobLocation
-	4,  // 44: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
-	6,  // 45: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
-	8,  // 46: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
-	10, // 47: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
-	12, // 48: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
-	14, // 49: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
-	16, // 50: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
-	18, // 51: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
-	20, // 52: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
-	22, // 53: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
-	24, // 54: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
-	27, // 55: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
-	30, // 56: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
-	34, // 57: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
-	5,  // 58: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
-	7,  // 59: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
-	9,  // 60: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
-	11, // 61: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
-	13, // 62: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
-	15, // 63: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
-	17, // 64: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
-	19, // 65: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
-	21, // 66: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
-	23, // 67: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
-	26, // 68: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
-	29, // 69: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
-	33, // 70: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
-	35, // 71: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
-	58, // [58:72] is the sub-list for method output_type
-	44, // [44:58] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	44, // 13: tuskpoint.v1.PruneThreadsRequest.durability:type_name -> tuskpoint.v1.Durability
+	44, // 14: tuskpoint.v1.PruneThreadsResponse.durability:type_name -> tuskpoint.v1.Durability
+	44, // 15: tuskpoint.v1.DeleteRunsRequest.durability:type_name -> tuskpoint.v1.Durability
+	44, // 16: tuskpoint.v1.DeleteRunsResponse.durability:type_name -> tuskpoint.v1.Durability
+	45, // 17: tuskpoint.v1.RetentionRule.delete_after:type_name -> google.protobuf.Duration
+	45, // 18: tuskpoint.v1.RetentionRule.keep_for:type_name -> google.protobuf.Duration
+	20, // 19: tuskpoint.v1.PreviewRetentionRequest.rules:type_name -> tuskpoint.v1.RetentionRule
+	20, // 20: tuskpoint.v1.PreviewRetentionResponse.rules:type_name -> tuskpoint.v1.RetentionRule
+	22, // 21: tuskpoint.v1.PreviewRetentionResponse.effects:type_name -> tuskpoint.v1.RetentionEffect
+	22, // 22: tuskpoint.v1.PreviewRetentionResponse.total:type_name -> tuskpoint.v1.RetentionEffect
+	46, // 23: tuskpoint.v1.ForkThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	44, // 24: tuskpoint.v1.ForkThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 25: tuskpoint.v1.ForkThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	44, // 26: tuskpoint.v1.ForkThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	46, // 27: tuskpoint.v1.RollbackThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	44, // 28: tuskpoint.v1.RollbackThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 29: tuskpoint.v1.RollbackThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	44, // 30: tuskpoint.v1.RollbackThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	1,  // 31: tuskpoint.v1.LineageStep.kind:type_name -> tuskpoint.v1.LineageKind
+	46, // 32: tuskpoint.v1.LineageStep.from:type_name -> tuskpoint.v1.CheckpointRef
+	46, // 33: tuskpoint.v1.LineageStep.to:type_name -> tuskpoint.v1.CheckpointRef
+	47, // 34: tuskpoint.v1.LineageStep.create_time:type_name -> google.protobuf.Timestamp
+	31, // 35: tuskpoint.v1.GetLineageResponse.ancestors:type_name -> tuskpoint.v1.LineageStep
+	31, // 36: tuskpoint.v1.GetLineageResponse.descendants:type_name -> tuskpoint.v1.LineageStep
+	46, // 37: tuskpoint.v1.DiffCheckpointsRequest.from:type_name -> tuskpoint.v1.CheckpointRef
+	46, // 38: tuskpoint.v1.DiffCheckpointsRequest.to:type_name -> tuskpoint.v1.CheckpointRef
+	2,  // 39: tuskpoint.v1.Change.kind:type_name -> tuskpoint.v1.ChangeKind
+	34, // 40: tuskpoint.v1.DiffCheckpointsResponse.changes:type_name -> tuskpoint.v1.Change
+	46, // 41: tuskpoint.v1.CheckpointVerdict.ref:type_name -> tuskpoint.v1.CheckpointRef
+	3,  // 42: tuskpoint.v1.CheckpointVerdict.verdict:type_name -> tuskpoint.v1.Verdict
+	48, // 43: tuskpoint.v1.CheckpointVerdict.location:type_name -> tuskpoint.v1.BlobLocation
+	37, // 44: tuskpoint.v1.VerifyThreadResponse.verdict:type_name -> tuskpoint.v1.CheckpointVerdict
+	38, // 45: tuskpoint.v1.VerifyThreadResponse.total:type_name -> tuskpoint.v1.VerificationTotal
+	49, // 46: tuskpoint.v1.GetManifestResponse.entries:type_name -> tuskpoint.v1.ManifestEntry
+	48, // 47: tuskpoint.v1.GetManifestResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	47, // 48: tuskpoint.v1.GetManifestResponse.certify_time:type_name -> google.protobuf.Timestamp
+	48, // 49: tuskpoint.v1.GetManifestResponse.manifest:type_name -> tuskpoint.v1.BlobLocation
+	4,  // 50: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
+	6,  // 51: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
+	8,  // 52: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
+	10, // 53: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
+	12, // 54: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
+	14, // 55: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
+	16, // 56: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
+	18, // 57: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
+	21, // 58: tuskpoint.v1.ThreadService.PreviewRetention:input_type -> tuskpoint.v1.PreviewRetentionRequest
+	24, // 59: tuskpoint.v1.ThreadService.EraseThreads:input_type -> tuskpoint.v1.EraseThreadsRequest
+	26, // 60: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
+	28, // 61: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
+	30, // 62: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
+	33, // 63: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
+	36, // 64: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
+	40, // 65: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
+	5,  // 66: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
+	7,  // 67: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
+	9,  // 68: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
+	11, // 69: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
+	13, // 70: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
+	15, // 71: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
+	17, // 72: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
+	19, // 73: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
+	23, // 74: tuskpoint.v1.ThreadService.PreviewRetention:output_type -> tuskpoint.v1.PreviewRetentionResponse
+	25, // 75: tuskpoint.v1.ThreadService.EraseThreads:output_type -> tuskpoint.v1.EraseThreadsResponse
+	27, // 76: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
+	29, // 77: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
+	32, // 78: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
+	35, // 79: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
+	39, // 80: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
+	41, // 81: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
+	66, // [66:82] is the sub-list for method output_type
+	50, // [50:66] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_thread_service_proto_init() }
@@ -2705,9 +3162,9 @@ func file_tuskpoint_v1_thread_service_proto_init() {
 	file_tuskpoint_v1_checkpoint_proto_init()
 	file_tuskpoint_v1_manifest_proto_init()
 	file_tuskpoint_v1_thread_proto_init()
-	file_tuskpoint_v1_thread_service_proto_msgTypes[18].OneofWrappers = []any{}
 	file_tuskpoint_v1_thread_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_tuskpoint_v1_thread_service_proto_msgTypes[29].OneofWrappers = []any{
+	file_tuskpoint_v1_thread_service_proto_msgTypes[30].OneofWrappers = []any{}
+	file_tuskpoint_v1_thread_service_proto_msgTypes[35].OneofWrappers = []any{
 		(*VerifyThreadResponse_Verdict)(nil),
 		(*VerifyThreadResponse_Total)(nil),
 	}
@@ -2717,7 +3174,7 @@ func file_tuskpoint_v1_thread_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_thread_service_proto_rawDesc), len(file_tuskpoint_v1_thread_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   32,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

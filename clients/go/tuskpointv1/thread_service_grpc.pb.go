@@ -19,20 +19,22 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	ThreadService_GetThread_FullMethodName       = "/tuskpoint.v1.ThreadService/GetThread"
-	ThreadService_ListThreads_FullMethodName     = "/tuskpoint.v1.ThreadService/ListThreads"
-	ThreadService_DeleteThread_FullMethodName    = "/tuskpoint.v1.ThreadService/DeleteThread"
-	ThreadService_SetRetention_FullMethodName    = "/tuskpoint.v1.ThreadService/SetRetention"
-	ThreadService_SetSearchable_FullMethodName   = "/tuskpoint.v1.ThreadService/SetSearchable"
-	ThreadService_CopyThread_FullMethodName      = "/tuskpoint.v1.ThreadService/CopyThread"
-	ThreadService_PruneThreads_FullMethodName    = "/tuskpoint.v1.ThreadService/PruneThreads"
-	ThreadService_DeleteRuns_FullMethodName      = "/tuskpoint.v1.ThreadService/DeleteRuns"
-	ThreadService_ForkThread_FullMethodName      = "/tuskpoint.v1.ThreadService/ForkThread"
-	ThreadService_RollbackThread_FullMethodName  = "/tuskpoint.v1.ThreadService/RollbackThread"
-	ThreadService_GetLineage_FullMethodName      = "/tuskpoint.v1.ThreadService/GetLineage"
-	ThreadService_DiffCheckpoints_FullMethodName = "/tuskpoint.v1.ThreadService/DiffCheckpoints"
-	ThreadService_VerifyThread_FullMethodName    = "/tuskpoint.v1.ThreadService/VerifyThread"
-	ThreadService_GetManifest_FullMethodName     = "/tuskpoint.v1.ThreadService/GetManifest"
+	ThreadService_GetThread_FullMethodName        = "/tuskpoint.v1.ThreadService/GetThread"
+	ThreadService_ListThreads_FullMethodName      = "/tuskpoint.v1.ThreadService/ListThreads"
+	ThreadService_DeleteThread_FullMethodName     = "/tuskpoint.v1.ThreadService/DeleteThread"
+	ThreadService_SetRetention_FullMethodName     = "/tuskpoint.v1.ThreadService/SetRetention"
+	ThreadService_SetSearchable_FullMethodName    = "/tuskpoint.v1.ThreadService/SetSearchable"
+	ThreadService_CopyThread_FullMethodName       = "/tuskpoint.v1.ThreadService/CopyThread"
+	ThreadService_PruneThreads_FullMethodName     = "/tuskpoint.v1.ThreadService/PruneThreads"
+	ThreadService_DeleteRuns_FullMethodName       = "/tuskpoint.v1.ThreadService/DeleteRuns"
+	ThreadService_PreviewRetention_FullMethodName = "/tuskpoint.v1.ThreadService/PreviewRetention"
+	ThreadService_EraseThreads_FullMethodName     = "/tuskpoint.v1.ThreadService/EraseThreads"
+	ThreadService_ForkThread_FullMethodName       = "/tuskpoint.v1.ThreadService/ForkThread"
+	ThreadService_RollbackThread_FullMethodName   = "/tuskpoint.v1.ThreadService/RollbackThread"
+	ThreadService_GetLineage_FullMethodName       = "/tuskpoint.v1.ThreadService/GetLineage"
+	ThreadService_DiffCheckpoints_FullMethodName  = "/tuskpoint.v1.ThreadService/DiffCheckpoints"
+	ThreadService_VerifyThread_FullMethodName     = "/tuskpoint.v1.ThreadService/VerifyThread"
+	ThreadService_GetManifest_FullMethodName      = "/tuskpoint.v1.ThreadService/GetManifest"
 )
 
 // ThreadServiceClient is the client API for ThreadService service.
@@ -40,8 +42,8 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Describes, copies, compares and removes whole threads. Scopes: `read` for
-// calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-// `VerifyThread`; `write` for the rest.
+// calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+// and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 //
 // Errors of all calls, beyond those listed with each, as for
 // `CheckpointService`.
@@ -100,6 +102,18 @@ type ThreadServiceClient interface {
 	// threads and namespaces. Checkpoints that stay keep what their delta channels
 	// are rebuilt from.
 	DeleteRuns(ctx context.Context, in *DeleteRunsRequest, opts ...grpc.CallOption) (*DeleteRunsResponse, error)
+	// Returns what retention rules would delete now, and deletes nothing.
+	//
+	// Without rules in the request, the rules of the server's retention file are
+	// previewed. The server applies those to each thread at least once in 10
+	// minutes. The most specific rule that fits a thread applies: a rule for the
+	// thread before one for its agent, before one for all threads.
+	PreviewRetention(ctx context.Context, in *PreviewRetentionRequest, opts ...grpc.CallOption) (*PreviewRetentionResponse, error)
+	// Deletes threads as `DeleteThread`, waits until the deletion is certified,
+	// and returns a signed receipt. Threads that do not exist are in the receipt
+	// with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
+	// were deleted before an error stay deleted, and a retry returns a receipt.
+	EraseThreads(ctx context.Context, in *EraseThreadsRequest, opts ...grpc.CallOption) (*EraseThreadsResponse, error)
 	// Makes a new thread that begins with a checkpoint of another.
 	//
 	// The fork keeps the checkpoint's ID, parent, pending writes and label, the
@@ -236,6 +250,26 @@ func (c *threadServiceClient) DeleteRuns(ctx context.Context, in *DeleteRunsRequ
 	return out, nil
 }
 
+func (c *threadServiceClient) PreviewRetention(ctx context.Context, in *PreviewRetentionRequest, opts ...grpc.CallOption) (*PreviewRetentionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreviewRetentionResponse)
+	err := c.cc.Invoke(ctx, ThreadService_PreviewRetention_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *threadServiceClient) EraseThreads(ctx context.Context, in *EraseThreadsRequest, opts ...grpc.CallOption) (*EraseThreadsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EraseThreadsResponse)
+	err := c.cc.Invoke(ctx, ThreadService_EraseThreads_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *threadServiceClient) ForkThread(ctx context.Context, in *ForkThreadRequest, opts ...grpc.CallOption) (*ForkThreadResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ForkThreadResponse)
@@ -310,8 +344,8 @@ func (c *threadServiceClient) GetManifest(ctx context.Context, in *GetManifestRe
 // for forward compatibility.
 //
 // Describes, copies, compares and removes whole threads. Scopes: `read` for
-// calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-// `VerifyThread`; `write` for the rest.
+// calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+// and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 //
 // Errors of all calls, beyond those listed with each, as for
 // `CheckpointService`.
@@ -370,6 +404,18 @@ type ThreadServiceServer interface {
 	// threads and namespaces. Checkpoints that stay keep what their delta channels
 	// are rebuilt from.
 	DeleteRuns(context.Context, *DeleteRunsRequest) (*DeleteRunsResponse, error)
+	// Returns what retention rules would delete now, and deletes nothing.
+	//
+	// Without rules in the request, the rules of the server's retention file are
+	// previewed. The server applies those to each thread at least once in 10
+	// minutes. The most specific rule that fits a thread applies: a rule for the
+	// thread before one for its agent, before one for all threads.
+	PreviewRetention(context.Context, *PreviewRetentionRequest) (*PreviewRetentionResponse, error)
+	// Deletes threads as `DeleteThread`, waits until the deletion is certified,
+	// and returns a signed receipt. Threads that do not exist are in the receipt
+	// with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
+	// were deleted before an error stay deleted, and a retry returns a receipt.
+	EraseThreads(context.Context, *EraseThreadsRequest) (*EraseThreadsResponse, error)
 	// Makes a new thread that begins with a checkpoint of another.
 	//
 	// The fork keeps the checkpoint's ID, parent, pending writes and label, the
@@ -449,6 +495,12 @@ func (UnimplementedThreadServiceServer) PruneThreads(context.Context, *PruneThre
 }
 func (UnimplementedThreadServiceServer) DeleteRuns(context.Context, *DeleteRunsRequest) (*DeleteRunsResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method DeleteRuns not implemented")
+}
+func (UnimplementedThreadServiceServer) PreviewRetention(context.Context, *PreviewRetentionRequest) (*PreviewRetentionResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method PreviewRetention not implemented")
+}
+func (UnimplementedThreadServiceServer) EraseThreads(context.Context, *EraseThreadsRequest) (*EraseThreadsResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method EraseThreads not implemented")
 }
 func (UnimplementedThreadServiceServer) ForkThread(context.Context, *ForkThreadRequest) (*ForkThreadResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ForkThread not implemented")
@@ -633,6 +685,42 @@ func _ThreadService_DeleteRuns_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ThreadService_PreviewRetention_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreviewRetentionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).PreviewRetention(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_PreviewRetention_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).PreviewRetention(ctx, req.(*PreviewRetentionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ThreadService_EraseThreads_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EraseThreadsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ThreadServiceServer).EraseThreads(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ThreadService_EraseThreads_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ThreadServiceServer).EraseThreads(ctx, req.(*EraseThreadsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ThreadService_ForkThread_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ForkThreadRequest)
 	if err := dec(in); err != nil {
@@ -772,6 +860,14 @@ var ThreadService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteRuns",
 			Handler:    _ThreadService_DeleteRuns_Handler,
+		},
+		{
+			MethodName: "PreviewRetention",
+			Handler:    _ThreadService_PreviewRetention_Handler,
+		},
+		{
+			MethodName: "EraseThreads",
+			Handler:    _ThreadService_EraseThreads_Handler,
 		},
 		{
 			MethodName: "ForkThread",

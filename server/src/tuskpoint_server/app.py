@@ -20,7 +20,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from . import config as configuration
 from . import process
-from .access import Access, open_access
+from .access import Access, Followed, open_access
 from .config import Config
 from .domain.errors import Refusal
 from .domain.limits import LIMITS
@@ -33,6 +33,7 @@ from .journal.lineage.handoffs import Handoffs as HandoffRows
 from .journal.lineage.lineage import Lineage
 from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal
+from .journal.retention import Retention as RetentionRows
 from .opening import (
     open_blobs,
     open_journal,
@@ -44,6 +45,7 @@ from .opening import (
     start_recall,
 )
 from .recall.recall import Recall
+from .retention_file import read_rules
 from .rpc.around.errors import incident
 from .rpc.server import server as rpc
 from .rpc.services import services
@@ -53,11 +55,15 @@ from .service.completing import Completer
 from .service.handoffs import Handoffs
 from .service.items import Store
 from .service.quotas import COUNT_SECONDS
+from .service.retention import Retention
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
+RULES_SECONDS = 300.0
+"""Time between the end of one application of the retention rules and the next; the contract
+promises twice as much."""
 SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
 
 _log = logging.getLogger(__name__)
@@ -132,6 +138,9 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         )
     async with AsyncExitStack() as stack:
         access, keys = open_access(config), open_keys(config)
+        rules = None
+        if (path := config.retention_file) is not None:
+            rules = Followed([path], partial(read_rules, path))
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
         signer = open_signer(config)
@@ -155,10 +164,16 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         if recall is not None:
             stack.push_async_callback(recall.stop)
         threads = Threads(rows, removal, lineage, archive, completer, journal.journal_id)
+        snapshots = SnapshotRows(journal)
+        retention = Retention(
+            *(RetentionRows(journal), rows, removal, lineage, snapshots, archive, signer),
+            journal.journal_id,
+        )
         contract = services(
             Checkpoints(rows, archive, completer),
             threads,
-            Snapshots(SnapshotRows(journal), archive, completer, journal.journal_id),
+            retention,
+            Snapshots(snapshots, archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
             Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer),
             Search(recall),
@@ -172,10 +187,14 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 signers=signer.public,
             ),
         )
+        if rules is not None:
+            retention.replace(rules.first)
+            watching = asyncio.create_task(rules.follow(retention.replace))
+            stack.push_async_callback(_cancel, watching)
         duties: list[Duty] = [
             archive.keeping,
             partial(_doing, evictor.run),
-            partial(_doing, partial(_sweep, removal, threads, items, recall)),
+            partial(_doing, partial(_sweep, removal, threads, retention, items, recall)),
         ]
         if recall is not None:
             duties.append(recall.keeping)
@@ -230,7 +249,9 @@ async def _cancel(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def _sweep(removal: Removal, threads: Threads, items: Items, recall: Recall | None) -> None:
+async def _sweep(
+    removal: Removal, threads: Threads, retention: Retention, items: Items, recall: Recall | None
+) -> None:
     """Remove expired threads and unneeded rows from time to time."""
 
     def sweep() -> Awaitable[object]:
@@ -241,6 +262,8 @@ async def _sweep(removal: Removal, threads: Threads, items: Items, recall: Recal
     async with asyncio.TaskGroup() as sweeping:
         past = threads.delete_past_retention
         sweeping.create_task(_every(RETENTION_SECONDS, "threads past their retention", past))
+        rules = retention.apply
+        sweeping.create_task(_every(RULES_SECONDS, "what retention rules delete", rules))
         sweeping.create_task(_every(RETENTION_SECONDS, "items that expired", items.sweep))
         sweeping.create_task(_every(SWEEP_SECONDS, "unneeded rows", sweep))
         if recall is not None:

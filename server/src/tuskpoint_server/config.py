@@ -202,6 +202,9 @@ class Config(BaseModel):
     tokens: Path | None = None
     """TOML file that says which tokens are known, for which tenant and scopes; `tuskpoint-server
     token` makes its entries. With it no call passes without one."""
+    retention_file: Path | None = None
+    """TOML file with rules that say which threads and checkpoints are kept. Read again when it
+    changes."""
     insecure_plaintext: bool = False
     """Serve other machines without TLS; only for networks that are trusted as a whole."""
     insecure_anonymous: bool = False

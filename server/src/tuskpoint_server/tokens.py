@@ -97,7 +97,7 @@ def _entries(
     entries: dict[Any, EntryT] = {}
     for number, table in enumerate(tables, start=1):
         try:
-            values = _checked(table, _KEYS[kind], _OPTIONAL[kind])
+            values = checked(table, _KEYS[kind], _OPTIONAL[kind])
             key = values.pop(found_by)
             if key in entries:
                 raise EntryError(f"{found_by}: an earlier entry has the same")
@@ -110,11 +110,12 @@ def _entries(
     return entries
 
 
-def _checked(
+def checked(
     table: Mapping[str, Any],
     checks: Mapping[str, Callable[[Any], object]],
     optional: Collection[str],
 ) -> dict[str, Any]:
+    """Return the values of an entry, each as its check returns it; raise `EntryError`."""
     if unknown := table.keys() - checks:
         raise EntryError(f"{_quoted(min(unknown))} is no key; keys are {', '.join(sorted(checks))}")
     values = {}

@@ -237,6 +237,15 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         methods.SET_RETENTION.path: [
             threads.SetRetentionRequest(thread_id=names.thread, retention={"seconds": 60})
         ],
+        methods.PREVIEW_RETENTION.path: [
+            threads.PreviewRetentionRequest(),
+            threads.PreviewRetentionRequest(
+                rules=[
+                    threads.RetentionRule(thread_id=names.thread, keep_last=1),
+                    threads.RetentionRule(delete_after={"seconds": 1}),
+                ]
+            ),
+        ],
         methods.SET_SEARCHABLE.path: [threads.SetSearchableRequest(thread_id=names.thread)],
         methods.ADOPT_HANDOFF.path: [
             handoffs.AdoptHandoffRequest(
@@ -273,6 +282,9 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         methods.DELETE_THREAD.path: [
             threads.DeleteThreadRequest(thread_id=one)
             for one in (names.thread, names.deleted_thread)
+        ],
+        methods.ERASE_THREADS.path: [
+            threads.EraseThreadsRequest(thread_ids=[names.thread, names.deleted_thread])
         ],
     }
 

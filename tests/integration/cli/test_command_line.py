@@ -58,7 +58,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             for number in (1, 2, 3)
         )
         for name in ("people", "json"):
-            for thread in ("saved", "labelled", "back", "restored", "gone", "captured"):
+            for thread in ("saved", "labelled", "back", "restored", "gone", "captured", "erased"):
                 first = client.save(f"{thread}-{name}", {"n": 1}, label="first")
                 client.save(f"{thread}-{name}", {"n": 2})
                 assert first
@@ -106,6 +106,13 @@ CASES = [
     Case("rollback", "rollback atlas SECOND", r"^thread atlas is back at \S{36}: \S{36} is its"),
     Case("restore", "restore restored-NAME --label first --yes", r"^thread restored-\w+ is back"),
     Case("delete", "delete gone-NAME --yes", r"^deleted thread gone-\w+: 2 checkpoints", True),
+    Case(
+        "policy",
+        "policy -",
+        r"(?s)^rule: every thread.*\nwould delete 0 threads and in all \d+ checkpoints: ",
+        given='[[retention]]\ntenant = "*"\nkeep_last = 1\n',
+    ),
+    Case("erase", "erase erased-NAME --yes", r'^\{"content": "\{\\"kind\\":\\"tuskpoint', True),
     Case("handoff", "handoff atlas FIRST --to writer", r'"to_agent": "writer"'),
     Case("adopt", "adopt DESCRIPTOR --as adopted-NAME", r"^adopted atlas:\S{36} as thread adopted"),
     Case("import", "import EXPORTED --prefix NAME-", r"^imported 1 thread, 3 ch.*, equal to", True),

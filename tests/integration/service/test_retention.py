@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.duration_pb2 import Duration
 
 from tests.kit.messages import refused
-from tuskpoint import AsyncClient, Client
+from tuskpoint import AsyncClient, Client, Receipt, RetentionRule
 from tuskpoint.errors import InvalidRequest, NotFound
 from tuskpoint.v1 import thread_service_pb2 as pb
-from tuskpoint_server import app
+from tuskpoint_server import access, app
 from tuskpoint_server.config import Config
 from tuskpoint_server.rpc.server.server import Server
 
@@ -108,3 +111,83 @@ async def test_threads_past_their_retention_are_deleted(
         assert left == {"kept", "long"}
         with pytest.raises(NotFound):
             await client.thread("short")
+
+
+async def test_the_rules_of_the_file_are_applied_and_read_again(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert app.RULES_SECONDS <= 300, "the contract says at least once in 10 minutes"
+    monkeypatch.setattr(app, "RULES_SECONDS", 0.02)
+    monkeypatch.setattr(access, "LOOK_SECONDS", 0.02)
+    file = tmp_path / "rules.toml"
+    file.write_text('[[retention]]\ntenant = "*"\nthread = "one"\nkeep_last = 2\n')
+    with_rules = config.model_copy(update={"retention_file": file})
+    async with (
+        app.running(with_rules) as server,
+        AsyncClient(f"127.0.0.1:{server.port}") as client,
+    ):
+        for thread_id in ("one", "two"):
+            for number in range(4):
+                await client.save(thread_id, {"n": number})
+        while (await client.thread("one")).checkpoint_count > 2:
+            pass
+        assert (await client.preview_retention()).threads == 0
+        preview = await client.preview_retention([RetentionRule(thread_id="two", keep_last=1)])
+        assert [(one.thread_id, one.checkpoints) for one in preview.effects] == [("two", 3)]
+        assert preview.total.journal_bytes > 0
+        assert (await client.thread("two")).checkpoint_count == 4
+        file.write_text('[[retention]]\ntenant = "default"\ndelete_after = "1s"\n')
+        while [one async for one in client.threads()]:
+            pass
+
+
+async def test_an_erasure_has_a_receipt(server: Server) -> None:
+    async with AsyncClient(f"127.0.0.1:{server.port}") as client:
+        for thread_id in ("person", "person too"):
+            await client.save(thread_id, {"n": 1}, metadata={"user_id": "u-42"})
+        await client.fork("person", new_thread_id="copy")
+        snapshot = await client.create_snapshot("person too")
+        receipt = await client.erase(["person", "never was", "person too"])
+        status, info = await client.status(), await client.info()
+        assert receipt.document["threads"] == [
+            {"thread_id": "person", "incarnation": 1, "checkpoints": 1},
+            {"thread_id": "never was", "incarnation": None, "checkpoints": 0},
+            {"thread_id": "person too", "incarnation": 1, "checkpoints": 1},
+        ]
+        left = {"threads": ["copy"], "snapshots": [snapshot.snapshot_id]}
+        assert receipt.document["left"] == left
+        assert status.catalog is not None
+        assert receipt.document["catalog"]["sha256"] == status.catalog.sha256
+        assert receipt.signer == info.signers[0]
+        check(receipt)
+        with pytest.raises(InvalidSignature):
+            check(Receipt(receipt.content.replace("u", "v"), receipt.signer, receipt.signature))
+        with pytest.raises(NotFound):
+            await client.thread("person")
+        for bad in ([], ["a", ""], [str(number) for number in range(1001)]):
+            with pytest.raises(InvalidRequest):
+                await client.erase(bad)
+
+
+def check(receipt: Receipt) -> None:
+    signed = b"tuskpoint receipt v1\n" + receipt.content.encode()
+    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(receipt.signer))
+    public.verify(bytes.fromhex(receipt.signature), signed)
+
+
+BAD_RULES = [
+    (pb.RetentionRule(), "rules[0]"),
+    (pb.RetentionRule(keep_for=Duration(nanos=1), keep_last=1), "rules[0].keep_for"),
+    (pb.RetentionRule(delete_after=Duration(seconds=-1)), "rules[0].delete_after"),
+]
+
+
+async def test_bad_rules_are_refused(threads: ThreadServiceAsyncStub) -> None:
+    for rule, field in BAD_RULES:
+        answer = await refused(threads.PreviewRetention(pb.PreviewRetentionRequest(rules=[rule])))
+        assert answer.code == grpc.StatusCode.INVALID_ARGUMENT
+        assert field in answer.fields
+    rule = pb.RetentionRule(keep_last=1)
+    for some in ([rule, rule], [rule] * 101):
+        answer = await refused(threads.PreviewRetention(pb.PreviewRetentionRequest(rules=some)))
+        assert answer.code == grpc.StatusCode.INVALID_ARGUMENT

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ServerInfo,
         ThreadRecord,
     )
+    from ._messages.retention import Receipt, RetentionEffect, RetentionPreview, RetentionRule
     from ._messages.search import SearchResult, SearchResults, SearchWarning
     from ._messages.snapshots import SnapshotRecord
     from .aio import AsyncClient
@@ -108,9 +109,13 @@ __all__ = [
     "PortableSerializer",
     "PreconditionFailed",
     "QueueFull",
+    "Receipt",
     "Reference",
     "ResourceExhausted",
     "RestoredSession",
+    "RetentionEffect",
+    "RetentionPreview",
+    "RetentionRule",
     "Rollback",
     "SearchResult",
     "SearchResults",
@@ -124,11 +129,11 @@ __all__ = [
     "ThreadEvent",
     "ThreadLineage",
     "ThreadRecord",
+    "TlsMismatch",
     "TuskPointError",
     "TuskPointSaver",
     "TuskPointStore",
     "Unauthenticated",
-    "TlsMismatch",
     "Unavailable",
     "Unimplemented",
     "UnreadableValue",
@@ -177,6 +182,10 @@ _ELSEWHERE = {
     "ManifestRecord": "._messages.reports",
     "ServerInfo": "._messages.reports",
     "ThreadRecord": "._messages.reports",
+    "Receipt": "._messages.retention",
+    "RetentionEffect": "._messages.retention",
+    "RetentionPreview": "._messages.retention",
+    "RetentionRule": "._messages.retention",
     "SearchResult": "._messages.search",
     "SearchResults": "._messages.search",
     "SearchWarning": "._messages.search",

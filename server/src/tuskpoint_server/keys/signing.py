@@ -1,6 +1,7 @@
-"""Signatures of hand-offs, so that an adopter can ask who handed off (Ed25519, RFC 8032).
+"""Signatures of hand-offs and receipts (Ed25519, RFC 8032).
 
-What is signed: `handoff_service.proto`, `HandoffDescriptor.signature`.
+The contract says which bytes are signed: `HandoffDescriptor.signature`,
+`EraseThreadsResponse.signature`.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from ..domain.errors import Reason, Refusal
 from ..domain.lineage import Descriptor
 
 _PURPOSE = b"tuskpoint handoff v1\n"
+_RECEIPT = b"tuskpoint receipt v1\n"
 
 
 class Signer:
-    """Signs hand-offs with the first of some keys of 32 bytes.
+    """Signs hand-offs and receipts with the first of some keys of 32 bytes.
 
     Attributes:
         public: The public key of each, in lowercase hex; adopters may ask for any of them.
@@ -33,6 +35,10 @@ class Signer:
         """Return a descriptor with the signature."""
         signature = self._first.sign(signed(descriptor))
         return replace(descriptor, signer=self.public[0], signature=signature.hex())
+
+    def receipt(self, content: bytes) -> tuple[str, str]:
+        """Return the public key and the signature of a receipt, in lowercase hex."""
+        return self.public[0], self._first.sign(_RECEIPT + content).hex()
 
 
 def check(descriptor: Descriptor, required: Collection[str] = ()) -> None:

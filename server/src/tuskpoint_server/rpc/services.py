@@ -21,6 +21,7 @@ from ..service.admin import Admin
 from ..service.checkpoints import Checkpoints, History
 from ..service.handoffs import Handoffs
 from ..service.items import Store
+from ..service.retention import Retention
 from ..service.searching import Search
 from ..service.threads import Snapshots, Threads
 from .admin import AdminServicer
@@ -36,6 +37,7 @@ from .threads.servicer import ThreadServicer
 def services(
     checkpoints: Checkpoints,
     threads: Threads,
+    retention: Retention,
     snapshots: Snapshots,
     history: History,
     handoffs: Handoffs,
@@ -46,7 +48,7 @@ def services(
     """Return every service of the contract with its servicer."""
     built: list[tuple[Any, object]] = [
         (checkpoint_service_pb2, CheckpointServicer(checkpoints)),
-        (thread_service_pb2, ThreadServicer(threads, checkpoints)),
+        (thread_service_pb2, ThreadServicer(threads, checkpoints, retention)),
         (history_service_pb2, HistoryServicer(history)),
         (handoff_service_pb2, HandoffServicer(handoffs)),
         (search_service_pb2, SearchServicer(search)),

@@ -172,7 +172,7 @@ def retaining(
     Raises:
         InvalidRequest: The time is not above zero or not in whole seconds.
     """
-    if retention is not None and not _is_time(retention):
+    if retention is not None and not is_whole_seconds(retention):
         raise invalid_field(
             "retention",
             f"it must be a timedelta of at least one whole second, or None; not {retention!r}",
@@ -198,7 +198,8 @@ def exposing(
     )
 
 
-def _is_time(retention: object) -> bool:
+def is_whole_seconds(retention: object) -> bool:
+    """Return whether a value is a time above zero in whole seconds."""
     if not isinstance(retention, timedelta):
         return False
     return retention > timedelta(0) and not retention.microseconds

@@ -152,6 +152,18 @@ VERIFY_THREAD = Method(
     threads.VerifyThreadResponse,
     Patience.STREAM,
 )
+PREVIEW_RETENTION = Method(
+    _THREADS + "PreviewRetention",
+    threads.PreviewRetentionRequest,
+    threads.PreviewRetentionResponse,
+    Patience.LONG,
+)
+ERASE_THREADS = Method(
+    _THREADS + "EraseThreads",
+    threads.EraseThreadsRequest,
+    threads.EraseThreadsResponse,
+    Patience.LONG,
+)
 GET_MANIFEST = Method(
     _THREADS + "GetManifest", threads.GetManifestRequest, threads.GetManifestResponse
 )

@@ -11,6 +11,7 @@ from .program import PROGRAM
 
 GROUPS = (
     "threads",
+    "retention",
     "checkpoints",
     "history",
     "searching",

@@ -194,6 +194,70 @@ class DeleteRunsResponse(_message.Message):
     durability: _checkpoint_pb2.Durability
     def __init__(self, deleted_checkpoints: _Optional[int] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
 
+class RetentionRule(_message.Message):
+    __slots__ = ("agent_id", "thread_id", "delete_after", "keep_last", "keep_for")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    DELETE_AFTER_FIELD_NUMBER: _ClassVar[int]
+    KEEP_LAST_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FOR_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    thread_id: str
+    delete_after: _duration_pb2.Duration
+    keep_last: int
+    keep_for: _duration_pb2.Duration
+    def __init__(self, agent_id: _Optional[str] = ..., thread_id: _Optional[str] = ..., delete_after: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., keep_last: _Optional[int] = ..., keep_for: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+
+class PreviewRetentionRequest(_message.Message):
+    __slots__ = ("rules",)
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[RetentionRule]
+    def __init__(self, rules: _Optional[_Iterable[_Union[RetentionRule, _Mapping]]] = ...) -> None: ...
+
+class RetentionEffect(_message.Message):
+    __slots__ = ("thread_id", "thread_deleted", "checkpoints", "journal_bytes", "stored_bytes")
+    THREAD_ID_FIELD_NUMBER: _ClassVar[int]
+    THREAD_DELETED_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STORED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    thread_id: str
+    thread_deleted: bool
+    checkpoints: int
+    journal_bytes: int
+    stored_bytes: int
+    def __init__(self, thread_id: _Optional[str] = ..., thread_deleted: bool = ..., checkpoints: _Optional[int] = ..., journal_bytes: _Optional[int] = ..., stored_bytes: _Optional[int] = ...) -> None: ...
+
+class PreviewRetentionResponse(_message.Message):
+    __slots__ = ("rules", "effects", "total", "threads", "threads_deleted")
+    RULES_FIELD_NUMBER: _ClassVar[int]
+    EFFECTS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    THREADS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    rules: _containers.RepeatedCompositeFieldContainer[RetentionRule]
+    effects: _containers.RepeatedCompositeFieldContainer[RetentionEffect]
+    total: RetentionEffect
+    threads: int
+    threads_deleted: int
+    def __init__(self, rules: _Optional[_Iterable[_Union[RetentionRule, _Mapping]]] = ..., effects: _Optional[_Iterable[_Union[RetentionEffect, _Mapping]]] = ..., total: _Optional[_Union[RetentionEffect, _Mapping]] = ..., threads: _Optional[int] = ..., threads_deleted: _Optional[int] = ...) -> None: ...
+
+class EraseThreadsRequest(_message.Message):
+    __slots__ = ("thread_ids",)
+    THREAD_IDS_FIELD_NUMBER: _ClassVar[int]
+    thread_ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, thread_ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EraseThreadsResponse(_message.Message):
+    __slots__ = ("receipt", "signer", "signature")
+    RECEIPT_FIELD_NUMBER: _ClassVar[int]
+    SIGNER_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    receipt: bytes
+    signer: str
+    signature: str
+    def __init__(self, receipt: _Optional[bytes] = ..., signer: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
+
 class ForkThreadRequest(_message.Message):
     __slots__ = ("ref", "new_thread_id", "request_id", "durability")
     REF_FIELD_NUMBER: _ClassVar[int]

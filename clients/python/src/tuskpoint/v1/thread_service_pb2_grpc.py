@@ -27,8 +27,8 @@ if _version_not_supported:
 
 class ThreadServiceStub(object):
     """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-    `VerifyThread`; `write` for the rest.
+    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -80,6 +80,16 @@ class ThreadServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteRunsRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteRunsResponse.FromString,
                 _registered_method=True)
+        self.PreviewRetention = channel.unary_unary(
+                '/tuskpoint.v1.ThreadService/PreviewRetention',
+                request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.PreviewRetentionRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.PreviewRetentionResponse.FromString,
+                _registered_method=True)
+        self.EraseThreads = channel.unary_unary(
+                '/tuskpoint.v1.ThreadService/EraseThreads',
+                request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.EraseThreadsRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.EraseThreadsResponse.FromString,
+                _registered_method=True)
         self.ForkThread = channel.unary_unary(
                 '/tuskpoint.v1.ThreadService/ForkThread',
                 request_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.ForkThreadRequest.SerializeToString,
@@ -114,8 +124,8 @@ class ThreadServiceStub(object):
 
 class ThreadServiceServicer(object):
     """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-    `VerifyThread`; `write` for the rest.
+    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -210,6 +220,28 @@ class ThreadServiceServicer(object):
         """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
         threads and namespaces. Checkpoints that stay keep what their delta channels
         are rebuilt from.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PreviewRetention(self, request, context):
+        """Returns what retention rules would delete now, and deletes nothing.
+
+        Without rules in the request, the rules of the server's retention file are
+        previewed. The server applies those to each thread at least once in 10
+        minutes. The most specific rule that fits a thread applies: a rule for the
+        thread before one for its agent, before one for all threads.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def EraseThreads(self, request, context):
+        """Deletes threads as `DeleteThread`, waits until the deletion is certified,
+        and returns a signed receipt. Threads that do not exist are in the receipt
+        with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
+        were deleted before an error stay deleted, and a retry returns a receipt.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -334,6 +366,16 @@ def add_ThreadServiceServicer_to_server(servicer, server):
                     request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteRunsRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.DeleteRunsResponse.SerializeToString,
             ),
+            'PreviewRetention': grpc.unary_unary_rpc_method_handler(
+                    servicer.PreviewRetention,
+                    request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.PreviewRetentionRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.PreviewRetentionResponse.SerializeToString,
+            ),
+            'EraseThreads': grpc.unary_unary_rpc_method_handler(
+                    servicer.EraseThreads,
+                    request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.EraseThreadsRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_thread__service__pb2.EraseThreadsResponse.SerializeToString,
+            ),
             'ForkThread': grpc.unary_unary_rpc_method_handler(
                     servicer.ForkThread,
                     request_deserializer=tuskpoint_dot_v1_dot_thread__service__pb2.ForkThreadRequest.FromString,
@@ -374,8 +416,8 @@ def add_ThreadServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class ThreadService(object):
     """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-    `VerifyThread`; `write` for the rest.
+    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -587,6 +629,60 @@ class ThreadService(object):
             '/tuskpoint.v1.ThreadService/DeleteRuns',
             tuskpoint_dot_v1_dot_thread__service__pb2.DeleteRunsRequest.SerializeToString,
             tuskpoint_dot_v1_dot_thread__service__pb2.DeleteRunsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PreviewRetention(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.ThreadService/PreviewRetention',
+            tuskpoint_dot_v1_dot_thread__service__pb2.PreviewRetentionRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_thread__service__pb2.PreviewRetentionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def EraseThreads(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.ThreadService/EraseThreads',
+            tuskpoint_dot_v1_dot_thread__service__pb2.EraseThreadsRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_thread__service__pb2.EraseThreadsResponse.FromString,
             options,
             channel_credentials,
             insecure,

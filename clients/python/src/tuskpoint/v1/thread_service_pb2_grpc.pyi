@@ -28,8 +28,8 @@ GRPC_VERSION: str
 
 class ThreadServiceStub:
     """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-    `VerifyThread`; `write` for the rest.
+    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -101,6 +101,20 @@ class ThreadServiceStub:
     threads and namespaces. Checkpoints that stay keep what their delta channels
     are rebuilt from.
     """
+    PreviewRetention: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.PreviewRetentionRequest, _thread_service_pb2.PreviewRetentionResponse]
+    """Returns what retention rules would delete now, and deletes nothing.
+
+    Without rules in the request, the rules of the server's retention file are
+    previewed. The server applies those to each thread at least once in 10
+    minutes. The most specific rule that fits a thread applies: a rule for the
+    thread before one for its agent, before one for all threads.
+    """
+    EraseThreads: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.EraseThreadsRequest, _thread_service_pb2.EraseThreadsResponse]
+    """Deletes threads as `DeleteThread`, waits until the deletion is certified,
+    and returns a signed receipt. Threads that do not exist are in the receipt
+    with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
+    were deleted before an error stay deleted, and a retry returns a receipt.
+    """
     ForkThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]
     """Makes a new thread that begins with a checkpoint of another.
 
@@ -157,8 +171,8 @@ class ThreadServiceStub:
 @_typing.type_check_only
 class ThreadServiceAsyncStub(ThreadServiceStub):
     """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-    `VerifyThread`; `write` for the rest.
+    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -227,6 +241,20 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     threads and namespaces. Checkpoints that stay keep what their delta channels
     are rebuilt from.
     """
+    PreviewRetention: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.PreviewRetentionRequest, _thread_service_pb2.PreviewRetentionResponse]  # type: ignore[assignment]
+    """Returns what retention rules would delete now, and deletes nothing.
+
+    Without rules in the request, the rules of the server's retention file are
+    previewed. The server applies those to each thread at least once in 10
+    minutes. The most specific rule that fits a thread applies: a rule for the
+    thread before one for its agent, before one for all threads.
+    """
+    EraseThreads: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.EraseThreadsRequest, _thread_service_pb2.EraseThreadsResponse]  # type: ignore[assignment]
+    """Deletes threads as `DeleteThread`, waits until the deletion is certified,
+    and returns a signed receipt. Threads that do not exist are in the receipt
+    with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
+    were deleted before an error stay deleted, and a retry returns a receipt.
+    """
     ForkThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ForkThreadRequest, _thread_service_pb2.ForkThreadResponse]  # type: ignore[assignment]
     """Makes a new thread that begins with a checkpoint of another.
 
@@ -282,8 +310,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
 
 class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
     """Describes, copies, compares and removes whole threads. Scopes: `read` for
-    calls that begin with `Get` or `List`, for `DiffCheckpoints` and
-    `VerifyThread`; `write` for the rest.
+    calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+    and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
 
     Errors of all calls, beyond those listed with each, as for
     `CheckpointService`.
@@ -397,6 +425,32 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deletes the checkpoints whose metadata has one of these `run_id`s, in all
         threads and namespaces. Checkpoints that stay keep what their delta channels
         are rebuilt from.
+        """
+
+    @_abc_1.abstractmethod
+    def PreviewRetention(
+        self,
+        request: _thread_service_pb2.PreviewRetentionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_thread_service_pb2.PreviewRetentionResponse, _abc.Awaitable[_thread_service_pb2.PreviewRetentionResponse]]:
+        """Returns what retention rules would delete now, and deletes nothing.
+
+        Without rules in the request, the rules of the server's retention file are
+        previewed. The server applies those to each thread at least once in 10
+        minutes. The most specific rule that fits a thread applies: a rule for the
+        thread before one for its agent, before one for all threads.
+        """
+
+    @_abc_1.abstractmethod
+    def EraseThreads(
+        self,
+        request: _thread_service_pb2.EraseThreadsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_thread_service_pb2.EraseThreadsResponse, _abc.Awaitable[_thread_service_pb2.EraseThreadsResponse]]:
+        """Deletes threads as `DeleteThread`, waits until the deletion is certified,
+        and returns a signed receipt. Threads that do not exist are in the receipt
+        with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
+        were deleted before an error stay deleted, and a retry returns a receipt.
         """
 
     @_abc_1.abstractmethod

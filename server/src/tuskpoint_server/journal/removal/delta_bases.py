@@ -50,6 +50,8 @@ class Node(NamedTuple):
     run_id: str
     delta_channels: bytes
     number: int
+    label: str
+    created_us: int
     parent_id: str
     delta_base: tuple[DeltaChannel, ...]
 

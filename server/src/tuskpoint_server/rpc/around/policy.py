@@ -18,9 +18,11 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
         (Scope.WRITE,): "SaveCheckpoint SaveWrites SetLabel",
     },
     "ThreadService": {
-        (Scope.READ,): "GetThread ListThreads GetLineage DiffCheckpoints VerifyThread GetManifest",
+        (Scope.READ,): "GetThread ListThreads GetLineage DiffCheckpoints VerifyThread GetManifest"
+        " PreviewRetention",
         (Scope.WRITE,): "DeleteThread SetRetention SetSearchable CopyThread PruneThreads"
         " DeleteRuns ForkThread RollbackThread",
+        (Scope.ADMIN,): "EraseThreads",
     },
     "HistoryService": {(Scope.READ,): "ReplayThread WatchThread"},
     "HandoffService": {

@@ -7,7 +7,9 @@ from tuskpoint.v1 import checkpoint_pb2, manifest_pb2, thread_pb2, thread_servic
 from ...domain import model
 from ...domain.formats.manifests import Manifest, ManifestEntry
 from ...domain.lineage import LineageStep
+from ...domain.retention import RetentionRule
 from ...domain.threads import Thread, ThreadDetail, Verdict, VerdictKind, VerificationTotal
+from ...service.retention import RetentionPreview
 from ...service.threads import ManifestPage
 from ..messages.convert import filled, lineage, location, number, ref, timestamp
 
@@ -69,6 +71,34 @@ def _manifest_entry(manifest: Manifest, entry: ManifestEntry) -> manifest_pb2.Ma
     )
     filled(message, record)
     message.seq = max(record.seq, *(writes.seq for writes in entry.writes), 0)
+    return message
+
+
+def retention_rule(message: thread_service_pb2.RetentionRule) -> RetentionRule:
+    """Return the rule in a message."""
+    return RetentionRule(
+        agent_id=message.agent_id,
+        thread_id=message.thread_id,
+        delete_after_s=message.delete_after.seconds,
+        keep_last=message.keep_last,
+        keep_for_s=message.keep_for.seconds,
+    )
+
+
+def preview_response(found: RetentionPreview) -> thread_service_pb2.PreviewRetentionResponse:
+    """Return the answer with what rules delete."""
+    message = filled(thread_service_pb2.PreviewRetentionResponse(), found)
+    for rule in found.rules:
+        added = filled(message.rules.add(), rule)
+        for time, seconds in (
+            (added.delete_after, rule.delete_after_s),
+            (added.keep_for, rule.keep_for_s),
+        ):
+            if seconds:
+                time.seconds = seconds
+    for effect in found.effects:
+        filled(message.effects.add(), effect)
+    filled(message.total, found)
     return message
 
 

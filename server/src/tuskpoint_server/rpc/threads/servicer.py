@@ -7,6 +7,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import ClassVar
 
+from google.protobuf import duration_pb2
+
 from tuskpoint.v1 import thread_service_pb2 as thread_pb
 
 from ...domain.errors import Reason, Refusal
@@ -14,11 +16,22 @@ from ...domain.limits import LIMITS
 from ...domain.threads import PruneStrategy, ThreadState
 from ...journal.checkpoints.threads import ThreadQuery
 from ...service.checkpoints import Checkpoints
+from ...service.retention import Retention
 from ...service.threads import Threads
 from ..around.door import Call, Fields
 from ..messages.convert import filled, key, ref
 from ..messages.validation import Check, Checks
-from .messages import lineage_step, manifest_response, thread, thread_detail, verification_frame
+from .messages import (
+    lineage_step,
+    manifest_response,
+    preview_response,
+    retention_rule,
+    thread,
+    thread_detail,
+    verification_frame,
+)
+
+_MAX_RULES = 100  # of a preview
 
 
 def _manifest(checks: Checks, request: thread_pb.GetManifestRequest) -> None:
@@ -27,11 +40,34 @@ def _manifest(checks: Checks, request: thread_pb.GetManifestRequest) -> None:
 
 
 def _retention(checks: Checks, request: thread_pb.SetRetentionRequest) -> None:
-    retention = request.retention
-    if retention.nanos:
-        checks.fail("retention", "must be whole seconds")
-    elif not 0 <= retention.seconds <= LIMITS.max_retention_s:
-        checks.fail("retention", f"must be 1 to {LIMITS.max_retention_s} seconds, or 0 to keep it")
+    _time(checks, "retention", request.retention)
+
+
+def _time(checks: Checks, field: str, time: duration_pb2.Duration) -> None:
+    if time.nanos:
+        checks.fail(field, "must be whole seconds")
+    elif not 0 <= time.seconds <= LIMITS.max_retention_s:
+        checks.fail(field, f"must be 1 to {LIMITS.max_retention_s} seconds, or 0 to keep it")
+
+
+def _preview(checks: Checks, request: thread_pb.PreviewRetentionRequest) -> None:
+    if not checks.at_most("rules", len(request.rules), _MAX_RULES, " rules"):
+        return
+    named = set()
+    for number, rule in enumerate(request.rules):
+        path = f"rules[{number}]"
+        _time(checks, f"{path}.delete_after", rule.delete_after)
+        _time(checks, f"{path}.keep_for", rule.keep_for)
+        if not (rule.delete_after.seconds or rule.keep_last or rule.keep_for.seconds):
+            checks.fail(path, "needs delete_after, keep_last or keep_for")
+        if (rule.agent_id, rule.thread_id) in named:
+            checks.fail(path, "is for the same agent and thread as an earlier rule")
+        named.add((rule.agent_id, rule.thread_id))
+
+
+def _erase(checks: Checks, request: thread_pb.EraseThreadsRequest) -> None:
+    if not request.thread_ids:
+        checks.fail("thread_ids", "must name at least one thread")
 
 
 def _delete_runs(checks: Checks, request: thread_pb.DeleteRunsRequest) -> None:
@@ -44,11 +80,14 @@ class ThreadServicer:
 
     checks: ClassVar[Mapping[str, Check]] = {
         "DeleteRunsRequest": _delete_runs,
+        "EraseThreadsRequest": _erase,
         "GetManifestRequest": _manifest,
+        "PreviewRetentionRequest": _preview,
         "SetRetentionRequest": _retention,
     }
     _threads: Threads
     _checkpoints: Checkpoints
+    _retention: Retention
 
     async def GetThread(self, request: thread_pb.GetThreadRequest, call: Call) -> Fields:
         detail = await self._threads.get(call.tenant, request.thread_id)
@@ -87,6 +126,20 @@ class ThreadServicer:
     async def DeleteRuns(self, request: thread_pb.DeleteRunsRequest, call: Call) -> Fields:
         removed = await self._threads.delete_runs(call.tenant, request.run_ids, call.wanted)
         return {"deleted_checkpoints": removed}
+
+    async def PreviewRetention(
+        self, request: thread_pb.PreviewRetentionRequest, call: Call
+    ) -> thread_pb.PreviewRetentionResponse:
+        rules = [retention_rule(one) for one in request.rules]
+        return preview_response(await self._retention.preview(call.tenant, rules))
+
+    async def EraseThreads(self, request: thread_pb.EraseThreadsRequest, call: Call) -> Fields:
+        receipt = await self._retention.erase(call.tenant, request.thread_ids)
+        return {
+            "receipt": receipt.content,
+            "signer": receipt.signer,
+            "signature": receipt.signature,
+        }
 
     async def ForkThread(self, request: thread_pb.ForkThreadRequest, call: Call) -> Fields:
         asked = (key(request.ref), request.new_thread_id, request.request_id)

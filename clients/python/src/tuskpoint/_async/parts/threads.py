@@ -15,6 +15,15 @@ from ..._messages.reports import (
     stored_manifest,
     thread_record,
 )
+from ..._messages.retention import (
+    Receipt,
+    RetentionPreview,
+    RetentionRule,
+    erasure,
+    preview,
+    previewed,
+    receipt,
+)
 from ..._transport import methods
 from ...v1.thread_service_pb2 import GetManifestRequest, GetThreadRequest
 from .part import AsyncPart
@@ -136,6 +145,30 @@ class AsyncThreads(AsyncPart):
         for one in requests.run_deletions(run_ids, durability):
             deleted += (await self._calls.unary(methods.DELETE_RUNS, one)).deleted_checkpoints
         return deleted
+
+    async def preview_retention(self, rules: Iterable[RetentionRule] = ()) -> RetentionPreview:
+        """Return what retention rules would delete now; it deletes nothing.
+
+        Args:
+            rules: The rules, at most 100. Default: those of the server's retention file.
+        """
+        request = preview(rules)
+        return previewed(await self._calls.unary(methods.PREVIEW_RETENTION, request))
+
+    async def erase(self, thread_ids: str | Iterable[str]) -> Receipt:
+        """Delete threads, wait until that is certified, and return a signed receipt.
+
+        Needs the scope "admin".
+
+        Args:
+            thread_ids: A thread, or several, at most 1,000. Those that do not exist are in the
+                receipt with 0 checkpoints.
+        """
+        request = erasure(thread_ids)
+        answer = await self._calls.unary(methods.ERASE_THREADS, request)
+        for thread_id in request.thread_ids:
+            self._memory.forget(thread_id)
+        return receipt(answer)
 
     async def manifest(self, thread_id: str) -> AsyncIterator[ManifestRecord]:
         """Yield the stored checkpoints of a thread in the newest catalog, by namespace and ID.

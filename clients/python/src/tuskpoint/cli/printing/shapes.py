@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..._messages.lineage import CheckpointVerdict, Diff, Verification
     from ..._messages.records import CheckpointRecord
     from ..._messages.reports import ThreadRecord
+    from ..._messages.retention import RetentionPreview
     from ..._messages.search import SearchResults
 
 Shape = dict[str, Any]
@@ -69,6 +70,18 @@ def thread(one: ThreadRecord, *, is_whole: bool) -> Shape:
         "checkpoint_count": one.checkpoint_count if is_whole else None,
         "uncertified_count": one.uncertified_count if is_whole else None,
     }
+
+
+def preview(one: RetentionPreview) -> Shape:
+    """Return what retention rules would delete."""
+    rules = []
+    for rule in one.rules:
+        shape = asdict(rule)
+        for name in ("delete_after", "keep_for"):
+            length = shape.pop(name)
+            shape[f"{name}_s"] = None if length is None else length.total_seconds()
+        rules.append(shape)
+    return {**record(one), "rules": rules}
 
 
 def entry(one: CheckpointRecord) -> Shape:

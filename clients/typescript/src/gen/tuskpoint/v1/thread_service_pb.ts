@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/thread_service.proto.
  */
 export const file_tuskpoint_v1_thread_service: GenFile = /*@__PURE__*/
-  fileDesc("CiF0dXNrcG9pbnQvdjEvdGhyZWFkX3NlcnZpY2UucHJvdG8SDHR1c2twb2ludC52MSIlChBHZXRUaHJlYWRSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSI5ChFHZXRUaHJlYWRSZXNwb25zZRIkCgZ0aHJlYWQYASABKAsyFC50dXNrcG9pbnQudjEuVGhyZWFkIoYBChJMaXN0VGhyZWFkc1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDQoFbGFiZWwYAiABKAkSKAoFc3RhdGUYAyABKA4yGS50dXNrcG9pbnQudjEuVGhyZWFkU3RhdGUSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkiVQoTTGlzdFRocmVhZHNSZXNwb25zZRIlCgd0aHJlYWRzGAEgAygLMhQudHVza3BvaW50LnYxLlRocmVhZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiVgoTRGVsZXRlVGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5ImEKFERlbGV0ZVRocmVhZFJlc3BvbnNlEhsKE2RlbGV0ZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoQBChNTZXRSZXRlbnRpb25SZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCRIsCglyZXRlbnRpb24YAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IkQKFFNldFJldGVudGlvblJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSJrChRTZXRTZWFyY2hhYmxlUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSEgoKc2VhcmNoYWJsZRgCIAEoCBIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiRQoVU2V0U2VhcmNoYWJsZVJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSKJAQoRQ29weVRocmVhZFJlcXVlc3QSGAoQc291cmNlX3RocmVhZF9pZBgBIAEoCRIYChB0YXJnZXRfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Il4KEkNvcHlUaHJlYWRSZXNwb25zZRIaChJjb3BpZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoYBChNQcnVuZVRocmVhZHNSZXF1ZXN0EhIKCnRocmVhZF9pZHMYASADKAkSLQoIc3RyYXRlZ3kYAiABKA4yGy50dXNrcG9pbnQudjEuUHJ1bmVTdHJhdGVneRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiYQoUUHJ1bmVUaHJlYWRzUmVzcG9uc2USGwoTZGVsZXRlZF9jaGVja3BvaW50cxgBIAEoBBIsCgpkdXJhYmlsaXR5GAIgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiUgoRRGVsZXRlUnVuc1JlcXVlc3QSDwoHcnVuX2lkcxgBIAMoCRIsCgpkdXJhYmlsaXR5GAIgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiXwoSRGVsZXRlUnVuc1Jlc3BvbnNlEhsKE2RlbGV0ZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IpYBChFGb3JrVGhyZWFkUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhIVCg1uZXdfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoEBChJGb3JrVGhyZWFkUmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEwoLZm9ya2VkX2Zyb20YAiABKAkSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IrEBChVSb2xsYmFja1RocmVhZFJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEgoKcmVxdWVzdF9pZBgCIAEoCRIaCg1leHBlY3RlZF9oZWFkGAMgASgJSACIAQESLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5QhAKDl9leHBlY3RlZF9oZWFkIooBChZSb2xsYmFja1RocmVhZFJlc3BvbnNlEigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhgKEHJvbGxlZF9iYWNrX2Zyb20YAiABKAkSLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IiYKEUdldExpbmVhZ2VSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSK7AQoLTGluZWFnZVN0ZXASJwoEa2luZBgBIAEoDjIZLnR1c2twb2ludC52MS5MaW5lYWdlS2luZBIpCgRmcm9tGAIgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSJwoCdG8YAyABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhIvCgtjcmVhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAihQEKEkdldExpbmVhZ2VSZXNwb25zZRIsCglhbmNlc3RvcnMYASADKAsyGS50dXNrcG9pbnQudjEuTGluZWFnZVN0ZXASLgoLZGVzY2VuZGFudHMYAiADKAsyGS50dXNrcG9pbnQudjEuTGluZWFnZVN0ZXASEQoJdHJ1bmNhdGVkGAMgASgIIoEBChZEaWZmQ2hlY2twb2ludHNSZXF1ZXN0EikKBGZyb20YASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhInCgJ0bxgCIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhMKC21heF9jaGFuZ2VzGAMgASgNIpcBCgZDaGFuZ2USJgoEa2luZBgBIAEoDjIYLnR1c2twb2ludC52MS5DaGFuZ2VLaW5kEg8KB2NoYW5uZWwYAiABKAkSDAoEcGF0aBgDIAEoCRIWCglmcm9tX2pzb24YBCABKAlIAIgBARIUCgd0b19qc29uGAUgASgJSAGIAQFCDAoKX2Zyb21fanNvbkIKCghfdG9fanNvbiJTChdEaWZmQ2hlY2twb2ludHNSZXNwb25zZRIlCgdjaGFuZ2VzGAEgAygLMhQudHVza3BvaW50LnYxLkNoYW5nZRIRCgl0cnVuY2F0ZWQYAiABKAgiKAoTVmVyaWZ5VGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkiugEKEUNoZWNrcG9pbnRWZXJkaWN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEiYKB3ZlcmRpY3QYAiABKA4yFS50dXNrcG9pbnQudjEuVmVyZGljdBIsCghsb2NhdGlvbhgDIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24SFQoNYWN0dWFsX3NoYTI1NhgEIAEoDBIOCgZkZXRhaWwYBSABKAkifAoRVmVyaWZpY2F0aW9uVG90YWwSCgoCb2sYASABKAgSDgoGcGFzc2VkGAIgASgEEg4KBmZhaWxlZBgDIAEoBBISCgp1bnZlcmlmaWVkGAQgASgEEhEKCXJldHJhY3RlZBgFIAEoBBIUCgxjaGFpbl9kZXRhaWwYBiABKAkihQEKFFZlcmlmeVRocmVhZFJlc3BvbnNlEjIKB3ZlcmRpY3QYASABKAsyHy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFZlcmRpY3RIABIwCgV0b3RhbBgCIAEoCzIfLnR1c2twb2ludC52MS5WZXJpZmljYXRpb25Ub3RhbEgAQgcKBWZyYW1lIl0KEkdldE1hbmlmZXN0UmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkSDQoFc3RvcmUYBCABKAginwIKE0dldE1hbmlmZXN0UmVzcG9uc2USLAoHZW50cmllcxgBIAMoCzIbLnR1c2twb2ludC52MS5NYW5pZmVzdEVudHJ5EhMKC2luY2FybmF0aW9uGAIgASgEEhIKCmdlbmVyYXRpb24YAyABKAQSCwoDc2VxGAQgASgEEisKB2NhdGFsb2cYBSABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEjAKDGNlcnRpZnlfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLAoIbWFuaWZlc3QYByABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhcKD25leHRfcGFnZV90b2tlbhgIIAEoCSpuCg1QcnVuZVN0cmF0ZWd5Eh4KGlBSVU5FX1NUUkFURUdZX1VOU1BFQ0lGSUVEEAASHgoaUFJVTkVfU1RSQVRFR1lfS0VFUF9MQVRFU1QQARIdChlQUlVORV9TVFJBVEVHWV9ERUxFVEVfQUxMEAIqeAoLTGluZWFnZUtpbmQSHAoYTElORUFHRV9LSU5EX1VOU1BFQ0lGSUVEEAASFQoRTElORUFHRV9LSU5EX0ZPUksQARIZChVMSU5FQUdFX0tJTkRfQURPUFRJT04QAhIZChVMSU5FQUdFX0tJTkRfUk9MTEJBQ0sQAypyCgpDaGFuZ2VLaW5kEhsKF0NIQU5HRV9LSU5EX1VOU1BFQ0lGSUVEEAASFQoRQ0hBTkdFX0tJTkRfQURERUQQARIXChNDSEFOR0VfS0lORF9SRU1PVkVEEAISFwoTQ0hBTkdFX0tJTkRfQ0hBTkdFRBADKnUKB1ZlcmRpY3QSFwoTVkVSRElDVF9VTlNQRUNJRklFRBAAEhAKDFZFUkRJQ1RfUEFTUxABEhAKDFZFUkRJQ1RfRkFJTBACEhYKElZFUkRJQ1RfVU5WRVJJRklFRBADEhUKEVZFUkRJQ1RfUkVUUkFDVEVEEAQyvgkKDVRocmVhZFNlcnZpY2USTAoJR2V0VGhyZWFkEh4udHVza3BvaW50LnYxLkdldFRocmVhZFJlcXVlc3QaHy50dXNrcG9pbnQudjEuR2V0VGhyZWFkUmVzcG9uc2USUgoLTGlzdFRocmVhZHMSIC50dXNrcG9pbnQudjEuTGlzdFRocmVhZHNSZXF1ZXN0GiEudHVza3BvaW50LnYxLkxpc3RUaHJlYWRzUmVzcG9uc2USVQoMRGVsZXRlVGhyZWFkEiEudHVza3BvaW50LnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaIi50dXNrcG9pbnQudjEuRGVsZXRlVGhyZWFkUmVzcG9uc2USVQoMU2V0UmV0ZW50aW9uEiEudHVza3BvaW50LnYxLlNldFJldGVudGlvblJlcXVlc3QaIi50dXNrcG9pbnQudjEuU2V0UmV0ZW50aW9uUmVzcG9uc2USWAoNU2V0U2VhcmNoYWJsZRIiLnR1c2twb2ludC52MS5TZXRTZWFyY2hhYmxlUmVxdWVzdBojLnR1c2twb2ludC52MS5TZXRTZWFyY2hhYmxlUmVzcG9uc2USTwoKQ29weVRocmVhZBIfLnR1c2twb2ludC52MS5Db3B5VGhyZWFkUmVxdWVzdBogLnR1c2twb2ludC52MS5Db3B5VGhyZWFkUmVzcG9uc2USVQoMUHJ1bmVUaHJlYWRzEiEudHVza3BvaW50LnYxLlBydW5lVGhyZWFkc1JlcXVlc3QaIi50dXNrcG9pbnQudjEuUHJ1bmVUaHJlYWRzUmVzcG9uc2USTwoKRGVsZXRlUnVucxIfLnR1c2twb2ludC52MS5EZWxldGVSdW5zUmVxdWVzdBogLnR1c2twb2ludC52MS5EZWxldGVSdW5zUmVzcG9uc2USTwoKRm9ya1RocmVhZBIfLnR1c2twb2ludC52MS5Gb3JrVGhyZWFkUmVxdWVzdBogLnR1c2twb2ludC52MS5Gb3JrVGhyZWFkUmVzcG9uc2USWwoOUm9sbGJhY2tUaHJlYWQSIy50dXNrcG9pbnQudjEuUm9sbGJhY2tUaHJlYWRSZXF1ZXN0GiQudHVza3BvaW50LnYxLlJvbGxiYWNrVGhyZWFkUmVzcG9uc2USTwoKR2V0TGluZWFnZRIfLnR1c2twb2ludC52MS5HZXRMaW5lYWdlUmVxdWVzdBogLnR1c2twb2ludC52MS5HZXRMaW5lYWdlUmVzcG9uc2USXgoPRGlmZkNoZWNrcG9pbnRzEiQudHVza3BvaW50LnYxLkRpZmZDaGVja3BvaW50c1JlcXVlc3QaJS50dXNrcG9pbnQudjEuRGlmZkNoZWNrcG9pbnRzUmVzcG9uc2USVwoMVmVyaWZ5VGhyZWFkEiEudHVza3BvaW50LnYxLlZlcmlmeVRocmVhZFJlcXVlc3QaIi50dXNrcG9pbnQudjEuVmVyaWZ5VGhyZWFkUmVzcG9uc2UwARJSCgtHZXRNYW5pZmVzdBIgLnR1c2twb2ludC52MS5HZXRNYW5pZmVzdFJlcXVlc3QaIS50dXNrcG9pbnQudjEuR2V0TWFuaWZlc3RSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_manifest, file_tuskpoint_v1_thread]);
+  fileDesc("CiF0dXNrcG9pbnQvdjEvdGhyZWFkX3NlcnZpY2UucHJvdG8SDHR1c2twb2ludC52MSIlChBHZXRUaHJlYWRSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSI5ChFHZXRUaHJlYWRSZXNwb25zZRIkCgZ0aHJlYWQYASABKAsyFC50dXNrcG9pbnQudjEuVGhyZWFkIoYBChJMaXN0VGhyZWFkc1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDQoFbGFiZWwYAiABKAkSKAoFc3RhdGUYAyABKA4yGS50dXNrcG9pbnQudjEuVGhyZWFkU3RhdGUSEQoJcGFnZV9zaXplGAQgASgFEhIKCnBhZ2VfdG9rZW4YBSABKAkiVQoTTGlzdFRocmVhZHNSZXNwb25zZRIlCgd0aHJlYWRzGAEgAygLMhQudHVza3BvaW50LnYxLlRocmVhZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiVgoTRGVsZXRlVGhyZWFkUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5ImEKFERlbGV0ZVRocmVhZFJlc3BvbnNlEhsKE2RlbGV0ZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoQBChNTZXRSZXRlbnRpb25SZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCRIsCglyZXRlbnRpb24YAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SLAoKZHVyYWJpbGl0eRgDIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IkQKFFNldFJldGVudGlvblJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSJrChRTZXRTZWFyY2hhYmxlUmVxdWVzdBIRCgl0aHJlYWRfaWQYASABKAkSEgoKc2VhcmNoYWJsZRgCIAEoCBIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiRQoVU2V0U2VhcmNoYWJsZVJlc3BvbnNlEiwKCmR1cmFiaWxpdHkYASABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSKJAQoRQ29weVRocmVhZFJlcXVlc3QSGAoQc291cmNlX3RocmVhZF9pZBgBIAEoCRIYChB0YXJnZXRfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Il4KEkNvcHlUaHJlYWRSZXNwb25zZRIaChJjb3BpZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IoYBChNQcnVuZVRocmVhZHNSZXF1ZXN0EhIKCnRocmVhZF9pZHMYASADKAkSLQoIc3RyYXRlZ3kYAiABKA4yGy50dXNrcG9pbnQudjEuUHJ1bmVTdHJhdGVneRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiYQoUUHJ1bmVUaHJlYWRzUmVzcG9uc2USGwoTZGVsZXRlZF9jaGVja3BvaW50cxgBIAEoBBIsCgpkdXJhYmlsaXR5GAIgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiUgoRRGVsZXRlUnVuc1JlcXVlc3QSDwoHcnVuX2lkcxgBIAMoCRIsCgpkdXJhYmlsaXR5GAIgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiXwoSRGVsZXRlUnVuc1Jlc3BvbnNlEhsKE2RlbGV0ZWRfY2hlY2twb2ludHMYASABKAQSLAoKZHVyYWJpbGl0eRgCIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5IqUBCg1SZXRlbnRpb25SdWxlEhAKCGFnZW50X2lkGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRIvCgxkZWxldGVfYWZ0ZXIYAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEQoJa2VlcF9sYXN0GAQgASgNEisKCGtlZXBfZm9yGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIkUKF1ByZXZpZXdSZXRlbnRpb25SZXF1ZXN0EioKBXJ1bGVzGAEgAygLMhsudHVza3BvaW50LnYxLlJldGVudGlvblJ1bGUifgoPUmV0ZW50aW9uRWZmZWN0EhEKCXRocmVhZF9pZBgBIAEoCRIWCg50aHJlYWRfZGVsZXRlZBgCIAEoCBITCgtjaGVja3BvaW50cxgDIAEoBBIVCg1qb3VybmFsX2J5dGVzGAQgASgEEhQKDHN0b3JlZF9ieXRlcxgFIAEoBCLOAQoYUHJldmlld1JldGVudGlvblJlc3BvbnNlEioKBXJ1bGVzGAEgAygLMhsudHVza3BvaW50LnYxLlJldGVudGlvblJ1bGUSLgoHZWZmZWN0cxgCIAMoCzIdLnR1c2twb2ludC52MS5SZXRlbnRpb25FZmZlY3QSLAoFdG90YWwYAyABKAsyHS50dXNrcG9pbnQudjEuUmV0ZW50aW9uRWZmZWN0Eg8KB3RocmVhZHMYBCABKAQSFwoPdGhyZWFkc19kZWxldGVkGAUgASgEIikKE0VyYXNlVGhyZWFkc1JlcXVlc3QSEgoKdGhyZWFkX2lkcxgBIAMoCSJKChRFcmFzZVRocmVhZHNSZXNwb25zZRIPCgdyZWNlaXB0GAEgASgMEg4KBnNpZ25lchgCIAEoCRIRCglzaWduYXR1cmUYAyABKAkilgEKEUZvcmtUaHJlYWRSZXF1ZXN0EigKA3JlZhgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEhUKDW5ld190aHJlYWRfaWQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRIsCgpkdXJhYmlsaXR5GAQgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkigQEKEkZvcmtUaHJlYWRSZXNwb25zZRIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhITCgtmb3JrZWRfZnJvbRgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkisQEKFVJvbGxiYWNrVGhyZWFkUmVxdWVzdBIoCgNyZWYYASABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhISCgpyZXF1ZXN0X2lkGAIgASgJEhoKDWV4cGVjdGVkX2hlYWQYAyABKAlIAIgBARIsCgpkdXJhYmlsaXR5GAQgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHlCEAoOX2V4cGVjdGVkX2hlYWQiigEKFlJvbGxiYWNrVGhyZWFkUmVzcG9uc2USKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSGAoQcm9sbGVkX2JhY2tfZnJvbRgCIAEoCRIsCgpkdXJhYmlsaXR5GAMgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHkiJgoRR2V0TGluZWFnZVJlcXVlc3QSEQoJdGhyZWFkX2lkGAEgASgJIrsBCgtMaW5lYWdlU3RlcBInCgRraW5kGAEgASgOMhkudHVza3BvaW50LnYxLkxpbmVhZ2VLaW5kEikKBGZyb20YAiABKAsyGy50dXNrcG9pbnQudjEuQ2hlY2twb2ludFJlZhInCgJ0bxgDIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEi8KC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKFAQoSR2V0TGluZWFnZVJlc3BvbnNlEiwKCWFuY2VzdG9ycxgBIAMoCzIZLnR1c2twb2ludC52MS5MaW5lYWdlU3RlcBIuCgtkZXNjZW5kYW50cxgCIAMoCzIZLnR1c2twb2ludC52MS5MaW5lYWdlU3RlcBIRCgl0cnVuY2F0ZWQYAyABKAgigQEKFkRpZmZDaGVja3BvaW50c1JlcXVlc3QSKQoEZnJvbRgBIAEoCzIbLnR1c2twb2ludC52MS5DaGVja3BvaW50UmVmEicKAnRvGAIgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEwoLbWF4X2NoYW5nZXMYAyABKA0ilwEKBkNoYW5nZRImCgRraW5kGAEgASgOMhgudHVza3BvaW50LnYxLkNoYW5nZUtpbmQSDwoHY2hhbm5lbBgCIAEoCRIMCgRwYXRoGAMgASgJEhYKCWZyb21fanNvbhgEIAEoCUgAiAEBEhQKB3RvX2pzb24YBSABKAlIAYgBAUIMCgpfZnJvbV9qc29uQgoKCF90b19qc29uIlMKF0RpZmZDaGVja3BvaW50c1Jlc3BvbnNlEiUKB2NoYW5nZXMYASADKAsyFC50dXNrcG9pbnQudjEuQ2hhbmdlEhEKCXRydW5jYXRlZBgCIAEoCCIoChNWZXJpZnlUaHJlYWRSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCSK6AQoRQ2hlY2twb2ludFZlcmRpY3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSJgoHdmVyZGljdBgCIAEoDjIVLnR1c2twb2ludC52MS5WZXJkaWN0EiwKCGxvY2F0aW9uGAMgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbhIVCg1hY3R1YWxfc2hhMjU2GAQgASgMEg4KBmRldGFpbBgFIAEoCSJ8ChFWZXJpZmljYXRpb25Ub3RhbBIKCgJvaxgBIAEoCBIOCgZwYXNzZWQYAiABKAQSDgoGZmFpbGVkGAMgASgEEhIKCnVudmVyaWZpZWQYBCABKAQSEQoJcmV0cmFjdGVkGAUgASgEEhQKDGNoYWluX2RldGFpbBgGIAEoCSKFAQoUVmVyaWZ5VGhyZWFkUmVzcG9uc2USMgoHdmVyZGljdBgBIAEoCzIfLnR1c2twb2ludC52MS5DaGVja3BvaW50VmVyZGljdEgAEjAKBXRvdGFsGAIgASgLMh8udHVza3BvaW50LnYxLlZlcmlmaWNhdGlvblRvdGFsSABCBwoFZnJhbWUiXQoSR2V0TWFuaWZlc3RSZXF1ZXN0EhEKCXRocmVhZF9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCRINCgVzdG9yZRgEIAEoCCKfAgoTR2V0TWFuaWZlc3RSZXNwb25zZRIsCgdlbnRyaWVzGAEgAygLMhsudHVza3BvaW50LnYxLk1hbmlmZXN0RW50cnkSEwoLaW5jYXJuYXRpb24YAiABKAQSEgoKZ2VuZXJhdGlvbhgDIAEoBBILCgNzZXEYBCABKAQSKwoHY2F0YWxvZxgFIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24SMAoMY2VydGlmeV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIsCghtYW5pZmVzdBgHIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAggASgJKm4KDVBydW5lU3RyYXRlZ3kSHgoaUFJVTkVfU1RSQVRFR1lfVU5TUEVDSUZJRUQQABIeChpQUlVORV9TVFJBVEVHWV9LRUVQX0xBVEVTVBABEh0KGVBSVU5FX1NUUkFURUdZX0RFTEVURV9BTEwQAip4CgtMaW5lYWdlS2luZBIcChhMSU5FQUdFX0tJTkRfVU5TUEVDSUZJRUQQABIVChFMSU5FQUdFX0tJTkRfRk9SSxABEhkKFUxJTkVBR0VfS0lORF9BRE9QVElPThACEhkKFUxJTkVBR0VfS0lORF9ST0xMQkFDSxADKnIKCkNoYW5nZUtpbmQSGwoXQ0hBTkdFX0tJTkRfVU5TUEVDSUZJRUQQABIVChFDSEFOR0VfS0lORF9BRERFRBABEhcKE0NIQU5HRV9LSU5EX1JFTU9WRUQQAhIXChNDSEFOR0VfS0lORF9DSEFOR0VEEAMqdQoHVmVyZGljdBIXChNWRVJESUNUX1VOU1BFQ0lGSUVEEAASEAoMVkVSRElDVF9QQVNTEAESEAoMVkVSRElDVF9GQUlMEAISFgoSVkVSRElDVF9VTlZFUklGSUVEEAMSFQoRVkVSRElDVF9SRVRSQUNURUQQBDL4CgoNVGhyZWFkU2VydmljZRJMCglHZXRUaHJlYWQSHi50dXNrcG9pbnQudjEuR2V0VGhyZWFkUmVxdWVzdBofLnR1c2twb2ludC52MS5HZXRUaHJlYWRSZXNwb25zZRJSCgtMaXN0VGhyZWFkcxIgLnR1c2twb2ludC52MS5MaXN0VGhyZWFkc1JlcXVlc3QaIS50dXNrcG9pbnQudjEuTGlzdFRocmVhZHNSZXNwb25zZRJVCgxEZWxldGVUaHJlYWQSIS50dXNrcG9pbnQudjEuRGVsZXRlVGhyZWFkUmVxdWVzdBoiLnR1c2twb2ludC52MS5EZWxldGVUaHJlYWRSZXNwb25zZRJVCgxTZXRSZXRlbnRpb24SIS50dXNrcG9pbnQudjEuU2V0UmV0ZW50aW9uUmVxdWVzdBoiLnR1c2twb2ludC52MS5TZXRSZXRlbnRpb25SZXNwb25zZRJYCg1TZXRTZWFyY2hhYmxlEiIudHVza3BvaW50LnYxLlNldFNlYXJjaGFibGVSZXF1ZXN0GiMudHVza3BvaW50LnYxLlNldFNlYXJjaGFibGVSZXNwb25zZRJPCgpDb3B5VGhyZWFkEh8udHVza3BvaW50LnYxLkNvcHlUaHJlYWRSZXF1ZXN0GiAudHVza3BvaW50LnYxLkNvcHlUaHJlYWRSZXNwb25zZRJVCgxQcnVuZVRocmVhZHMSIS50dXNrcG9pbnQudjEuUHJ1bmVUaHJlYWRzUmVxdWVzdBoiLnR1c2twb2ludC52MS5QcnVuZVRocmVhZHNSZXNwb25zZRJPCgpEZWxldGVSdW5zEh8udHVza3BvaW50LnYxLkRlbGV0ZVJ1bnNSZXF1ZXN0GiAudHVza3BvaW50LnYxLkRlbGV0ZVJ1bnNSZXNwb25zZRJhChBQcmV2aWV3UmV0ZW50aW9uEiUudHVza3BvaW50LnYxLlByZXZpZXdSZXRlbnRpb25SZXF1ZXN0GiYudHVza3BvaW50LnYxLlByZXZpZXdSZXRlbnRpb25SZXNwb25zZRJVCgxFcmFzZVRocmVhZHMSIS50dXNrcG9pbnQudjEuRXJhc2VUaHJlYWRzUmVxdWVzdBoiLnR1c2twb2ludC52MS5FcmFzZVRocmVhZHNSZXNwb25zZRJPCgpGb3JrVGhyZWFkEh8udHVza3BvaW50LnYxLkZvcmtUaHJlYWRSZXF1ZXN0GiAudHVza3BvaW50LnYxLkZvcmtUaHJlYWRSZXNwb25zZRJbCg5Sb2xsYmFja1RocmVhZBIjLnR1c2twb2ludC52MS5Sb2xsYmFja1RocmVhZFJlcXVlc3QaJC50dXNrcG9pbnQudjEuUm9sbGJhY2tUaHJlYWRSZXNwb25zZRJPCgpHZXRMaW5lYWdlEh8udHVza3BvaW50LnYxLkdldExpbmVhZ2VSZXF1ZXN0GiAudHVza3BvaW50LnYxLkdldExpbmVhZ2VSZXNwb25zZRJeCg9EaWZmQ2hlY2twb2ludHMSJC50dXNrcG9pbnQudjEuRGlmZkNoZWNrcG9pbnRzUmVxdWVzdBolLnR1c2twb2ludC52MS5EaWZmQ2hlY2twb2ludHNSZXNwb25zZRJXCgxWZXJpZnlUaHJlYWQSIS50dXNrcG9pbnQudjEuVmVyaWZ5VGhyZWFkUmVxdWVzdBoiLnR1c2twb2ludC52MS5WZXJpZnlUaHJlYWRSZXNwb25zZTABElIKC0dldE1hbmlmZXN0EiAudHVza3BvaW50LnYxLkdldE1hbmlmZXN0UmVxdWVzdBohLnR1c2twb2ludC52MS5HZXRNYW5pZmVzdFJlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_manifest, file_tuskpoint_v1_thread]);
 
 /**
  * Request of `GetThread`.
@@ -504,6 +504,239 @@ export const DeleteRunsResponseSchema: GenMessage<DeleteRunsResponse> = /*@__PUR
   messageDesc(file_tuskpoint_v1_thread_service, 15);
 
 /**
+ * A rule that says which threads and checkpoints are kept. It needs
+ * `delete_after`, `keep_last` or `keep_for`.
+ *
+ * @generated from message tuskpoint.v1.RetentionRule
+ */
+export type RetentionRule = Message<"tuskpoint.v1.RetentionRule"> & {
+  /**
+   * Only threads with this `agent_id`, if not empty.
+   *
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * Only this thread, if not empty.
+   *
+   * @generated from field: string thread_id = 2;
+   */
+  threadId: string;
+
+  /**
+   * A thread that has not changed for this long is deleted: whole seconds, as in
+   * `SetRetentionRequest`.
+   *
+   * @generated from field: google.protobuf.Duration delete_after = 3;
+   */
+  deleteAfter?: Duration;
+
+  /**
+   * The latest checkpoints that each namespace keeps. 0: the latest one.
+   *
+   * @generated from field: uint32 keep_last = 4;
+   */
+  keepLast: number;
+
+  /**
+   * Checkpoints younger than this are kept: whole seconds.
+   *
+   * @generated from field: google.protobuf.Duration keep_for = 5;
+   */
+  keepFor?: Duration;
+};
+
+/**
+ * Describes the message tuskpoint.v1.RetentionRule.
+ * Use `create(RetentionRuleSchema)` to create a new message.
+ */
+export const RetentionRuleSchema: GenMessage<RetentionRule> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_thread_service, 16);
+
+/**
+ * Request of `PreviewRetention`.
+ *
+ * @generated from message tuskpoint.v1.PreviewRetentionRequest
+ */
+export type PreviewRetentionRequest = Message<"tuskpoint.v1.PreviewRetentionRequest"> & {
+  /**
+   * The rules, at most 100. With `keep_last` or `keep_for`, a checkpoint stays
+   * if one of them keeps it, if it has a label, if it was handed off, or if it
+   * belongs to a root checkpoint that stays. Other checkpoints are deleted;
+   * those that stay keep what their delta channels are rebuilt from. Snapshots
+   * keep copies of their own.
+   *
+   * @generated from field: repeated tuskpoint.v1.RetentionRule rules = 1;
+   */
+  rules: RetentionRule[];
+};
+
+/**
+ * Describes the message tuskpoint.v1.PreviewRetentionRequest.
+ * Use `create(PreviewRetentionRequestSchema)` to create a new message.
+ */
+export const PreviewRetentionRequestSchema: GenMessage<PreviewRetentionRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_thread_service, 17);
+
+/**
+ * What retention rules delete of one thread.
+ *
+ * @generated from message tuskpoint.v1.RetentionEffect
+ */
+export type RetentionEffect = Message<"tuskpoint.v1.RetentionEffect"> & {
+  /**
+   * The thread.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The whole thread is deleted.
+   *
+   * @generated from field: bool thread_deleted = 2;
+   */
+  threadDeleted: boolean;
+
+  /**
+   * Number of checkpoints deleted.
+   *
+   * @generated from field: uint64 checkpoints = 3;
+   */
+  checkpoints: bigint;
+
+  /**
+   * Bytes of states, values and writes that the journal does not need then.
+   *
+   * @generated from field: uint64 journal_bytes = 4;
+   */
+  journalBytes: bigint;
+
+  /**
+   * Bytes of segments that are not renewed from then on. The segments of a
+   * thread stay until the whole thread is deleted, so pruning frees none.
+   *
+   * @generated from field: uint64 stored_bytes = 5;
+   */
+  storedBytes: bigint;
+};
+
+/**
+ * Describes the message tuskpoint.v1.RetentionEffect.
+ * Use `create(RetentionEffectSchema)` to create a new message.
+ */
+export const RetentionEffectSchema: GenMessage<RetentionEffect> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_thread_service, 18);
+
+/**
+ * Response of `PreviewRetention`.
+ *
+ * @generated from message tuskpoint.v1.PreviewRetentionResponse
+ */
+export type PreviewRetentionResponse = Message<"tuskpoint.v1.PreviewRetentionResponse"> & {
+  /**
+   * The rules that were applied.
+   *
+   * @generated from field: repeated tuskpoint.v1.RetentionRule rules = 1;
+   */
+  rules: RetentionRule[];
+
+  /**
+   * The first 1,000 threads concerned, by ID.
+   *
+   * @generated from field: repeated tuskpoint.v1.RetentionEffect effects = 2;
+   */
+  effects: RetentionEffect[];
+
+  /**
+   * The sum over all threads concerned, without a thread ID.
+   *
+   * @generated from field: tuskpoint.v1.RetentionEffect total = 3;
+   */
+  total?: RetentionEffect;
+
+  /**
+   * Number of threads concerned.
+   *
+   * @generated from field: uint64 threads = 4;
+   */
+  threads: bigint;
+
+  /**
+   * Number of threads that are deleted.
+   *
+   * @generated from field: uint64 threads_deleted = 5;
+   */
+  threadsDeleted: bigint;
+};
+
+/**
+ * Describes the message tuskpoint.v1.PreviewRetentionResponse.
+ * Use `create(PreviewRetentionResponseSchema)` to create a new message.
+ */
+export const PreviewRetentionResponseSchema: GenMessage<PreviewRetentionResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_thread_service, 19);
+
+/**
+ * Request of `EraseThreads`.
+ *
+ * @generated from message tuskpoint.v1.EraseThreadsRequest
+ */
+export type EraseThreadsRequest = Message<"tuskpoint.v1.EraseThreadsRequest"> & {
+  /**
+   * The threads, 1 to 1,000.
+   *
+   * @generated from field: repeated string thread_ids = 1;
+   */
+  threadIds: string[];
+};
+
+/**
+ * Describes the message tuskpoint.v1.EraseThreadsRequest.
+ * Use `create(EraseThreadsRequestSchema)` to create a new message.
+ */
+export const EraseThreadsRequestSchema: GenMessage<EraseThreadsRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_thread_service, 20);
+
+/**
+ * Response of `EraseThreads`.
+ *
+ * @generated from message tuskpoint.v1.EraseThreadsResponse
+ */
+export type EraseThreadsResponse = Message<"tuskpoint.v1.EraseThreadsResponse"> & {
+  /**
+   * The receipt: a JSON object in UTF-8. docs/retention.md describes its keys.
+   *
+   * @generated from field: bytes receipt = 1;
+   */
+  receipt: Uint8Array;
+
+  /**
+   * Public key of the server that signed the receipt, as
+   * `HandoffDescriptor.signer`.
+   *
+   * @generated from field: string signer = 2;
+   */
+  signer: string;
+
+  /**
+   * Ed25519 signature of the bytes "tuskpoint receipt v1\n" and the receipt, as
+   * lowercase hex.
+   *
+   * @generated from field: string signature = 3;
+   */
+  signature: string;
+};
+
+/**
+ * Describes the message tuskpoint.v1.EraseThreadsResponse.
+ * Use `create(EraseThreadsResponseSchema)` to create a new message.
+ */
+export const EraseThreadsResponseSchema: GenMessage<EraseThreadsResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_thread_service, 21);
+
+/**
  * Request of `ForkThread`.
  *
  * @generated from message tuskpoint.v1.ForkThreadRequest
@@ -543,7 +776,7 @@ export type ForkThreadRequest = Message<"tuskpoint.v1.ForkThreadRequest"> & {
  * Use `create(ForkThreadRequestSchema)` to create a new message.
  */
 export const ForkThreadRequestSchema: GenMessage<ForkThreadRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 16);
+  messageDesc(file_tuskpoint_v1_thread_service, 22);
 
 /**
  * Response of `ForkThread`.
@@ -578,7 +811,7 @@ export type ForkThreadResponse = Message<"tuskpoint.v1.ForkThreadResponse"> & {
  * Use `create(ForkThreadResponseSchema)` to create a new message.
  */
 export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 17);
+  messageDesc(file_tuskpoint_v1_thread_service, 23);
 
 /**
  * Request of `RollbackThread`.
@@ -620,7 +853,7 @@ export type RollbackThreadRequest = Message<"tuskpoint.v1.RollbackThreadRequest"
  * Use `create(RollbackThreadRequestSchema)` to create a new message.
  */
 export const RollbackThreadRequestSchema: GenMessage<RollbackThreadRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 18);
+  messageDesc(file_tuskpoint_v1_thread_service, 24);
 
 /**
  * Response of `RollbackThread`.
@@ -655,7 +888,7 @@ export type RollbackThreadResponse = Message<"tuskpoint.v1.RollbackThreadRespons
  * Use `create(RollbackThreadResponseSchema)` to create a new message.
  */
 export const RollbackThreadResponseSchema: GenMessage<RollbackThreadResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 19);
+  messageDesc(file_tuskpoint_v1_thread_service, 25);
 
 /**
  * Request of `GetLineage`.
@@ -676,7 +909,7 @@ export type GetLineageRequest = Message<"tuskpoint.v1.GetLineageRequest"> & {
  * Use `create(GetLineageRequestSchema)` to create a new message.
  */
 export const GetLineageRequestSchema: GenMessage<GetLineageRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 20);
+  messageDesc(file_tuskpoint_v1_thread_service, 26);
 
 /**
  * One step of a lineage: `to` came from `from`.
@@ -719,7 +952,7 @@ export type LineageStep = Message<"tuskpoint.v1.LineageStep"> & {
  * Use `create(LineageStepSchema)` to create a new message.
  */
 export const LineageStepSchema: GenMessage<LineageStep> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 21);
+  messageDesc(file_tuskpoint_v1_thread_service, 27);
 
 /**
  * Response of `GetLineage`.
@@ -756,7 +989,7 @@ export type GetLineageResponse = Message<"tuskpoint.v1.GetLineageResponse"> & {
  * Use `create(GetLineageResponseSchema)` to create a new message.
  */
 export const GetLineageResponseSchema: GenMessage<GetLineageResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 22);
+  messageDesc(file_tuskpoint_v1_thread_service, 28);
 
 /**
  * Request of `DiffCheckpoints`.
@@ -791,7 +1024,7 @@ export type DiffCheckpointsRequest = Message<"tuskpoint.v1.DiffCheckpointsReques
  * Use `create(DiffCheckpointsRequestSchema)` to create a new message.
  */
 export const DiffCheckpointsRequestSchema: GenMessage<DiffCheckpointsRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 23);
+  messageDesc(file_tuskpoint_v1_thread_service, 29);
 
 /**
  * One difference.
@@ -843,7 +1076,7 @@ export type Change = Message<"tuskpoint.v1.Change"> & {
  * Use `create(ChangeSchema)` to create a new message.
  */
 export const ChangeSchema: GenMessage<Change> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 24);
+  messageDesc(file_tuskpoint_v1_thread_service, 30);
 
 /**
  * Response of `DiffCheckpoints`.
@@ -871,7 +1104,7 @@ export type DiffCheckpointsResponse = Message<"tuskpoint.v1.DiffCheckpointsRespo
  * Use `create(DiffCheckpointsResponseSchema)` to create a new message.
  */
 export const DiffCheckpointsResponseSchema: GenMessage<DiffCheckpointsResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 25);
+  messageDesc(file_tuskpoint_v1_thread_service, 31);
 
 /**
  * Request of `VerifyThread`.
@@ -892,7 +1125,7 @@ export type VerifyThreadRequest = Message<"tuskpoint.v1.VerifyThreadRequest"> & 
  * Use `create(VerifyThreadRequestSchema)` to create a new message.
  */
 export const VerifyThreadRequestSchema: GenMessage<VerifyThreadRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 26);
+  messageDesc(file_tuskpoint_v1_thread_service, 32);
 
 /**
  * Verdict on one checkpoint.
@@ -941,7 +1174,7 @@ export type CheckpointVerdict = Message<"tuskpoint.v1.CheckpointVerdict"> & {
  * Use `create(CheckpointVerdictSchema)` to create a new message.
  */
 export const CheckpointVerdictSchema: GenMessage<CheckpointVerdict> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 27);
+  messageDesc(file_tuskpoint_v1_thread_service, 33);
 
 /**
  * End of a verification.
@@ -999,7 +1232,7 @@ export type VerificationTotal = Message<"tuskpoint.v1.VerificationTotal"> & {
  * Use `create(VerificationTotalSchema)` to create a new message.
  */
 export const VerificationTotalSchema: GenMessage<VerificationTotal> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 28);
+  messageDesc(file_tuskpoint_v1_thread_service, 34);
 
 /**
  * One frame of a `VerifyThread` stream.
@@ -1036,7 +1269,7 @@ export type VerifyThreadResponse = Message<"tuskpoint.v1.VerifyThreadResponse"> 
  * Use `create(VerifyThreadResponseSchema)` to create a new message.
  */
 export const VerifyThreadResponseSchema: GenMessage<VerifyThreadResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 29);
+  messageDesc(file_tuskpoint_v1_thread_service, 35);
 
 /**
  * Request of `GetManifest`.
@@ -1080,7 +1313,7 @@ export type GetManifestRequest = Message<"tuskpoint.v1.GetManifestRequest"> & {
  * Use `create(GetManifestRequestSchema)` to create a new message.
  */
 export const GetManifestRequestSchema: GenMessage<GetManifestRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 30);
+  messageDesc(file_tuskpoint_v1_thread_service, 36);
 
 /**
  * Response of `GetManifest`.
@@ -1150,7 +1383,7 @@ export type GetManifestResponse = Message<"tuskpoint.v1.GetManifestResponse"> & 
  * Use `create(GetManifestResponseSchema)` to create a new message.
  */
 export const GetManifestResponseSchema: GenMessage<GetManifestResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_thread_service, 31);
+  messageDesc(file_tuskpoint_v1_thread_service, 37);
 
 /**
  * What `PruneThreads` keeps.
@@ -1319,8 +1552,8 @@ export const VerdictSchema: GenEnum<Verdict> = /*@__PURE__*/
 
 /**
  * Describes, copies, compares and removes whole threads. Scopes: `read` for
- * calls that begin with `Get` or `List`, for `DiffCheckpoints` and
- * `VerifyThread`; `write` for the rest.
+ * calls that begin with `Get` or `List`, for `DiffCheckpoints`, `VerifyThread`
+ * and `PreviewRetention`; `admin` for `EraseThreads`; `write` for the rest.
  *
  * Errors of all calls, beyond those listed with each, as for
  * `CheckpointService`.
@@ -1445,6 +1678,34 @@ export const ThreadService: GenService<{
     methodKind: "unary";
     input: typeof DeleteRunsRequestSchema;
     output: typeof DeleteRunsResponseSchema;
+  },
+  /**
+   * Returns what retention rules would delete now, and deletes nothing.
+   *
+   * Without rules in the request, the rules of the server's retention file are
+   * previewed. The server applies those to each thread at least once in 10
+   * minutes. The most specific rule that fits a thread applies: a rule for the
+   * thread before one for its agent, before one for all threads.
+   *
+   * @generated from rpc tuskpoint.v1.ThreadService.PreviewRetention
+   */
+  previewRetention: {
+    methodKind: "unary";
+    input: typeof PreviewRetentionRequestSchema;
+    output: typeof PreviewRetentionResponseSchema;
+  },
+  /**
+   * Deletes threads as `DeleteThread`, waits until the deletion is certified,
+   * and returns a signed receipt. Threads that do not exist are in the receipt
+   * with 0 checkpoints. Errors: as `DeleteThread` with `CERTIFIED`; threads that
+   * were deleted before an error stay deleted, and a retry returns a receipt.
+   *
+   * @generated from rpc tuskpoint.v1.ThreadService.EraseThreads
+   */
+  eraseThreads: {
+    methodKind: "unary";
+    input: typeof EraseThreadsRequestSchema;
+    output: typeof EraseThreadsResponseSchema;
   },
   /**
    * Makes a new thread that begins with a checkpoint of another.
