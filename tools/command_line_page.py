@@ -89,9 +89,9 @@ def _program() -> Any:
 
 
 @contextlib.contextmanager
-def served(directory: Path) -> Iterator[str]:
+def served(directory: Path, **settings: str) -> Iterator[str]:
     """Run a server in a process of its own that flushes when it is asked to; yield its address."""
-    with ServerProcess(directory, {"TUSKPOINT_FLUSH_INTERVAL": "3600"}) as server:
+    with ServerProcess(directory, {"TUSKPOINT_FLUSH_INTERVAL": "3600", **settings}) as server:
         server.start()
         yield server.target
 

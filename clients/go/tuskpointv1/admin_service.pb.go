@@ -1121,6 +1121,186 @@ func (x *FlushResponse) GetCatalog() *BlobLocation {
 	return nil
 }
 
+// Request of `ListTrail`.
+type ListTrailRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only batches after this one, if not empty; the last `batch_id` of the page
+	// before.
+	AfterBatchId string `protobuf:"bytes,1,opt,name=after_batch_id,json=afterBatchId,proto3" json:"after_batch_id,omitempty"`
+	// At most this many batches; 0 means 100, more than 1,000 means 1,000,
+	// negative is `INVALID_ARGUMENT`. A page ends early at 3 MiB.
+	PageSize      int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTrailRequest) Reset() {
+	*x = ListTrailRequest{}
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTrailRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTrailRequest) ProtoMessage() {}
+
+func (x *ListTrailRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTrailRequest.ProtoReflect.Descriptor instead.
+func (*ListTrailRequest) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListTrailRequest) GetAfterBatchId() string {
+	if x != nil {
+		return x.AfterBatchId
+	}
+	return ""
+}
+
+func (x *ListTrailRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+// Entries of the audit trail that were appended together.
+type TrailBatch struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its ID; later batches have greater ones.
+	BatchId string `protobuf:"bytes,1,opt,name=batch_id,json=batchId,proto3" json:"batch_id,omitempty"`
+	// A JSON object in UTF-8 with `previous`, the SHA-256 in lowercase hex of the
+	// `content` of the batch before (empty in the first), and `entries`. Each
+	// entry has `who` (the name of the credential), `method`, `thread_id` (empty
+	// if the call named none), `status`, the number of `calls` that these four
+	// describe, and the times at which the `first` and the `last` of them ended.
+	Content []byte `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
+	// Time at which it was appended.
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// Whether it is in the blob store.
+	Certified     bool `protobuf:"varint,4,opt,name=certified,proto3" json:"certified,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrailBatch) Reset() {
+	*x = TrailBatch{}
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrailBatch) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrailBatch) ProtoMessage() {}
+
+func (x *TrailBatch) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrailBatch.ProtoReflect.Descriptor instead.
+func (*TrailBatch) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *TrailBatch) GetBatchId() string {
+	if x != nil {
+		return x.BatchId
+	}
+	return ""
+}
+
+func (x *TrailBatch) GetContent() []byte {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *TrailBatch) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *TrailBatch) GetCertified() bool {
+	if x != nil {
+		return x.Certified
+	}
+	return false
+}
+
+// Response of `ListTrail`.
+type ListTrailResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The batches. No batches: there are no more.
+	Batches       []*TrailBatch `protobuf:"bytes,1,rep,name=batches,proto3" json:"batches,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListTrailResponse) Reset() {
+	*x = ListTrailResponse{}
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListTrailResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListTrailResponse) ProtoMessage() {}
+
+func (x *ListTrailResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListTrailResponse.ProtoReflect.Descriptor instead.
+func (*ListTrailResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListTrailResponse) GetBatches() []*TrailBatch {
+	if x != nil {
+		return x.Batches
+	}
+	return nil
+}
+
 var File_tuskpoint_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
@@ -1228,11 +1408,24 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\fFlushRequest\"z\n" +
 	"\rFlushResponse\x123\n" +
 	"\x15certified_checkpoints\x18\x01 \x01(\x04R\x14certifiedCheckpoints\x124\n" +
-	"\acatalog\x18\x02 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\acatalog2\x8d\x02\n" +
+	"\acatalog\x18\x02 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\acatalog\"U\n" +
+	"\x10ListTrailRequest\x12$\n" +
+	"\x0eafter_batch_id\x18\x01 \x01(\tR\fafterBatchId\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\"\x9c\x01\n" +
+	"\n" +
+	"TrailBatch\x12\x19\n" +
+	"\bbatch_id\x18\x01 \x01(\tR\abatchId\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\fR\acontent\x12;\n" +
+	"\vcreate_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\x1c\n" +
+	"\tcertified\x18\x04 \x01(\bR\tcertified\"G\n" +
+	"\x11ListTrailResponse\x122\n" +
+	"\abatches\x18\x01 \x03(\v2\x18.tuskpoint.v1.TrailBatchR\abatches2\xdb\x02\n" +
 	"\fAdminService\x12X\n" +
 	"\rGetServerInfo\x12\".tuskpoint.v1.GetServerInfoRequest\x1a#.tuskpoint.v1.GetServerInfoResponse\x12a\n" +
 	"\x10GetArchiveStatus\x12%.tuskpoint.v1.GetArchiveStatusRequest\x1a&.tuskpoint.v1.GetArchiveStatusResponse\x12@\n" +
-	"\x05Flush\x12\x1a.tuskpoint.v1.FlushRequest\x1a\x1b.tuskpoint.v1.FlushResponseB\xaa\x01\n" +
+	"\x05Flush\x12\x1a.tuskpoint.v1.FlushRequest\x1a\x1b.tuskpoint.v1.FlushResponse\x12L\n" +
+	"\tListTrail\x12\x1e.tuskpoint.v1.ListTrailRequest\x1a\x1f.tuskpoint.v1.ListTrailResponseB\xaa\x01\n" +
 	"\x10com.tuskpoint.v1B\x11AdminServiceProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (
@@ -1247,7 +1440,7 @@ func file_tuskpoint_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_admin_service_proto_rawDescData
 }
 
-var file_tuskpoint_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_tuskpoint_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_tuskpoint_v1_admin_service_proto_goTypes = []any{
 	(*ServerLimits)(nil),             // 0: tuskpoint.v1.ServerLimits
 	(*GetServerInfoRequest)(nil),     // 1: tuskpoint.v1.GetServerInfoRequest
@@ -1259,43 +1452,50 @@ var file_tuskpoint_v1_admin_service_proto_goTypes = []any{
 	(*MemWalStatus)(nil),             // 7: tuskpoint.v1.MemWalStatus
 	(*FlushRequest)(nil),             // 8: tuskpoint.v1.FlushRequest
 	(*FlushResponse)(nil),            // 9: tuskpoint.v1.FlushResponse
-	(*durationpb.Duration)(nil),      // 10: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 11: google.protobuf.Timestamp
-	(SearchMode)(0),                  // 12: tuskpoint.v1.SearchMode
-	(*BlobLocation)(nil),             // 13: tuskpoint.v1.BlobLocation
+	(*ListTrailRequest)(nil),         // 10: tuskpoint.v1.ListTrailRequest
+	(*TrailBatch)(nil),               // 11: tuskpoint.v1.TrailBatch
+	(*ListTrailResponse)(nil),        // 12: tuskpoint.v1.ListTrailResponse
+	(*durationpb.Duration)(nil),      // 13: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),    // 14: google.protobuf.Timestamp
+	(SearchMode)(0),                  // 15: tuskpoint.v1.SearchMode
+	(*BlobLocation)(nil),             // 16: tuskpoint.v1.BlobLocation
 }
 var file_tuskpoint_v1_admin_service_proto_depIdxs = []int32{
-	10, // 0: tuskpoint.v1.ServerLimits.early_write_ttl:type_name -> google.protobuf.Duration
-	10, // 1: tuskpoint.v1.ServerLimits.request_id_ttl:type_name -> google.protobuf.Duration
-	10, // 2: tuskpoint.v1.ServerLimits.event_ttl:type_name -> google.protobuf.Duration
+	13, // 0: tuskpoint.v1.ServerLimits.early_write_ttl:type_name -> google.protobuf.Duration
+	13, // 1: tuskpoint.v1.ServerLimits.request_id_ttl:type_name -> google.protobuf.Duration
+	13, // 2: tuskpoint.v1.ServerLimits.event_ttl:type_name -> google.protobuf.Duration
 	0,  // 3: tuskpoint.v1.GetServerInfoResponse.limits:type_name -> tuskpoint.v1.ServerLimits
-	11, // 4: tuskpoint.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
-	12, // 5: tuskpoint.v1.GetServerInfoResponse.search_modes:type_name -> tuskpoint.v1.SearchMode
-	11, // 6: tuskpoint.v1.GetArchiveStatusResponse.oldest_uncertified_time:type_name -> google.protobuf.Timestamp
-	11, // 7: tuskpoint.v1.GetArchiveStatusResponse.last_error_time:type_name -> google.protobuf.Timestamp
-	11, // 8: tuskpoint.v1.GetArchiveStatusResponse.last_flush_time:type_name -> google.protobuf.Timestamp
-	13, // 9: tuskpoint.v1.GetArchiveStatusResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	11, // 10: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
+	14, // 4: tuskpoint.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	15, // 5: tuskpoint.v1.GetServerInfoResponse.search_modes:type_name -> tuskpoint.v1.SearchMode
+	14, // 6: tuskpoint.v1.GetArchiveStatusResponse.oldest_uncertified_time:type_name -> google.protobuf.Timestamp
+	14, // 7: tuskpoint.v1.GetArchiveStatusResponse.last_error_time:type_name -> google.protobuf.Timestamp
+	14, // 8: tuskpoint.v1.GetArchiveStatusResponse.last_flush_time:type_name -> google.protobuf.Timestamp
+	16, // 9: tuskpoint.v1.GetArchiveStatusResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	14, // 10: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
 	6,  // 11: tuskpoint.v1.GetArchiveStatusResponse.search:type_name -> tuskpoint.v1.SearchStatus
 	5,  // 12: tuskpoint.v1.GetArchiveStatusResponse.first_holes:type_name -> tuskpoint.v1.Hole
-	11, // 13: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
-	11, // 14: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
+	14, // 13: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
+	14, // 14: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
 	7,  // 15: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
-	11, // 16: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
-	11, // 17: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
-	11, // 18: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
-	13, // 19: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	1,  // 20: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
-	3,  // 21: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
-	8,  // 22: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
-	2,  // 23: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
-	4,  // 24: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
-	9,  // 25: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
-	23, // [23:26] is the sub-list for method output_type
-	20, // [20:23] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	14, // 16: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
+	14, // 17: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
+	14, // 18: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
+	16, // 19: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	14, // 20: tuskpoint.v1.TrailBatch.create_time:type_name -> google.protobuf.Timestamp
+	11, // 21: tuskpoint.v1.ListTrailResponse.batches:type_name -> tuskpoint.v1.TrailBatch
+	1,  // 22: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
+	3,  // 23: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
+	8,  // 24: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
+	10, // 25: tuskpoint.v1.AdminService.ListTrail:input_type -> tuskpoint.v1.ListTrailRequest
+	2,  // 26: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
+	4,  // 27: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
+	9,  // 28: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
+	12, // 29: tuskpoint.v1.AdminService.ListTrail:output_type -> tuskpoint.v1.ListTrailResponse
+	26, // [26:30] is the sub-list for method output_type
+	22, // [22:26] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_admin_service_proto_init() }
@@ -1311,7 +1511,7 @@ func file_tuskpoint_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_admin_service_proto_rawDesc), len(file_tuskpoint_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

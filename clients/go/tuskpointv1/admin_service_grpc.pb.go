@@ -22,6 +22,7 @@ const (
 	AdminService_GetServerInfo_FullMethodName    = "/tuskpoint.v1.AdminService/GetServerInfo"
 	AdminService_GetArchiveStatus_FullMethodName = "/tuskpoint.v1.AdminService/GetArchiveStatus"
 	AdminService_Flush_FullMethodName            = "/tuskpoint.v1.AdminService/Flush"
+	AdminService_ListTrail_FullMethodName        = "/tuskpoint.v1.AdminService/ListTrail"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -29,7 +30,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Describes the server and the state of its archive. Scopes: `admin` for
-// `Flush`, `read` for the rest.
+// `Flush` and `ListTrail`, `read` for the rest.
 type AdminServiceClient interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -42,6 +43,12 @@ type AdminServiceClient interface {
 	// answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
 	// lost, and the server retries the flush in the background.
 	Flush(ctx context.Context, in *FlushRequest, opts ...grpc.CallOption) (*FlushResponse, error)
+	// Lists the tenant's audit trail, oldest batch first, in pages.
+	//
+	// The server appends a batch each second in which calls ended, and at its
+	// shutdown. Which calls it records is a setting of the server. Errors:
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	ListTrail(ctx context.Context, in *ListTrailRequest, opts ...grpc.CallOption) (*ListTrailResponse, error)
 }
 
 type adminServiceClient struct {
@@ -82,12 +89,22 @@ func (c *adminServiceClient) Flush(ctx context.Context, in *FlushRequest, opts .
 	return out, nil
 }
 
+func (c *adminServiceClient) ListTrail(ctx context.Context, in *ListTrailRequest, opts ...grpc.CallOption) (*ListTrailResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListTrailResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListTrail_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
 // Describes the server and the state of its archive. Scopes: `admin` for
-// `Flush`, `read` for the rest.
+// `Flush` and `ListTrail`, `read` for the rest.
 type AdminServiceServer interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
@@ -100,6 +117,12 @@ type AdminServiceServer interface {
 	// answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
 	// lost, and the server retries the flush in the background.
 	Flush(context.Context, *FlushRequest) (*FlushResponse, error)
+	// Lists the tenant's audit trail, oldest batch first, in pages.
+	//
+	// The server appends a batch each second in which calls ended, and at its
+	// shutdown. Which calls it records is a setting of the server. Errors:
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	ListTrail(context.Context, *ListTrailRequest) (*ListTrailResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -118,6 +141,9 @@ func (UnimplementedAdminServiceServer) GetArchiveStatus(context.Context, *GetArc
 }
 func (UnimplementedAdminServiceServer) Flush(context.Context, *FlushRequest) (*FlushResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Flush not implemented")
+}
+func (UnimplementedAdminServiceServer) ListTrail(context.Context, *ListTrailRequest) (*ListTrailResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method ListTrail not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -194,6 +220,24 @@ func _AdminService_Flush_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListTrail_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListTrailRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListTrail(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListTrail_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListTrail(ctx, req.(*ListTrailRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -212,6 +256,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Flush",
 			Handler:    _AdminService_Flush_Handler,
+		},
+		{
+			MethodName: "ListTrail",
+			Handler:    _AdminService_ListTrail_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

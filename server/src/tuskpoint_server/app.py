@@ -34,6 +34,7 @@ from .journal.lineage.lineage import Lineage
 from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal
 from .journal.retention import Retention as RetentionRows
+from .journal.trail import Trail as TrailRows
 from .opening import (
     open_blobs,
     open_journal,
@@ -47,6 +48,7 @@ from .opening import (
 from .recall.recall import Recall
 from .retention_file import read_rules
 from .rpc.around.errors import incident
+from .rpc.around.policy import CHANGES, EXCHANGE, POLICY
 from .rpc.server import server as rpc
 from .rpc.services import services
 from .service.admin import Admin
@@ -58,6 +60,7 @@ from .service.quotas import COUNT_SECONDS
 from .service.retention import Retention
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
+from .service.trail import FLUSH_SECONDS, Trail
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
@@ -169,6 +172,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             *(RetentionRows(journal), rows, removal, lineage, snapshots, archive, signer),
             journal.journal_id,
         )
+        recorded = {"off": (), "changes": CHANGES, "all": POLICY.keys() - {EXCHANGE}}
+        trail = Trail(TrailRows(journal), recorded[config.recorded])
         contract = services(
             Checkpoints(rows, archive, completer),
             threads,
@@ -186,6 +191,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 blob_backend=blobs.backend,
                 signers=signer.public,
             ),
+            trail,
         )
         if rules is not None:
             retention.replace(rules.first)
@@ -200,7 +206,10 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             duties.append(recall.keeping)
         keeper = await start_keeper(lease, duties)
         stack.push_async_callback(keeper.stop)
-        server = _listen(config, contract, access)
+        stack.push_async_callback(trail.flush)
+        writing = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
+        stack.push_async_callback(_cancel, writing)
+        server = _listen(config, contract, access, trail)
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
         stack.push_async_callback(_cancel, following)
@@ -212,7 +221,10 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
 
 
 def _listen(
-    config: Config, contract: Sequence[tuple[ServiceDescriptor, object]], access: Access
+    config: Config,
+    contract: Sequence[tuple[ServiceDescriptor, object]],
+    access: Access,
+    trail: Trail,
 ) -> rpc.Server:
     host, port = configuration.split_address(config.listen)
     try:
@@ -225,6 +237,7 @@ def _listen(
             reflect=config.reflection,
             authentication=access.authentication,
             tls=access.tls.credentials if access.tls is not None else None,
+            trail=trail,
         )
     except OSError as error:
         raise process.StartError(

@@ -202,6 +202,9 @@ class Config(BaseModel):
     tokens: Path | None = None
     """TOML file that says which tokens are known, for which tenant and scopes; `tuskpoint-server
     token` makes its entries. With it no call passes without one."""
+    trail: Literal["auto", "off", "changes", "all"] = "auto"
+    """Calls that the audit trail of each tenant records: those that change something, or all.
+    auto: changes, if the server asks for credentials."""
     retention_file: Path | None = None
     """TOML file with rules that say which threads and checkpoints are kept. Read again when it
     changes."""
@@ -278,6 +281,13 @@ class Config(BaseModel):
                 "everybody can read what is on Walrus: give --key-file, so that it is sealed "
                 "(`tuskpoint-server keys create FILE` makes one), or --public if that is meant"
             )
+
+    @property
+    def recorded(self) -> Literal["off", "changes", "all"]:
+        """Calls that the audit trail records."""
+        if self.trail != "auto":
+            return self.trail
+        return "changes" if self.tokens or self.tls_client_ca else "off"
 
     @property
     def seals(self) -> bool:

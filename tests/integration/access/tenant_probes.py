@@ -200,6 +200,7 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
             for number, place in enumerate((here, latest, gone))
         ]
         + [handoffs.CreateHandoffRequest(ref=here, request_id=names.request)],
+        methods.LIST_TRAIL.path: [admin.ListTrailRequest()],
         methods.FLUSH.path: [admin.FlushRequest()],
         methods.FORK_THREAD.path: [
             threads.ForkThreadRequest(ref=here, new_thread_id="forked", request_id="first"),

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import AsyncMock
 
 import grpc
@@ -234,7 +234,7 @@ async def test_the_sizes_of_all_tenants_are_reported_to_admin_only() -> None:
     status = ArchiveStatus(*[1] * len(fields(ArchiveStatus)))  # type: ignore[arg-type]
     status = replace(status, catalog=None, last_error="", first_holes=())
     admin: Any = SimpleNamespace(standing=AsyncMock(return_value=(status, 1, None)))
-    servicer = AdminServicer(admin)
+    servicer = AdminServicer(admin, cast(Any, None))
     for grant in (EVERYTHING, *LACKING):
         call = Call("/m", None, grant=grant)  # type: ignore[arg-type]
         sees_all = int(Scope.ADMIN in grant.scopes)

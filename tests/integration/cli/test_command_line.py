@@ -45,7 +45,7 @@ class World:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     directory = tmp_path_factory.mktemp("command-line")
-    with served(directory) as target, Client(target) as client:
+    with served(directory, TUSKPOINT_TRAIL="changes") as target, Client(target) as client:
         ids = tuple(
             client.save(
                 "atlas",
@@ -127,6 +127,7 @@ CASES = [
     Case("answer", "answer asks-NAME yes", r"^answered checkpoint \S{36} of thread asks-"),
     Case("status", "status", r"(?s)^server .*\nhealth +ok\nbacklog .*\ncatalog +\S{43}\n"),
     Case("flush", "flush", r"^certified \d+ checkpoints?\n$"),
+    Case("trail", "trail --thread atlas", r"(?m) SaveCheckpoint +atlas +OK +\d", is_stream=True),
     Case("browse", "browse atlas --stdin", r"^atlas  \d checkpoints\n├── 1  ", given="q\n"),
 ]
 

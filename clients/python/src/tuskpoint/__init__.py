@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from ._messages.retention import Receipt, RetentionEffect, RetentionPreview, RetentionRule
     from ._messages.search import SearchResult, SearchResults, SearchWarning
     from ._messages.snapshots import SnapshotRecord
+    from ._messages.trail import TrailEntry
     from .aio import AsyncClient
     from .applications import ApplicationSession, AsyncApplicationSession, RestoredSession
     from .background import AgentStep, BackgroundSaver, QueueFull, StepsNotSaved
@@ -130,6 +131,7 @@ __all__ = [
     "ThreadLineage",
     "ThreadRecord",
     "TlsMismatch",
+    "TrailEntry",
     "TuskPointError",
     "TuskPointSaver",
     "TuskPointStore",
@@ -182,6 +184,7 @@ _ELSEWHERE = {
     "ManifestRecord": "._messages.reports",
     "ServerInfo": "._messages.reports",
     "ThreadRecord": "._messages.reports",
+    "TrailEntry": "._messages.trail",
     "Receipt": "._messages.retention",
     "RetentionEffect": "._messages.retention",
     "RetentionPreview": "._messages.retention",

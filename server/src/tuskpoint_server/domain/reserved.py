@@ -1,4 +1,4 @@
-"""Names of threads that only the server uses: they keep snapshots, and items of stores."""
+"""Names of threads that only the server uses: snapshots, items of stores, and the trail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ SNAPSHOTS, SNAPSHOTS_END = "$snapshot/", "$snapshot0"
 STORES, STORES_END = "$store/", "$store0"
 """The same for the threads of stores."""
 
+TRAIL, TRAIL_END = "$trail/", "$trail0"
+"""The same for the thread of the audit trail."""
+
+RESERVED = ((SNAPSHOTS, SNAPSHOTS_END), (STORES, STORES_END), (TRAIL, TRAIL_END))
+"""All of them, in order."""
+
 
 def is_reserved(thread_id: str) -> bool:
     """Return whether a thread's name is one that only the server may use."""
-    return thread_id.startswith((SNAPSHOTS, STORES))
+    return thread_id.startswith((SNAPSHOTS, STORES, TRAIL))

@@ -8,12 +8,16 @@ from tuskpoint.v1 import admin_service_pb2 as admin_pb
 from tuskpoint.v1 import search_service_pb2 as search_pb
 
 from ..domain.credentials import Scope
-from ..domain.limits import LIMITS
+from ..domain.limits import LIMITS, MIB
 from ..recall.recall import RecallStanding
 from ..service.admin import Admin
+from ..service.positions import page_size
+from ..service.trail import Trail
 from .around.door import Call, Fields
 from .around.policy import POLICY
 from .messages.convert import filled, location, timestamp
+
+_PAGE_BYTES = 3 * MIB  # of batches, after which a page ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,7 @@ class AdminServicer:
     """`AdminService`: describes the server and its state."""
 
     _admin: Admin
+    _trail: Trail
 
     async def GetServerInfo(
         self, request: admin_pb.GetServerInfoRequest, call: Call
@@ -63,6 +68,18 @@ class AdminServicer:
         outcome = await self._admin.flush(call.tenant)
         catalog = location(outcome.catalog) if outcome.catalog is not None else None
         return {"certified_checkpoints": outcome.certified, "catalog": catalog}
+
+    async def ListTrail(
+        self, request: admin_pb.ListTrailRequest, call: Call
+    ) -> admin_pb.ListTrailResponse:
+        size = page_size(request.page_size)
+        answer, length = admin_pb.ListTrailResponse(), 0
+        for one in await self._trail.read(call.tenant, request.after_batch_id, size):
+            length += len(one.content)
+            if length > _PAGE_BYTES and answer.batches:
+                break
+            filled(answer.batches.add(), one)
+        return answer
 
 
 def _search_status(standing: RecallStanding) -> admin_pb.SearchStatus:

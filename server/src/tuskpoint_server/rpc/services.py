@@ -24,6 +24,7 @@ from ..service.items import Store
 from ..service.retention import Retention
 from ..service.searching import Search
 from ..service.threads import Snapshots, Threads
+from ..service.trail import Trail
 from .admin import AdminServicer
 from .checkpoints.servicer import CheckpointServicer
 from .handoffs import HandoffServicer
@@ -44,6 +45,7 @@ def services(
     search: Search,
     store: Store,
     admin: Admin,
+    trail: Trail,
 ) -> list[tuple[ServiceDescriptor, object]]:
     """Return every service of the contract with its servicer."""
     built: list[tuple[Any, object]] = [
@@ -54,7 +56,7 @@ def services(
         (search_service_pb2, SearchServicer(search)),
         (snapshot_service_pb2, SnapshotServicer(snapshots)),
         (store_service_pb2, StoreServicer(store)),
-        (admin_service_pb2, AdminServicer(admin)),
+        (admin_service_pb2, AdminServicer(admin, trail)),
     ]
     return [
         (service, servicer)

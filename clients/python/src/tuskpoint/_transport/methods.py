@@ -239,4 +239,5 @@ GET_SERVER_INFO = Method(
 GET_ARCHIVE_STATUS = Method(
     _ADMIN + "GetArchiveStatus", admin.GetArchiveStatusRequest, admin.GetArchiveStatusResponse
 )
+LIST_TRAIL = Method(_ADMIN + "ListTrail", admin.ListTrailRequest, admin.ListTrailResponse)
 FLUSH = Method(_ADMIN + "Flush", admin.FlushRequest, admin.FlushResponse, Patience.LONG)

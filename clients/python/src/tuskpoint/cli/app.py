@@ -21,6 +21,7 @@ GROUPS = (
     "handoffs",
     "moving",
     "server",
+    "trail",
     "verifying",
     "audit",
     "mcp",

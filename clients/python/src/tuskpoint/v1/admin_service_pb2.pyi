@@ -209,3 +209,29 @@ class FlushResponse(_message.Message):
     certified_checkpoints: int
     catalog: _checkpoint_pb2.BlobLocation
     def __init__(self, certified_checkpoints: _Optional[int] = ..., catalog: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ...) -> None: ...
+
+class ListTrailRequest(_message.Message):
+    __slots__ = ("after_batch_id", "page_size")
+    AFTER_BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    after_batch_id: str
+    page_size: int
+    def __init__(self, after_batch_id: _Optional[str] = ..., page_size: _Optional[int] = ...) -> None: ...
+
+class TrailBatch(_message.Message):
+    __slots__ = ("batch_id", "content", "create_time", "certified")
+    BATCH_ID_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    CREATE_TIME_FIELD_NUMBER: _ClassVar[int]
+    CERTIFIED_FIELD_NUMBER: _ClassVar[int]
+    batch_id: str
+    content: bytes
+    create_time: _timestamp_pb2.Timestamp
+    certified: bool
+    def __init__(self, batch_id: _Optional[str] = ..., content: _Optional[bytes] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., certified: bool = ...) -> None: ...
+
+class ListTrailResponse(_message.Message):
+    __slots__ = ("batches",)
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[TrailBatch]
+    def __init__(self, batches: _Optional[_Iterable[_Union[TrailBatch, _Mapping]]] = ...) -> None: ...

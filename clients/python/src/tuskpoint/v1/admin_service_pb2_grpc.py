@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class AdminServiceStub(object):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `read` for the rest.
+    `Flush` and `ListTrail`, `read` for the rest.
     """
 
     def __init__(self, channel):
@@ -51,11 +51,16 @@ class AdminServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.FlushRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.FlushResponse.FromString,
                 _registered_method=True)
+        self.ListTrail = channel.unary_unary(
+                '/tuskpoint.v1.AdminService/ListTrail',
+                request_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `read` for the rest.
+    `Flush` and `ListTrail`, `read` for the rest.
     """
 
     def GetServerInfo(self, request, context):
@@ -84,6 +89,17 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListTrail(self, request, context):
+        """Lists the tenant's audit trail, oldest batch first, in pages.
+
+        The server appends a batch each second in which calls ended, and at its
+        shutdown. Which calls it records is a setting of the server. Errors:
+        `INVALID_ARGUMENT` / `INVALID_FIELD`.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -102,6 +118,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.FlushRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.FlushResponse.SerializeToString,
             ),
+            'ListTrail': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTrail,
+                    request_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'tuskpoint.v1.AdminService', rpc_method_handlers)
@@ -112,7 +133,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `read` for the rest.
+    `Flush` and `ListTrail`, `read` for the rest.
     """
 
     @staticmethod
@@ -186,6 +207,33 @@ class AdminService(object):
             '/tuskpoint.v1.AdminService/Flush',
             tuskpoint_dot_v1_dot_admin__service__pb2.FlushRequest.SerializeToString,
             tuskpoint_dot_v1_dot_admin__service__pb2.FlushResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTrail(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.AdminService/ListTrail',
+            tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class AdminServiceStub:
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `read` for the rest.
+    `Flush` and `ListTrail`, `read` for the rest.
     """
 
     @_typing.overload
@@ -48,11 +48,18 @@ class AdminServiceStub:
     answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
     lost, and the server retries the flush in the background.
     """
+    ListTrail: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListTrailRequest, _admin_service_pb2.ListTrailResponse]
+    """Lists the tenant's audit trail, oldest batch first, in pages.
+
+    The server appends a batch each second in which calls ended, and at its
+    shutdown. Which calls it records is a setting of the server. Errors:
+    `INVALID_ARGUMENT` / `INVALID_FIELD`.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `read` for the rest.
+    `Flush` and `ListTrail`, `read` for the rest.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -69,10 +76,17 @@ class AdminServiceAsyncStub(AdminServiceStub):
     answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
     lost, and the server retries the flush in the background.
     """
+    ListTrail: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListTrailRequest, _admin_service_pb2.ListTrailResponse]  # type: ignore[assignment]
+    """Lists the tenant's audit trail, oldest batch first, in pages.
+
+    The server appends a batch each second in which calls ended, and at its
+    shutdown. Which calls it records is a setting of the server. Errors:
+    `INVALID_ARGUMENT` / `INVALID_FIELD`.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush`, `read` for the rest.
+    `Flush` and `ListTrail`, `read` for the rest.
     """
 
     @_abc_1.abstractmethod
@@ -104,6 +118,19 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: `UNAVAILABLE` / `BLOB_UNAVAILABLE` if the blob store does not
         answer, `FAILED_PRECONDITION` / `BLOB_REJECTED` if it refuses; nothing is
         lost, and the server retries the flush in the background.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTrail(
+        self,
+        request: _admin_service_pb2.ListTrailRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListTrailResponse, _abc.Awaitable[_admin_service_pb2.ListTrailResponse]]:
+        """Lists the tenant's audit trail, oldest batch first, in pages.
+
+        The server appends a batch each second in which calls ended, and at its
+        shutdown. Which calls it records is a setting of the server. Errors:
+        `INVALID_ARGUMENT` / `INVALID_FIELD`.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -28,7 +28,7 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
-from ...domain.reserved import SNAPSHOTS, SNAPSHOTS_END, STORES, STORES_END
+from ...domain.reserved import RESERVED
 
 _T = TypeVar("_T")
 
@@ -315,8 +315,7 @@ def of_users(table: Table) -> ColumnElement[bool]:
 
 def outside_reserved(name: ColumnElement[str]) -> ColumnElement[bool]:
     """Match names of threads that the server does not use itself."""
-    between = and_(name >= SNAPSHOTS_END, name < STORES)
-    return or_(name < SNAPSHOTS, between, name >= STORES_END)
+    return and_(*(or_(name < first, name >= past) for first, past in RESERVED))
 
 
 def parameters_of(thread: int, checkpoint_ns: str, checkpoint_id: str) -> dict[str, object]:

@@ -33,9 +33,11 @@ from ...domain.limits import KIB, LIMITS
 from ...domain.model import Durability
 from ...service.memory import NOT_WRITING, Holder, Memory
 from ...service.quotas import UNCOUNTED, Usage
+from ...service.trail import Trail
 from ..messages.validation import Check, check, limit_exceeded
 from .authentication import Authentication
 from .errors import incident, to_status
+from .naming import threads_named
 from .policy import POLICY, check_scopes
 from .telemetry import Telemetry
 
@@ -64,6 +66,7 @@ class Call(Holder):
     presented: Presented = ()  # the credential that it came with; set by authentication
     grant: Grant = NOTHING  # of that credential
     usage: Usage = UNCOUNTED  # of its tenant
+    named: tuple[str, ...] = ()  # threads that its only request names, if the trail records it
     denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
     code: str = "OK"  # name of the status that it ends with, as far as is known
     ended: Refusal | None = None  # why the server ended it while it ran
@@ -136,6 +139,7 @@ class Door:
         authentication: Authentication,
         max_call_seconds: float,
         memory: Memory | None = None,
+        trail: Trail | None = None,
         policy: Mapping[str, frozenset[Scope]] = POLICY,
     ) -> None:
         self.telemetry = telemetry
@@ -143,6 +147,7 @@ class Door:
         self.memory = memory or Memory()
         telemetry.watch_memory(lambda: self.memory.held_bytes)
         self._authentication = authentication
+        self.trail = trail
         self._policy = policy
         self._draining = asyncio.Event()
         self._emptied = asyncio.Event()
@@ -183,8 +188,15 @@ class Door:
             if self._draining.is_set() and not self._authentication.running:
                 self._emptied.set()
             self.telemetry.end(measured, call.code, call.denied)
+            if self.trail is not None and self.records(call):
+                self.trail.note(call.grant, call.method, call.named, call.code)
         status = rpc_status.to_status(to_status(refusal))
         return await call.context.abort_with_status(status)
+
+    def records(self, call: Call) -> bool:
+        """Return whether the trail records a call."""
+        trail = self.trail
+        return trail is not None and call.method in trail.records and bool(call.grant.tenant)
 
     def _cap(self, call: Call) -> asyncio.TimerHandle | None:
         """Arm the timer that ends a call whose client allows it more time than the server."""
@@ -283,6 +295,8 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
                 raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
             call.keep(len(raw))
         request: Any = parsed(request_class, raw)
+        if door.records(call):
+            call.named = threads_named(request)
         taken = take(request)
         if durable:
             call.wanted = Durability(request.durability)

@@ -38,7 +38,10 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
         (Scope.READ,): "GetItems SearchItems ListItemNamespaces",
         (Scope.WRITE,): "PutItems",
     },
-    "AdminService": {(Scope.READ,): "GetServerInfo GetArchiveStatus", (Scope.ADMIN,): "Flush"},
+    "AdminService": {
+        (Scope.READ,): "GetServerInfo GetArchiveStatus",
+        (Scope.ADMIN,): "Flush ListTrail",
+    },
 }
 
 
@@ -52,6 +55,13 @@ POLICY: Mapping[str, frozenset[Scope]] = {
 
 A method that is not in it is denied to everybody, so that a new one is not open by accident.
 """
+
+
+EXCHANGE = "/tuskpoint.v1.CheckpointService/Exchange"
+"""The stream whose frames are calls; each needs the scopes of its unary twin."""
+
+CHANGES = frozenset(method for method, scopes in POLICY.items() if scopes - {Scope.READ})
+"""Methods that change something, or that only administrators may call."""
 
 
 def check_scopes(call: Call, needed: frozenset[Scope] | None) -> None:

@@ -32,6 +32,7 @@ from ...service.checkpoints import Checkpoints
 from ...service.memory import Holder
 from ..around.door import Call, Door, parsed
 from ..around.errors import incident, to_call_error
+from ..around.naming import threads_named
 from ..around.policy import POLICY
 from ..around.telemetry import Measured
 from ..messages import convert
@@ -74,6 +75,7 @@ class _Frame:
     size: int  # bytes of its frame and chunks
     ends_at: float  # time of the event loop at which it has taken too long
     measured: Measured
+    named: tuple[str, ...] = ()  # threads that its request names, if the trail records it
     counts: bool = True  # against the bounds on frames without an answer
     wanted: Durability = Durability.JOURNALED
     journaled: bool = False  # it has its first answer, and waits for certification
@@ -90,6 +92,7 @@ class Exchange:
         self._sessions = sessions
         self._call = call
         self._telemetry = door.telemetry
+        self._trail = door.trail
         self._cap_s = door.max_call_seconds
         self._loop = asyncio.get_running_loop()
         self._session: tuple[Presented, bytes] | None = None
@@ -223,6 +226,8 @@ class Exchange:
         size = size or message.ByteSize()
         measured = self._telemetry.begin_frame(_METHODS[kind], message.traceparent)
         frame = _Frame(message.id, kind, size, received_at + allowed_s, measured)
+        if self._trail is not None and measured.method in self._trail.records:
+            frame.named = threads_named(getattr(message, kind))
         self._frames[frame.id] = frame
         self._unanswered += 1
         self._unanswered_bytes += size
@@ -428,6 +433,8 @@ class Exchange:
         del self._frames[frame.id]
         denied = refusal is not None and refusal.reason is Reason.SCOPE_MISSING
         self._telemetry.end(frame.measured, code, "scope" if denied else "")
+        if frame.named and self._trail is not None:
+            self._trail.note(self._call.grant, frame.measured.method, frame.named, code)
 
     def _sent(self, frames: list[_Frame | None]) -> None:
         """Make room for as many frames as were answered."""

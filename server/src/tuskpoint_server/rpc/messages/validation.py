@@ -25,7 +25,7 @@ from tuskpoint.v1 import (
 from ...domain.errors import Reason, Refusal, Violation
 from ...domain.limits import LIMITS, text_problem
 from ...domain.model import Durability, Source, View
-from ...domain.reserved import SNAPSHOTS, STORES, is_reserved
+from ...domain.reserved import RESERVED, is_reserved
 from ...domain.search import vector_problem
 from ...domain.values import DIGEST_BYTES
 
@@ -77,8 +77,8 @@ class Checks:
     def thread(self, field: str, thread_id: str, *, required: bool = True) -> None:
         """Check the name of a thread; those of the server's own are refused."""
         if is_reserved(thread_id):
-            own = f"'{SNAPSHOTS}' or '{STORES}'"
-            self.fail(field, f"names that begin with {own} are the server's own")
+            own = ", ".join(f"'{prefix}'" for prefix, _ in RESERVED)
+            self.fail(field, f"names that begin with one of {own} are the server's own")
         else:
             self.text(field, thread_id, LIMITS.max_thread_id, required=required)
 
@@ -122,7 +122,8 @@ _UNNAMED = frozenset(
 )
 """Fields that may leave it open which thread is meant."""
 
-_CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id"}  # besides names that end so
+# besides names that end so
+_CHECKPOINT_IDS = {"before", "expected_head", "snapshot_id", "after_batch_id"}
 _ENUMS_REQUIRED = {("PruneThreadsRequest", "strategy"), ("RestoreSnapshotRequest", "mode")}
 _DEFAULTS = {"durability": Durability.JOURNALED, "view": View.FULL, "source": Source.ANY}
 """Values of fields that a request leaves open."""

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 
 from ...domain.limits import LIMITS
 from ...service.memory import Memory
+from ...service.trail import Trail
 from ..around.authentication import Authentication
 from ..around.door import Door, service_handler
 from ..around.telemetry import Telemetry
@@ -80,6 +81,7 @@ def build(
     reflect: bool,
     authentication: Authentication | None = None,
     tls: grpc.ServerCredentials | None = None,
+    trail: Trail | None = None,
 ) -> Server:
     """Build a server that listens on an address (port 0 picks a free one), or raise `OSError`.
 
@@ -103,6 +105,7 @@ def build(
         authentication or Authentication(),
         max_call_seconds,
         Memory(memory_bytes),
+        trail,
     )
     for service, servicer in contract:
         server.add_generic_rpc_handlers((service_handler(service, servicer, door),))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 from ..._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
+from ..._messages.trail import TrailEntry, TrailReader, trail_entry
 from ..._transport import methods
 from ...v1.admin_service_pb2 import (
     FlushRequest,
     GetArchiveStatusRequest,
     GetServerInfoRequest,
+    ListTrailRequest,
 )
 from .part import AsyncPart
 
@@ -33,3 +37,19 @@ class AsyncAdmin(AsyncPart):
         """Return version, limits and backends of the server."""
         request = GetServerInfoRequest()
         return server_info(await self._calls.unary(methods.GET_SERVER_INFO, request))
+
+    async def trail(self) -> AsyncIterator[TrailEntry]:
+        """Yield the entries of the audit trail, the oldest first; needs the scope "admin".
+
+        Raises:
+            DataLoss: A batch was changed or left out.
+        """
+        reader, request = TrailReader(), ListTrailRequest()
+        while True:
+            page = await self._calls.unary(methods.LIST_TRAIL, request)
+            if not page.batches:
+                return
+            for batch in page.batches:
+                for entry in reader.entries(batch):
+                    yield trail_entry(batch, entry)
+            request.after_batch_id = page.batches[-1].batch_id

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/admin_service.proto.
  */
 export const file_tuskpoint_v1_admin_service: GenFile = /*@__PURE__*/
-  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIoUGCgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYASABKAQSFwoPbWF4X3VuYXJ5X2J5dGVzGAIgASgEEhcKD21heF9jaHVua19ieXRlcxgDIAEoBBIXCg9tYXhfdmFsdWVfYnl0ZXMYBCABKAQSHAoUbWF4X2NoZWNrcG9pbnRfYnl0ZXMYBSABKAQSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAYgASgEEhQKDG1heF9jaGFubmVscxgHIAEoDRISCgptYXhfd3JpdGVzGAggASgNEhsKE21heF90aHJlYWRfaWRfYnl0ZXMYCSABKA0SHwoXbWF4X2NoZWNrcG9pbnRfbnNfYnl0ZXMYCiABKA0SHwoXbWF4X2NoZWNrcG9pbnRfaWRfYnl0ZXMYCyABKA0SMgoPZWFybHlfd3JpdGVfdHRsGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDnJlcXVlc3RfaWRfdHRsGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9zdGF0ZV9ieXRlcxgOIAEoBBIdChVtYXhfd3JpdGVfbmFtZXNfYnl0ZXMYDyABKAQSLAoJZXZlbnRfdHRsGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKEG1heF9idW5kbGVfYnl0ZXMYESABKAQSHQoVbWF4X3NlYXJjaF90ZXh0X2J5dGVzGBIgASgEEhcKD21heF9xdWVyeV9ieXRlcxgTIAEoDRIaChJtYXhfc2VhcmNoX3Jlc3VsdHMYFCABKA0SHAoUbWF4X3ZlY3Rvcl9kaW1lbnNpb24YFSABKA0SHAoUbWF4X2l0ZW1fdmFsdWVfYnl0ZXMYFiABKAQSGgoSbWF4X2l0ZW1fa2V5X2J5dGVzGBcgASgNEhcKD21heF9pdGVtX2xhYmVscxgYIAEoDRIgChhtYXhfaXRlbV9uYW1lc3BhY2VfYnl0ZXMYGSABKA0iFgoUR2V0U2VydmVySW5mb1JlcXVlc3QiqwIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEioKBmxpbWl0cxgCIAEoCzIaLnR1c2twb2ludC52MS5TZXJ2ZXJMaW1pdHMSDwoHbWV0aG9kcxgDIAMoCRIXCg9qb3VybmFsX2JhY2tlbmQYBCABKAkSFAoMYmxvYl9iYWNrZW5kGAUgASgJEhIKCmpvdXJuYWxfaWQYBiABKAkSLgoKc3RhcnRfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoMc2VhcmNoX21vZGVzGAggAygOMhgudHVza3BvaW50LnYxLlNlYXJjaE1vZGUSEAoIZW1iZWRkZXIYCSABKAkSDwoHc2lnbmVycxgKIAMoCSIZChdHZXRBcmNoaXZlU3RhdHVzUmVxdWVzdCK0BQoYR2V0QXJjaGl2ZVN0YXR1c1Jlc3BvbnNlEhsKE2JhY2tsb2dfY2hlY2twb2ludHMYASABKAQSFQoNYmFja2xvZ19ieXRlcxgCIAEoBBI7ChdvbGRlc3RfdW5jZXJ0aWZpZWRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKbGFzdF9lcnJvchgEIAEoCRIzCg9sYXN0X2Vycm9yX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKD2xhc3RfZmx1c2hfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoHY2F0YWxvZxgHIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24SEwoLY2F0YWxvZ19zZXEYCCABKAQSFQoNam91cm5hbF9ieXRlcxgJIAEoBBITCgtzcG9vbF9ieXRlcxgKIAEoBBITCgtjYWNoZV9ieXRlcxgLIAEoBBIdChVjZXJ0aWZpZWRfY2hlY2twb2ludHMYDCABKAQSOAoUZWFybGllc3RfZXhwaXJlX3RpbWUYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWV2aWN0ZWRfYnl0ZXMYDiABKAQSFAoMc3RvcmVkX2Jsb2JzGA8gASgEEhQKDGJpbGxlZF9ieXRlcxgQIAEoBBIMCgRjb3N0GBEgASgEEhgKEGZhaWxpbmdfcmVuZXdhbHMYEiABKA0SKgoGc2VhcmNoGBMgASgLMhoudHVza3BvaW50LnYxLlNlYXJjaFN0YXR1cxINCgVob2xlcxgUIAEoBBInCgtmaXJzdF9ob2xlcxgVIAMoCzISLnR1c2twb2ludC52MS5Ib2xlIp8BCgRIb2xlEhEKCXRocmVhZF9pZBgBIAEoCRIVCg1jaGVja3BvaW50X25zGAIgASgJEhUKDWNoZWNrcG9pbnRfaWQYAyABKAkSFgoOc2VnbWVudF9zaGEyNTYYBCABKAwSDgoGcmVhc29uGAUgASgJEi4KCnJldHJ5X3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIvUBCgxTZWFyY2hTdGF0dXMSHQoVdW5pbmRleGVkX2NoZWNrcG9pbnRzGAEgASgEEjkKFW9sZGVzdF91bmluZGV4ZWRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGwoTaW5kZXhlZF9jaGVja3BvaW50cxgDIAEoBBIPCgd2ZWN0b3JzGAQgASgEEhIKCmxhc3RfZXJyb3IYBSABKAkSKgoGbWVtd2FsGAYgASgLMhoudHVza3BvaW50LnYxLk1lbVdhbFN0YXR1cxIdChV0cnVuY2F0ZWRfY2hlY2twb2ludHMYByABKAQijQIKDE1lbVdhbFN0YXR1cxIPCgdoZWFsdGh5GAEgASgIEg8KB3dhaXRpbmcYAiABKAQSEAoIdW5kZXJ3YXkYAyABKAQSEQoJZGVsaXZlcmVkGAQgASgEEjcKE29sZGVzdF93YWl0aW5nX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmxhc3RfZXJyb3IYBiABKAkSMwoPbGFzdF9lcnJvcl90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0ChBsYXN0X3JlY2FsbF90aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIOCgxGbHVzaFJlcXVlc3QiWwoNRmx1c2hSZXNwb25zZRIdChVjZXJ0aWZpZWRfY2hlY2twb2ludHMYASABKAQSKwoHY2F0YWxvZxgCIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24yjQIKDEFkbWluU2VydmljZRJYCg1HZXRTZXJ2ZXJJbmZvEiIudHVza3BvaW50LnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiMudHVza3BvaW50LnYxLkdldFNlcnZlckluZm9SZXNwb25zZRJhChBHZXRBcmNoaXZlU3RhdHVzEiUudHVza3BvaW50LnYxLkdldEFyY2hpdmVTdGF0dXNSZXF1ZXN0GiYudHVza3BvaW50LnYxLkdldEFyY2hpdmVTdGF0dXNSZXNwb25zZRJACgVGbHVzaBIaLnR1c2twb2ludC52MS5GbHVzaFJlcXVlc3QaGy50dXNrcG9pbnQudjEuRmx1c2hSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
+  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIoUGCgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYASABKAQSFwoPbWF4X3VuYXJ5X2J5dGVzGAIgASgEEhcKD21heF9jaHVua19ieXRlcxgDIAEoBBIXCg9tYXhfdmFsdWVfYnl0ZXMYBCABKAQSHAoUbWF4X2NoZWNrcG9pbnRfYnl0ZXMYBSABKAQSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAYgASgEEhQKDG1heF9jaGFubmVscxgHIAEoDRISCgptYXhfd3JpdGVzGAggASgNEhsKE21heF90aHJlYWRfaWRfYnl0ZXMYCSABKA0SHwoXbWF4X2NoZWNrcG9pbnRfbnNfYnl0ZXMYCiABKA0SHwoXbWF4X2NoZWNrcG9pbnRfaWRfYnl0ZXMYCyABKA0SMgoPZWFybHlfd3JpdGVfdHRsGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDnJlcXVlc3RfaWRfdHRsGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9zdGF0ZV9ieXRlcxgOIAEoBBIdChVtYXhfd3JpdGVfbmFtZXNfYnl0ZXMYDyABKAQSLAoJZXZlbnRfdHRsGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKEG1heF9idW5kbGVfYnl0ZXMYESABKAQSHQoVbWF4X3NlYXJjaF90ZXh0X2J5dGVzGBIgASgEEhcKD21heF9xdWVyeV9ieXRlcxgTIAEoDRIaChJtYXhfc2VhcmNoX3Jlc3VsdHMYFCABKA0SHAoUbWF4X3ZlY3Rvcl9kaW1lbnNpb24YFSABKA0SHAoUbWF4X2l0ZW1fdmFsdWVfYnl0ZXMYFiABKAQSGgoSbWF4X2l0ZW1fa2V5X2J5dGVzGBcgASgNEhcKD21heF9pdGVtX2xhYmVscxgYIAEoDRIgChhtYXhfaXRlbV9uYW1lc3BhY2VfYnl0ZXMYGSABKA0iFgoUR2V0U2VydmVySW5mb1JlcXVlc3QiqwIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEioKBmxpbWl0cxgCIAEoCzIaLnR1c2twb2ludC52MS5TZXJ2ZXJMaW1pdHMSDwoHbWV0aG9kcxgDIAMoCRIXCg9qb3VybmFsX2JhY2tlbmQYBCABKAkSFAoMYmxvYl9iYWNrZW5kGAUgASgJEhIKCmpvdXJuYWxfaWQYBiABKAkSLgoKc3RhcnRfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoMc2VhcmNoX21vZGVzGAggAygOMhgudHVza3BvaW50LnYxLlNlYXJjaE1vZGUSEAoIZW1iZWRkZXIYCSABKAkSDwoHc2lnbmVycxgKIAMoCSIZChdHZXRBcmNoaXZlU3RhdHVzUmVxdWVzdCK0BQoYR2V0QXJjaGl2ZVN0YXR1c1Jlc3BvbnNlEhsKE2JhY2tsb2dfY2hlY2twb2ludHMYASABKAQSFQoNYmFja2xvZ19ieXRlcxgCIAEoBBI7ChdvbGRlc3RfdW5jZXJ0aWZpZWRfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKbGFzdF9lcnJvchgEIAEoCRIzCg9sYXN0X2Vycm9yX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjMKD2xhc3RfZmx1c2hfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKwoHY2F0YWxvZxgHIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24SEwoLY2F0YWxvZ19zZXEYCCABKAQSFQoNam91cm5hbF9ieXRlcxgJIAEoBBITCgtzcG9vbF9ieXRlcxgKIAEoBBITCgtjYWNoZV9ieXRlcxgLIAEoBBIdChVjZXJ0aWZpZWRfY2hlY2twb2ludHMYDCABKAQSOAoUZWFybGllc3RfZXhwaXJlX3RpbWUYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDWV2aWN0ZWRfYnl0ZXMYDiABKAQSFAoMc3RvcmVkX2Jsb2JzGA8gASgEEhQKDGJpbGxlZF9ieXRlcxgQIAEoBBIMCgRjb3N0GBEgASgEEhgKEGZhaWxpbmdfcmVuZXdhbHMYEiABKA0SKgoGc2VhcmNoGBMgASgLMhoudHVza3BvaW50LnYxLlNlYXJjaFN0YXR1cxINCgVob2xlcxgUIAEoBBInCgtmaXJzdF9ob2xlcxgVIAMoCzISLnR1c2twb2ludC52MS5Ib2xlIp8BCgRIb2xlEhEKCXRocmVhZF9pZBgBIAEoCRIVCg1jaGVja3BvaW50X25zGAIgASgJEhUKDWNoZWNrcG9pbnRfaWQYAyABKAkSFgoOc2VnbWVudF9zaGEyNTYYBCABKAwSDgoGcmVhc29uGAUgASgJEi4KCnJldHJ5X3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIvUBCgxTZWFyY2hTdGF0dXMSHQoVdW5pbmRleGVkX2NoZWNrcG9pbnRzGAEgASgEEjkKFW9sZGVzdF91bmluZGV4ZWRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASGwoTaW5kZXhlZF9jaGVja3BvaW50cxgDIAEoBBIPCgd2ZWN0b3JzGAQgASgEEhIKCmxhc3RfZXJyb3IYBSABKAkSKgoGbWVtd2FsGAYgASgLMhoudHVza3BvaW50LnYxLk1lbVdhbFN0YXR1cxIdChV0cnVuY2F0ZWRfY2hlY2twb2ludHMYByABKAQijQIKDE1lbVdhbFN0YXR1cxIPCgdoZWFsdGh5GAEgASgIEg8KB3dhaXRpbmcYAiABKAQSEAoIdW5kZXJ3YXkYAyABKAQSEQoJZGVsaXZlcmVkGAQgASgEEjcKE29sZGVzdF93YWl0aW5nX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmxhc3RfZXJyb3IYBiABKAkSMwoPbGFzdF9lcnJvcl90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBI0ChBsYXN0X3JlY2FsbF90aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIOCgxGbHVzaFJlcXVlc3QiWwoNRmx1c2hSZXNwb25zZRIdChVjZXJ0aWZpZWRfY2hlY2twb2ludHMYASABKAQSKwoHY2F0YWxvZxgCIAEoCzIaLnR1c2twb2ludC52MS5CbG9iTG9jYXRpb24iPQoQTGlzdFRyYWlsUmVxdWVzdBIWCg5hZnRlcl9iYXRjaF9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUicwoKVHJhaWxCYXRjaBIQCghiYXRjaF9pZBgBIAEoCRIPCgdjb250ZW50GAIgASgMEi8KC2NyZWF0ZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIRCgljZXJ0aWZpZWQYBCABKAgiPgoRTGlzdFRyYWlsUmVzcG9uc2USKQoHYmF0Y2hlcxgBIAMoCzIYLnR1c2twb2ludC52MS5UcmFpbEJhdGNoMtsCCgxBZG1pblNlcnZpY2USWAoNR2V0U2VydmVySW5mbxIiLnR1c2twb2ludC52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBojLnR1c2twb2ludC52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2USYQoQR2V0QXJjaGl2ZVN0YXR1cxIlLnR1c2twb2ludC52MS5HZXRBcmNoaXZlU3RhdHVzUmVxdWVzdBomLnR1c2twb2ludC52MS5HZXRBcmNoaXZlU3RhdHVzUmVzcG9uc2USQAoFRmx1c2gSGi50dXNrcG9pbnQudjEuRmx1c2hSZXF1ZXN0GhsudHVza3BvaW50LnYxLkZsdXNoUmVzcG9uc2USTAoJTGlzdFRyYWlsEh4udHVza3BvaW50LnYxLkxpc3RUcmFpbFJlcXVlc3QaHy50dXNrcG9pbnQudjEuTGlzdFRyYWlsUmVzcG9uc2ViBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
 
 /**
  * What the server accepts. Sizes are in bytes.
@@ -732,8 +732,105 @@ export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
   messageDesc(file_tuskpoint_v1_admin_service, 9);
 
 /**
+ * Request of `ListTrail`.
+ *
+ * @generated from message tuskpoint.v1.ListTrailRequest
+ */
+export type ListTrailRequest = Message<"tuskpoint.v1.ListTrailRequest"> & {
+  /**
+   * Only batches after this one, if not empty; the last `batch_id` of the page
+   * before.
+   *
+   * @generated from field: string after_batch_id = 1;
+   */
+  afterBatchId: string;
+
+  /**
+   * At most this many batches; 0 means 100, more than 1,000 means 1,000,
+   * negative is `INVALID_ARGUMENT`. A page ends early at 3 MiB.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+};
+
+/**
+ * Describes the message tuskpoint.v1.ListTrailRequest.
+ * Use `create(ListTrailRequestSchema)` to create a new message.
+ */
+export const ListTrailRequestSchema: GenMessage<ListTrailRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_admin_service, 10);
+
+/**
+ * Entries of the audit trail that were appended together.
+ *
+ * @generated from message tuskpoint.v1.TrailBatch
+ */
+export type TrailBatch = Message<"tuskpoint.v1.TrailBatch"> & {
+  /**
+   * Its ID; later batches have greater ones.
+   *
+   * @generated from field: string batch_id = 1;
+   */
+  batchId: string;
+
+  /**
+   * A JSON object in UTF-8 with `previous`, the SHA-256 in lowercase hex of the
+   * `content` of the batch before (empty in the first), and `entries`. Each
+   * entry has `who` (the name of the credential), `method`, `thread_id` (empty
+   * if the call named none), `status`, the number of `calls` that these four
+   * describe, and the times at which the `first` and the `last` of them ended.
+   *
+   * @generated from field: bytes content = 2;
+   */
+  content: Uint8Array;
+
+  /**
+   * Time at which it was appended.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 3;
+   */
+  createTime?: Timestamp;
+
+  /**
+   * Whether it is in the blob store.
+   *
+   * @generated from field: bool certified = 4;
+   */
+  certified: boolean;
+};
+
+/**
+ * Describes the message tuskpoint.v1.TrailBatch.
+ * Use `create(TrailBatchSchema)` to create a new message.
+ */
+export const TrailBatchSchema: GenMessage<TrailBatch> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_admin_service, 11);
+
+/**
+ * Response of `ListTrail`.
+ *
+ * @generated from message tuskpoint.v1.ListTrailResponse
+ */
+export type ListTrailResponse = Message<"tuskpoint.v1.ListTrailResponse"> & {
+  /**
+   * The batches. No batches: there are no more.
+   *
+   * @generated from field: repeated tuskpoint.v1.TrailBatch batches = 1;
+   */
+  batches: TrailBatch[];
+};
+
+/**
+ * Describes the message tuskpoint.v1.ListTrailResponse.
+ * Use `create(ListTrailResponseSchema)` to create a new message.
+ */
+export const ListTrailResponseSchema: GenMessage<ListTrailResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_admin_service, 12);
+
+/**
  * Describes the server and the state of its archive. Scopes: `admin` for
- * `Flush`, `read` for the rest.
+ * `Flush` and `ListTrail`, `read` for the rest.
  *
  * @generated from service tuskpoint.v1.AdminService
  */
@@ -772,6 +869,20 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof FlushRequestSchema;
     output: typeof FlushResponseSchema;
+  },
+  /**
+   * Lists the tenant's audit trail, oldest batch first, in pages.
+   *
+   * The server appends a batch each second in which calls ended, and at its
+   * shutdown. Which calls it records is a setting of the server. Errors:
+   * `INVALID_ARGUMENT` / `INVALID_FIELD`.
+   *
+   * @generated from rpc tuskpoint.v1.AdminService.ListTrail
+   */
+  listTrail: {
+    methodKind: "unary";
+    input: typeof ListTrailRequestSchema;
+    output: typeof ListTrailResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_tuskpoint_v1_admin_service, 0);

@@ -1,0 +1,64 @@
+"""`trail`."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..arguments import Limit, table_limit
+from ..completion import complete_thread
+from ..printing import shapes
+from ..printing.words import moment, plain
+from ..program import OPERATE, command
+from ..session import Session
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+
+@command("trail", panel=OPERATE)
+def trail(
+    cli: Session,
+    thread: Annotated[
+        str | None,
+        typer.Option(
+            metavar="THREAD", help="Only calls on this thread.", autocompletion=complete_thread
+        ),
+    ] = None,
+    who: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only calls with this credential.")
+    ] = None,
+    limit: Limit = None,
+) -> None:
+    """Show who called what, the latest last, and check that nothing was changed or left out."""
+    found = (
+        one
+        for one in cli.client.trail()
+        if thread in (None, one.thread_id) and who in (None, one.who)
+    )
+    most = table_limit(limit, is_json=cli.out.is_json)
+    if cli.out.is_json and most is None:
+        for one in found:
+            cli.out.line(shapes.record(one))
+        return
+    shown = deque(found, most)
+    if cli.out.is_json:
+        for one in shown:
+            cli.out.line(shapes.record(one))
+    elif shown:
+        rows: list[list[str | Text]] = [
+            [
+                moment(one.last),
+                plain(one.who),
+                one.method,
+                cli.out.folded(plain(one.thread_id)),
+                one.status,
+                f"{one.calls:,}",
+            ]
+            for one in shown
+        ]
+        cli.out.table(["TIME", "WHO", "CALL", "thread", "STATUS", "CALLS"], rows)
+    else:
+        cli.out.note("the trail is empty")

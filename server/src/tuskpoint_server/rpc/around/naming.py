@@ -1,0 +1,44 @@
+"""Which threads a request names, for the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any
+
+from google.protobuf.descriptor import Descriptor
+from google.protobuf.message import Message
+
+_NAMES = {"thread_id", "source_thread_id", "target_thread_id", "new_thread_id"}
+_Read = Callable[[Any], Iterable[str]]
+
+
+def threads_named(request: Message) -> tuple[str, ...]:
+    """Return the threads that a request names, each once."""
+    found = (name for read in _reads(request.DESCRIPTOR) for name in read(request))
+    return tuple(dict.fromkeys(filter(None, found)))
+
+
+@cache
+def _reads(kind: Descriptor) -> tuple[_Read, ...]:
+    """Return what reads the names of threads in messages of a kind; not those of rules."""
+    reads: list[_Read] = []
+    for field in kind.fields:
+        if field.name in _NAMES:
+            reads.append(partial(_name, field.name))
+        elif field.name == "thread_ids":
+            reads.append(attrgetter(field.name))
+        elif field.message_type is not None and not field.is_repeated:
+            inner = _reads(field.message_type)
+            reads += [partial(_inside, field.name, inner)] if inner else []
+    return tuple(reads)
+
+
+def _name(field: str, message: Any) -> Iterable[str]:
+    return (getattr(message, field),)
+
+
+def _inside(field: str, reads: tuple[_Read, ...], message: Any) -> Iterable[str]:
+    inner = getattr(message, field)
+    return (name for read in reads for name in read(inner))
