@@ -19,6 +19,7 @@ from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.items import Items
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
@@ -99,7 +100,7 @@ async def rows_of(journal: Journal, table: Table, *columns: str) -> list[tuple[A
     """Return columns of all rows of a table."""
     chosen = select(*(table.c[name] for name in columns))
     return await journal.database.query(
-        lambda connection: [tuple(row) for row in connection.execute(chosen)]
+        lambda connection: [tuple(row) for row in Statement(chosen).run(connection).fetchall()]
     )
 
 

@@ -33,6 +33,7 @@ from tuskpoint_server.journal.database.schema import (
     members,
     threads,
 )
+from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.lineage.stored import stored_value
 from tuskpoint_server.journal.removal.passes import Taken, remove_unneeded
 from tuskpoint_server.journal.removal.removal import Removal
@@ -258,8 +259,8 @@ class Home:
 
         def read(connection: Connection) -> list[dict[str, Any]]:
             chosen = select(contents).where(contents.c.family == family)
-            found = connection.execute(chosen.order_by(contents.c.number)).mappings()
-            return [dict(row) for row in found]
+            found = Statement(chosen.order_by(contents.c.number)).run(connection).fetchall()
+            return [dict(zip(contents.c.keys(), row, strict=True)) for row in found]
 
         return await self.database.query(read)
 

@@ -93,9 +93,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
             return tokens.main(arguments[1:])
         if arguments[:1] == ["keys"]:
-            from . import key_file
+            from . import key_commands
 
-            return key_file.main(arguments[1:])
+            return key_commands.main(arguments[1:], version)
         config = configuration.load(arguments, version=version)
         process.configure_logs(config.log_level, config.log_format)
         metrics = config.metrics_listen
@@ -147,7 +147,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
         signer = open_signer(config)
-        journal = await open_journal(config)
+        journal = await open_journal(config, keys)
         stack.push_async_callback(journal.close)
         blobs = open_blobs(config)
         stack.push_async_callback(blobs.close)

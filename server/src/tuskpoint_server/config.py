@@ -121,6 +121,9 @@ class Config(BaseModel):
     VAULT_ADDR, VAULT_TOKEN and VAULT_NAMESPACE apply."""
     key_aws_kms: str = ""
     """Key of AWS KMS that wraps keys, as ID, ARN or alias, in the place of a key file."""
+    seal_journal: bool = False
+    """Seal the values in the journal, too, under a key that the key provider wraps. Search then
+    knows the summaries of checkpoints, and nothing of their values. For a new journal."""
     signing_key: Path | None = None
     """File of keys that sign hand-offs, like --key-file: the first signs, the others did before.
     Default: DATA_DIR/signing.key, which the first start makes."""
@@ -276,6 +279,11 @@ class Config(BaseModel):
             raise ValueError(f"both {providers[0]} and {providers[1]} are set; choose one")
         if providers and self.public:
             raise ValueError(f"both --public and {providers[0]} are set; choose one")
+        if self.seal_journal and not providers:
+            raise ValueError(
+                "--seal-journal needs a key provider: give --key-file "
+                "(`tuskpoint-server keys create FILE` makes one)"
+            )
         if self.walrus_publisher_url and not providers and not self.public:
             raise ValueError(
                 "everybody can read what is on Walrus: give --key-file, so that it is sealed "
@@ -348,6 +356,7 @@ class Config(BaseModel):
         return {
             "the blob store": "Walrus" if self.walrus_aggregator_url else blobs,
             "sealing": "on" if self.seals else "off",
+            "--seal-journal": "on" if self.seal_journal else "off",
             "--search": "on" if self.search else "off",
             "--search-exclude": " ".join(sorted(self.search_exclude)),
             "--embedder": embedder,

@@ -74,8 +74,8 @@ def main_backup(arguments: Sequence[str], version: str) -> int:
         raise process.ConfigError(
             f"journal {config.journal_name} is in PostgreSQL; back it up with pg_dump"
         )
-    backend = backend_of(_existing(journal))
-    with _failing("no backup is made", backend), process.usable("backup", file):
+    backend = backend_of(existing(journal))
+    with failing("no backup is made", backend), process.usable("backup", file):
         made = back_up(journal, file)
     say(f"{journal} is backed up in {file}: {_counts(made)}")
     return 0
@@ -111,11 +111,11 @@ def main_restore(arguments: Sequence[str], version: str) -> int:
         stack.callback(process.DataDirLock(config.data_dir).release)
         nothing = f"{file or config.journal_name} is not restored"
         if isinstance(journal, Path) and file is not None:
-            with _failing(nothing, backend_of(journal)), process.usable("journal", journal):
-                made = restore(_existing(file), journal)
+            with failing(nothing, backend_of(journal)), process.usable("journal", journal):
+                made = restore(existing(file), journal)
         else:
-            backend = _backend(_existing(journal))
-            with _failing(nothing, backend):
+            backend = open_backend(existing(journal))
+            with failing(nothing, backend):
                 made = begin_anew(backend)
     for tenant, blob_id in made.catalogs.items():
         point(config, tenant, blob_id)
@@ -129,11 +129,11 @@ COMMANDS = {"copy": main_copy, "backup": main_backup, "restore": main_restore}
 
 def _copy(source: Place, target: Place) -> Copied:
     with ExitStack() as stack:
-        for place in (_existing(source), target):
+        for place in (existing(source), target):
             if isinstance(place, Path):
                 stack.callback(process.DataDirLock(place.parent).release)
-        backends = _backend(source), _backend(target)
-        with _failing("the copy is not complete", *backends):
+        backends = open_backend(source), open_backend(target)
+        with failing("the copy is not complete", *backends):
             tell = progress()
             return copy(*backends, lambda table, rows: tell(f"copying {table}: {rows} rows"))
 
@@ -159,13 +159,15 @@ def _place(flag: str, text: str) -> Place:
     return path
 
 
-def _existing(place: _P) -> _P:
+def existing(place: _P) -> _P:
+    """Return a journal's place; end the command if there is no file."""
     if isinstance(place, Path) and not place.exists():
         raise process.StartError(process.EXIT_JOURNAL, f"there is no {place}")
     return place
 
 
-def _backend(place: Place) -> Backend:
+def open_backend(place: Place) -> Backend:
+    """Return the database at a place; end the command if its driver is not installed."""
     try:
         return backend_of(place)
     except ImportError as error:
@@ -176,7 +178,7 @@ def _backend(place: Place) -> Backend:
 
 
 @contextmanager
-def _failing(nothing: str, *backends: Backend) -> Iterator[None]:
+def failing(nothing: str, *backends: Backend) -> Iterator[None]:
     """End the command with one line, which begins with `nothing`, if a journal cannot be used."""
     try:
         yield

@@ -6,7 +6,9 @@ opened: its libraries take longer to load than the rest of the server takes to s
 
 from __future__ import annotations
 
+import base64
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,8 +24,9 @@ from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore
 from .blobs.packed import UnknownLayoutError
 from .config import ENV_PREFIX, Config
-from .domain.errors import Refusal
+from .domain.errors import Reason, Refusal
 from .journal.database.database import Database
+from .journal.database.sealing import KEY_BYTES
 from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
 from .keys.local import LocalKeys, parse_keys
 from .keys.provider import KeyProvider
@@ -37,23 +40,35 @@ if TYPE_CHECKING:  # it brings an HTTP client
     from .recall.memwal.memwal import MemWal
     from .recall.memwal.relayer import Count
 
+_JOURNAL = "$journal"  # for which the journal's key is wrapped; no tenant has such a name
+_OF_KEYS = (Reason.KEY_MISSING, Reason.KEY_WRONG, Reason.KEY_PROVIDER_UNAVAILABLE)
 MODELS = "models"  # folder of the data directory that keeps the local embedder's model
 
 _log = logging.getLogger(__name__)
 
 
 async def open_journal(
-    config: Config, *, generation: int | None = None, alone: bool = False
+    config: Config,
+    keys: KeyProvider | None,
+    *,
+    generation: int | None = None,
+    alone: bool = False,
 ) -> Database:
     """Open the journal, or make one; `Database.open` explains the arguments."""
+    open_key = partial(_journal_key, keys) if config.seal_journal and keys is not None else None
     try:
-        return await Database.open(config.journal_place, generation=generation, alone=alone)
+        return await Database.open(
+            config.journal_place, generation=generation, alone=alone, open_key=open_key
+        )
     except ImportError as error:
         raise process.ConfigError(
             f"--journal needs {error.name}, which is not installed; pip install "
             "'tuskpoint-server[postgres]'"
         ) from None
     except Exception as error:
+        if isinstance(error, Refusal) and error.reason in _OF_KEYS:
+            problem = f"the key of journal {config.journal_name} cannot be opened: {error}"
+            raise process.StartError(process.EXIT_JOURNAL, problem) from None
         problem = error.metadata["problem"] if isinstance(error, Refusal) else str(error)
         reason = problem.partition("\n")[0]
         advice = (
@@ -65,6 +80,18 @@ async def open_journal(
             process.EXIT_JOURNAL,
             f"journal {config.journal_name} cannot be opened: {reason}; {advice}",
         ) from error
+
+
+async def _journal_key(keys: KeyProvider, stored: str) -> tuple[bytes, str]:
+    """Return the journal's key, and its wrapped form to store; see `OpenKey`."""
+    if not stored:
+        key = os.urandom(KEY_BYTES)
+    else:
+        wrapped = base64.b64decode(stored)
+        key = await keys.unwrap(_JOURNAL, wrapped)
+        if keys.is_current(wrapped):
+            return key, stored
+    return key, base64.b64encode(await keys.wrap(_JOURNAL, key)).decode()
 
 
 def open_keys(config: Config) -> KeyProvider | None:

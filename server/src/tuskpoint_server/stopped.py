@@ -132,7 +132,7 @@ async def _fill(
         raise process.StartError(
             process.EXIT_JOURNAL, f"{log} is there without its journal; move it away"
         )
-    database = await open_journal(config, generation=source.generation)
+    database = await open_journal(config, keys, generation=source.generation)
     tell = progress()
     try:
         recovery = Recovery(
@@ -284,9 +284,10 @@ async def _collect(
             raise process.ConfigError(
                 f"nothing is collected in the {store.backend} store: unneeded blobs expire there"
             )
-        database = await open_journal(config, alone=True)
+        keys = open_keys(config)
+        database = await open_journal(config, keys, alone=True)
         try:
-            found = await unneeded(database, store, open_keys(config), of_others=of_others)
+            found = await unneeded(database, store, keys, of_others=of_others)
             files = found.removable if dry_run else await remove(database, store, found)
         finally:
             await database.close()

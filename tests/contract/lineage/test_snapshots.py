@@ -18,6 +18,7 @@ from tuskpoint_server.domain.snapshots import Snapshot
 from tuskpoint_server.domain.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.schema import contents, threads
+from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
 
@@ -93,7 +94,7 @@ async def test_members_are_threads_of_their_origins_family(journal: Journal) -> 
 
 async def stored(journal: Journal) -> set[bytes]:
     rows = await journal.database.query(
-        lambda connection: connection.execute(select(contents.c.data)).all()
+        lambda connection: Statement(select(contents.c.data)).run(connection).fetchall()
     )
     return {row[0] for row in rows}
 

@@ -38,6 +38,8 @@ from tuskpoint_server.journal.database.schema import (
     threads,
     vectors,
 )
+from tuskpoint_server.journal.database.sealing import Sealed
+from tuskpoint_server.journal.database.statements import Statement, inserting
 from tuskpoint_server.journal.moving import copying, rows
 from tuskpoint_server.journal.moving.copying import Copied, UnequalError
 from tuskpoint_server.journal.search import text
@@ -76,7 +78,7 @@ def odd(column: Column[Any], chance: random.Random) -> object:
         return None
     if isinstance(column.type, Boolean):
         return chance.random() < 0.5
-    if isinstance(column.type, LargeBinary):
+    if isinstance(column.type, LargeBinary | Sealed):
         return chance.choice([b"", b"\0", b"\xff", chance.randbytes(chance.randrange(900))])
     if isinstance(column.type, Text):
         return "".join(chance.choices(_WORDS, k=3))
@@ -107,7 +109,7 @@ def fill(backend: Backend) -> None:
     prepare(backend, None)
     with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
         for table in metadata.sorted_tables:
-            connection.execute(insert(table), odd_rows(table, chance))
+            Statement(inserting(table)).run_many(connection, odd_rows(table, chance))
         documents = [(n, n % 3, chance.choice(_WORDS), f"{n} words") for n in range(1, _ROWS)]
         text.add(connection, documents)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import insert
 
 from tests.contract.removal.rows import FOREVER, certify_all, rows
 from tests.kit.drafts import TENANT, by_digest, data_of, draft, key, refused, write, written
@@ -12,6 +11,7 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal.database.schema import changes, requests
+from tuskpoint_server.journal.database.statements import Statement, inserting
 from tuskpoint_server.journal.removal import removal as sweeping
 from tuskpoint_server.journal.removal.removal import Removal, Swept
 
@@ -73,15 +73,14 @@ async def test_answers_expire(
 
     async def answer(request_id: str) -> None:
         await journal.database.transact(
-            lambda batch: batch.connection.execute(
-                insert(requests).values(
-                    tenant=TENANT,
-                    request_id=request_id,
-                    method="m",
-                    fingerprint=b"",
-                    answer=b"",
-                    created_us=batch.now_us,
-                )
+            lambda batch: Statement(inserting(requests)).run(
+                batch.connection,
+                tenant=TENANT,
+                request_id=request_id,
+                method="m",
+                fingerprint=b"",
+                answer=b"",
+                created_us=batch.now_us,
             )
         )
 

@@ -18,6 +18,7 @@ from tests.kit.journal import Journal
 from tuskpoint_server.domain.limits import KIB
 from tuskpoint_server.domain.model import Value
 from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.domain.values import value_digest
 from tuskpoint_server.journal.database.schema import (
     contents,
 )
@@ -96,7 +97,7 @@ async def test_values_that_were_evicted_are_left_out(journal: Journal) -> None:
     await journal.database.transact(
         lambda batch: batch.connection.execute(
             update(contents)
-            .where(contents.c.size == 4, contents.c.data == b"gone")
+            .where(contents.c.digest == value_digest(Value("msgpack", b"gone")))
             .values(data=None)
         )
     )

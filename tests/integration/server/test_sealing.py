@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,144 @@ def test_a_server_without_its_keys_says_so_in_its_log(tmp_path: Path, keys: Path
         keys.unlink()
         with pytest.raises(ServerEndedError, match="cannot be used: No such file"):
             server.start()
+
+
+HIDDEN = "vibraphone"  # only in values
+
+
+@pytest.fixture
+def sealed(tmp_path: Path, keys: Path) -> Iterator[ServerProcess]:
+    """A server that seals its journal, too; nothing leaves it."""
+    given = settings(keys, tmp_path / "blobs", TUSKPOINT_SEAL_JOURNAL="1")
+    with ServerProcess(tmp_path / "one", {**given, "TUSKPOINT_JOURNAL_BYTES": "1000000"}) as one:
+        one.start()
+        yield one
+
+
+def hide(client: Client) -> None:
+    client.save("t", {"plan": HIDDEN, "notes": HIDDEN * 3000}, summary=f"Tuned the {SECRET}.")
+    client.flush()
+
+
+def test_a_sealed_journal_shows_no_value_and_search_says_so(sealed: ServerProcess) -> None:
+    with Client(sealed.target) as client:
+        hide(client)
+        found = client.search_history(SECRET)
+        assert [one.thread_id for one in found] == ["t"]
+        assert [one.kind for one in found.warnings] == ["values_sealed"]
+        assert (found[0].content, found[0].truncated) == (f"Tuned the {SECRET}.", True)
+        assert client.search_history(HIDDEN) == []
+    files = stored(sealed.data_dir)
+    assert sealed.data_dir / "journal.db" in files
+    assert any(SECRET.encode() in path.read_bytes() for path in files)
+    assert not any(HIDDEN.encode() in path.read_bytes() for path in files)
+
+
+def test_a_sealed_journal_opens_with_its_key_after_a_rotation(
+    sealed: ServerProcess,
+    keys: Path,
+    tmp_path: Path,
+    refused_program: RefusedProgram,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Client(sealed.target) as client:
+        hide(client)
+    assert sealed.stop() == 0
+    capsys.readouterr()
+    here = ["--data-dir", str(sealed.data_dir), "--blob-dir", str(tmp_path / "blobs")]
+    code, line = refused_program(*here, "--key-file", str(keys))
+    assert (code, "it is sealed: start with --seal-journal" in line) == (process.EXIT_JOURNAL, True)
+    code, line = refused_program(*here, "--seal-journal")
+    assert (code, "--seal-journal needs a key provider" in line) == (process.EXIT_CONFIG, True)
+    old = keys.read_text("ascii")
+    assert app.main(["keys", "rotate", str(keys)]) == 0
+    sealed.start()
+    with Client(sealed.target) as client:
+        client.flush()
+    assert sealed.stop() == 0
+    keys.write_text(keys.read_text("ascii").removesuffix(old), "ascii")
+    sealed.start()
+    with Client(sealed.target) as client:
+        found = client.load("t")
+        assert found is not None
+        assert found.state == {"plan": HIDDEN, "notes": HIDDEN * 3000}
+    assert sealed.stop() == 0
+    make_keys(tmp_path / "other.keys")
+    capsys.readouterr()
+    other = ["--seal-journal", "--key-file", str(tmp_path / "other.keys")]
+    code, line = refused_program(*here, *other)
+    assert (code, "cannot be opened" in line, "was wrapped by key" in line) == (
+        process.EXIT_JOURNAL,
+        True,
+        True,
+    )
+
+
+def test_a_journal_becomes_sealed_by_a_recovery(
+    server: ServerProcess, keys: Path, tmp_path: Path
+) -> None:
+    blobs = tmp_path / "blobs"
+    with Client(server.target) as client:
+        hide(client)
+    assert server.stop() == 0
+    given = settings(keys, blobs, TUSKPOINT_SEAL_JOURNAL="1")
+    with ServerProcess(tmp_path / "two", given) as second:
+        named = ["--catalog", catalog_of(server), "--data-dir", str(second.data_dir)]
+        named += ["--blob-dir", str(blobs), "--key-file", str(keys), "--seal-journal"]
+        assert app.main(["recover", *named]) == 0
+        second.start()
+        with Client(second.target) as client:
+            found = client.load("t")
+            assert found is not None
+            assert found.state["plan"] == HIDDEN
+            assert client.save("t", {"plan": HIDDEN + "!"})
+        assert not any(HIDDEN.encode() in path.read_bytes() for path in stored(second.data_dir))
+
+
+def test_an_erased_thread_is_noise_once_the_old_key_is_dropped(
+    sealed: ServerProcess,
+    keys: Path,
+    tmp_path: Path,
+    refused_program: RefusedProgram,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    blobs = tmp_path / "blobs"
+    with Client(sealed.target) as client:
+        hide(client)
+        client.save("other", {"x": 1})
+        client.flush()
+    before = catalog_of(sealed)
+    copy = tmp_path / "copy.keys"
+    shutil.copy(keys, copy)
+    here = ["--data-dir", str(sealed.data_dir)]
+    capsys.readouterr()
+    assert app.main(["keys", "list", str(keys), *here]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert "first" in line
+    assert line.endswith("the newest catalog of tenant default; the values in the journal")
+    with Client(sealed.target) as client:
+        client.erase("t")
+        assert app.main(["keys", "rotate", str(keys)]) == 0
+        capsys.readouterr()
+        code, line = refused_program("keys", "drop", str(keys), *here)
+        assert (code, "nothing is dropped: the newest catalog" in line) == (
+            process.EXIT_CONFIG,
+            True,
+        )
+    assert sealed.stop() == 0
+    sealed.start()
+    with Client(sealed.target) as client:
+        client.flush()
+        assert app.main(["keys", "drop", str(keys), *here]) == 0
+        assert "1 keys are dropped" in capsys.readouterr().out
+        assert client.load("other") is not None
+    assert sealed.stop() == 0
+
+    def rebuilt(name: str, keys: Path, catalog: str) -> int:
+        named = ["--catalog", catalog, "--data-dir", str(tmp_path / name)]
+        return app.main(["recover", *named, "--blob-dir", str(blobs), "--key-file", str(keys)])
+
+    assert rebuilt("who kept the old key", copy, before) == 0
+    assert rebuilt("who did not", keys, before) == process.EXIT_ARCHIVE
+    assert "was wrapped by key" in capsys.readouterr().err
+    assert rebuilt("what is left", keys, catalog_of(sealed)) == 0

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from moto import mock_aws
 from moto.kms.models import kms_backends
 
+from tuskpoint_server import app
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.key_file import main as keys_command
 from tuskpoint_server.keys.aws import AwsKeys
 from tuskpoint_server.keys.command import CommandKeys
 from tuskpoint_server.keys.local import LocalKeys, parse_keys
@@ -48,13 +48,15 @@ class Case:
 @asynccontextmanager
 async def file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Case]:
     path = folder / "keys"
-    keys_command(["create", str(path)])
+    app.main(["keys", "create", str(path)])
 
     def lose() -> None:
         path.unlink()
-        keys_command(["create", str(path)])
+        app.main(["keys", "create", str(path)])
 
-    yield Case(lambda: LocalKeys.of_file(path), lambda: keys_command(["rotate", str(path)]), lose)
+    yield Case(
+        lambda: LocalKeys.of_file(path), lambda: app.main(["keys", "rotate", str(path)]), lose
+    )
 
 
 @asynccontextmanager

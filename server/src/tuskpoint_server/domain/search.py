@@ -84,6 +84,7 @@ class SearchAnswer:
     fell_back: str = ""  # why it was made in another mode than the server is set up for
     dropped: int = 0  # memories that MemWal has and could not return
     no_vectors: str = ""  # why there is nothing to compare a vector with
+    sealed: bool = False  # the index has summaries and no values
 
 
 MAX_WORDS = 64

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from ..domain.errors import Reason, Refusal
 
 KEY_BYTES = 32
-_ID_BYTES = 8
+ID_BYTES = 8
 _NONCE_BYTES = 12
 _PURPOSE = b"tuskpoint wrapping key of tenant "
 
@@ -61,7 +61,7 @@ def _words(line: str) -> list[str]:
 
 def key_id(key: bytes) -> bytes:
     """Return the name of a key, which says nothing about the key."""
-    return hashlib.sha256(b"tuskpoint key " + key).digest()[:_ID_BYTES]
+    return hashlib.sha256(b"tuskpoint key " + key).digest()[:ID_BYTES]
 
 
 class LocalKeys:
@@ -88,14 +88,14 @@ class LocalKeys:
     async def unwrap(self, tenant: str, wrapped: bytes) -> bytes:
         """Return a key that one of these keys wrapped."""
         await self._look()
-        name, nonce = wrapped[:_ID_BYTES], wrapped[_ID_BYTES : _ID_BYTES + _NONCE_BYTES]
+        name, nonce = wrapped[:ID_BYTES], wrapped[ID_BYTES : ID_BYTES + _NONCE_BYTES]
         own = self._keys.get(name)
         if own is None:
             known = ", ".join(one.hex() for one in self._keys)
             problem = f"it was wrapped by key {name.hex()}, and the server has only {known}"
             raise Refusal(Reason.KEY_MISSING, what=f"something of tenant {tenant}", problem=problem)
         try:
-            sealed = wrapped[_ID_BYTES + _NONCE_BYTES :]
+            sealed = wrapped[ID_BYTES + _NONCE_BYTES :]
             return AESGCM(_of_tenant(own, tenant)).decrypt(nonce, sealed, None)
         except (InvalidTag, ValueError):
             problem = f"key {name.hex()} wrapped another key, or for another tenant"
@@ -103,7 +103,7 @@ class LocalKeys:
 
     def is_current(self, wrapped: bytes) -> bool:
         """Return whether the first key wrapped it."""
-        return wrapped[:_ID_BYTES] == self._first
+        return wrapped[:ID_BYTES] == self._first
 
     def _take(self, keys: Sequence[bytes]) -> None:
         self._keys = {key_id(key): key for key in keys}

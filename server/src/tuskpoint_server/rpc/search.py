@@ -95,4 +95,7 @@ class SearchServicer:
         if answer.no_vectors:
             kind = errors_pb2.WARNING_KIND_NO_VECTORS
             message.warnings.add(kind=kind, message=answer.no_vectors)
+        if answer.sealed:
+            text = "the journal is sealed: summaries were searched, and no values"
+            message.warnings.add(kind=errors_pb2.WARNING_KIND_VALUES_SEALED, message=text)
         return message

@@ -45,7 +45,7 @@ class Search:
             raise _unavailable(lacking + _LACKING[query.mode])
         took = time.monotonic() - began
         recall.searched(answer.mode, took, fell_back=bool(answer.fell_back))
-        return answer
+        return replace(answer, sealed=True) if recall.finding.is_sealed else answer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, delete, select
 
 from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
@@ -17,6 +17,14 @@ from ...domain.model import BlobLocation
 from ...domain.values import DIGEST_BYTES, split
 from ..checkpoints.located import PLACE, location_of
 from ..database.schema import members, packs
+from ..database.statements import Statement, inserting
+
+_UNFINISHED = Statement(
+    select(packs.c.number, packs.c.tenant, packs.c.spool, packs.c.plan).order_by(packs.c.number)
+)
+_RECORD = Statement(
+    inserting(packs, ("tenant", "spool", "plan", "created_us")).returning(packs.c.number)
+)
 
 
 class PlannedThread(NamedTuple):
@@ -174,14 +182,16 @@ class StoredPack(NamedTuple):
 
 def unfinished(connection: Connection) -> list[StoredPack]:
     """Return the packs on their way, oldest first."""
-    rows = connection.execute(select(packs).order_by(packs.c.number))
-    return [StoredPack(row.number, row.tenant, row.spool, decode_plan(row.plan)) for row in rows]
+    rows = _UNFINISHED.run(connection).fetchall()
+    return [
+        StoredPack(number, tenant, spool, decode_plan(plan)) for number, tenant, spool, plan in rows
+    ]
 
 
 def record_spooled(connection: Connection, tenant: str, spool: str, plan: Plan, now_us: int) -> int:
     """Record a pack whose bytes are fsynced; return its number."""
     row = {"tenant": tenant, "spool": spool, "plan": encode_plan(plan), "created_us": now_us}
-    return int(connection.execute(insert(packs).values(row).returning(packs.c.number)).scalar_one())
+    return int(_RECORD.run(connection, **row).fetchall()[0][0])
 
 
 def drop_pack(connection: Connection, number: int) -> bool:

@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,16 +17,30 @@ from sqlalchemy import Connection
 
 from ...domain.errors import Refusal
 from .backend import Backend
-from .facts import GENERATION, JOURNAL_ID, backend_of, finish, prepare
+from .facts import (
+    GENERATION,
+    JOURNAL_ID,
+    JOURNAL_KEY,
+    backend_of,
+    begin_sealing,
+    finish,
+    prepare,
+    replace_key,
+)
 from .logs import Logs, ThreadName
 from .notices import KEEPING, POLL_S, Notices, Waiter, Waiters
 from .overlay import Batch
+from .sealing import Seal, options, seal_of
 from .statements import Statement
 from .writer import Committed, Writer, raise_unavailable, unavailable
 
 __all__ = ["KEEPING", "POLL_S", "Connection", "Database", "Waiter", "Waiters"]
 
 T = TypeVar("T")
+
+OpenKey = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Gets the key of a journal, wrapped, and returns it with what to store in its place: the same, or
+the key wrapped anew. Gets the empty text for a new journal, and makes a key."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +54,7 @@ class Database:
             changed, with the number of changes and the bytes of their new content.
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
+        is_sealed: Values in it are encrypted.
     """
 
     _notices: Notices | None = None
@@ -58,6 +73,7 @@ class Database:
         self.random_bits = entropy  # 62 of them
         self.journal_id = facts[JOURNAL_ID]
         self.generation = int(facts[GENERATION])
+        self.is_sealed = seal_of(backend.engine) is not None
         self.waiters = Waiters(POLL_S) if backend.is_shared else Waiters()
         self.added: list[Callable[[str, int, int], None]] = []
         logs = Logs()
@@ -80,6 +96,7 @@ class Database:
         *,
         generation: int | None = None,
         alone: bool = False,
+        open_key: OpenKey | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         entropy: Callable[[], int] = lambda: secrets.randbits(62),
     ) -> Database:
@@ -90,17 +107,20 @@ class Database:
             generation: Of a journal that is to be filled: it must be empty, or one that was not
                 finished, which is dropped. Nobody else opens it until `finish`.
             alone: Keep servers from the journal while it is open.
+            open_key: Opens the key of a sealed journal; `None` if it is not sealed.
             clock_us: Microseconds since the Unix epoch.
             entropy: 62 random bits.
 
         Raises:
             RuntimeError: Commits would not be fsynced there, or another program or another
-                version of the server wrote it; for a journal to be filled: there is one already.
-            Refusal: `JOURNAL_UNAVAILABLE`: the database cannot be used.
+                version of the server wrote it; it is sealed without `open_key`, or not sealed with
+                it; for a journal to be filled: there is one already.
+            Refusal: `JOURNAL_UNAVAILABLE`: the database cannot be used; or of `open_key`.
         """
         backend = backend_of(where)
         try:
             facts = await asyncio.to_thread(prepare, backend, generation)
+            await _unseal(backend, facts.get(JOURNAL_KEY, ""), open_key)
         except Exception as error:
             backend.engine.dispose()
             raise_unavailable(backend, error)
@@ -248,3 +268,19 @@ class Database:
         connection.invalidate()
         connection.close()
         return True
+
+
+async def _unseal(backend: Backend, wrapped: str, open_key: OpenKey | None) -> None:
+    """Let connections open from now on seal what they write, if the journal is sealed."""
+    if open_key is None:
+        if wrapped:
+            raise RuntimeError("it is sealed: start with --seal-journal and its key provider")
+        return
+    key, kept = await open_key(wrapped)
+    if not wrapped:
+        stored = await asyncio.to_thread(begin_sealing, backend, kept)
+        if stored != kept:  # another server was first
+            key, _ = await open_key(stored)
+    elif kept != wrapped:
+        await asyncio.to_thread(replace_key, backend, kept)
+    backend.engine.update_execution_options(**options(Seal(key)))

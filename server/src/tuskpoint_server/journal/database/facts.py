@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from pathlib import Path
 
 from sqlalchemy import Connection, bindparam, insert, inspect, select, update
 
 from .backend import Backend
-from .schema import journal_info
+from .schema import catalogs, journal_info, packs, threads
 from .sqlite import Sqlite
-from .statements import Statement, driver_of
+from .statements import Statement, driver_of, inserting, putting
 
 LAYOUT = "3"
 """Layout of the tables; a database says in `journal_info` which one it has."""
 
 JOURNAL_ID, GENERATION = "journal_id", "generation"
+JOURNAL_KEY = "journal_key"
+"""Key of a sealed journal, wrapped by the key provider, in base64; others have none."""
+
 _LAYOUT = "layout"
 OWN = (JOURNAL_ID, GENERATION, _LAYOUT)
 """Names of the facts that every journal has."""
@@ -23,6 +27,17 @@ OWN = (JOURNAL_ID, GENERATION, _LAYOUT)
 _OLDER = ("1", "2")
 _UNFINISHED = "unfinished"  # layout of a journal that is being filled
 _FIRST_VERSION = "alembic_version"
+_ROOTS = Statement(
+    select(catalogs.c.tenant, catalogs.c.root)
+    .where(catalogs.c.root.is_not(None))
+    .order_by(catalogs.c.tenant)
+)
+_FIRST_PACKS = Statement(
+    select(packs.c.tenant).distinct().where(packs.c.tenant.not_in(select(catalogs.c.tenant)))
+)
+_ANY_THREAD = Statement(select(threads.c.number).limit(1))
+_ADD_KEY = Statement(inserting(journal_info).on_conflict_do_nothing(index_elements=["name"]))
+_REPLACE_KEY = Statement(putting(journal_info, ("name",)))
 _SET_FACT = Statement(
     update(journal_info)
     .where(journal_info.c.name == bindparam("of_name"))
@@ -58,6 +73,48 @@ def prepare(backend: Backend, generation: int | None) -> dict[str, str]:
                 return make(backend, connection, generation or 1, finished=generation is None)
             check_finished(known)
             return known
+
+
+def begin_sealing(backend: Backend, wrapped: str) -> str:
+    """Give an empty journal its key, unless another server has; return the one that it has.
+
+    Raises:
+        RuntimeError: It has rows that are not sealed.
+    """
+    with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
+        known = (read_facts(connection) or {}).get(JOURNAL_KEY)
+        if known is None and _ANY_THREAD.run(connection).fetchone():
+            raise RuntimeError(
+                "it is not sealed, and only a new journal can be: rebuild it with `recover` in an "
+                "empty --data-dir or database, or start without --seal-journal"
+            )
+        if known is None:
+            _ADD_KEY.run(connection, name=JOURNAL_KEY, value=wrapped).close()
+        return known or wrapped
+
+
+def replace_key(backend: Backend, wrapped: str) -> None:
+    """Store the key of a sealed journal, wrapped anew."""
+    with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
+        _REPLACE_KEY.run(connection, name=JOURNAL_KEY, value=wrapped).close()
+
+
+def wrapped_keys(backend: Backend) -> dict[str, bytes]:
+    """Return the wrapped keys that a journal has, by what they open; empty bytes if not known.
+
+    Raises:
+        RuntimeError: There is no complete journal.
+        Exception: The database cannot be used; `storage_problem` describes the error.
+    """
+    with backend.engine.connect() as connection, backend.transaction(connection):
+        known = read_finished(connection)
+        rows = _ROOTS.run(connection).fetchall()
+        first = _FIRST_PACKS.run(connection).fetchall()
+    found = {f"the first catalog of tenant {tenant}, on its way": b"" for [tenant] in first}
+    found |= {f"the newest catalog of tenant {tenant}": bytes(root) for tenant, root in rows}
+    if JOURNAL_KEY in known:
+        found["the values in the journal"] = base64.b64decode(known[JOURNAL_KEY])
+    return found
 
 
 def read_facts(connection: Connection) -> dict[str, str] | None:

@@ -31,6 +31,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
+from .sealing import Sealed
 from .statements import EMPTY
 
 metadata = MetaData()
@@ -38,6 +39,7 @@ metadata = MetaData()
 _TYPES: dict[str, TypeEngine[Any]] = {
     "text": Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"),
     "blob": LargeBinary(),
+    "sealed": Sealed(),
     "int": BigInteger(),
     "small": Integer(),
     "bool": Boolean(),
@@ -178,7 +180,7 @@ writes = _table(
     "writes",
     "number, thread int, checkpoint_ns text, checkpoint_id text, task_id text, idx small, "
     "task_path text, channel text, type text, digest blob, size int, encoding small, "
-    "seq int, early_us int?, data blob?",
+    "seq int, early_us int?, data sealed?",
     Index(
         "writes_by_key", "thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx", unique=True
     ),
@@ -192,7 +194,7 @@ _partial("writes_evicted", writes.c.thread, where=writes.c.data.is_(None))
 contents = _table(
     "contents",
     "number, family int, digest blob, type text, size int, encoding small, keyframe blob?, "
-    "patches small, patch_bytes int, thread int, seq int, segment blob?, data blob?",
+    "patches small, patch_bytes int, thread int, seq int, segment blob?, data sealed?",
     Index("contents_by_digest", "family", "digest", unique=True),
 )
 _keyframe = contents.c.keyframe
@@ -203,7 +205,7 @@ _partial("contents_held", contents.c.segment, where=contents.c.segment.is_not(No
 # First answers of calls that are not upserts; `fingerprint` is the SHA-256 of the request.
 requests = _table(
     "requests",
-    "tenant text!, request_id text!, method text, fingerprint blob, answer blob, created_us int",
+    "tenant text!, request_id text!, method text, fingerprint blob, answer sealed, created_us int",
     Index("requests_by_time", "created_us"),
 )
 
@@ -213,7 +215,7 @@ requests = _table(
 # sorted, and which of them are patches on another member's.
 members = _table(
     "members",
-    "tenant text!, sha256 blob!, kind text, size int, blob_id text, identifier text, key blob?, "
+    "tenant text!, sha256 blob!, kind text, size int, blob_id text, identifier text, key sealed?, "
     "parts blob?, needs blob?, thread int?, incarnation int?, first_seq int?, last_seq int?, "
     "digests blob?, patched blob?",
     Index("members_by_blob", "tenant", "blob_id"),
@@ -255,14 +257,14 @@ blobs = _table(
 # Newest certified catalog of each tenant. `root`: its key as the key provider wrapped it.
 catalogs = _table(
     "catalogs",
-    "tenant text!, generation int, number int, sha256 blob, content blob, root blob?, "
+    "tenant text!, generation int, number int, sha256 blob, content sealed, root blob?, "
     "certified_us int",
 )
 
 # Packs on their way: the file with their exact bytes, and as JSON what certification records.
 packs = _table(
     "packs",
-    "number, tenant text, spool text, plan blob, created_us int",
+    "number, tenant text, spool text, plan sealed, created_us int",
     Index("packs_by_tenant", "tenant", "number"),
     sqlite_autoincrement=True,
 )

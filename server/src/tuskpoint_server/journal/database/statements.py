@@ -29,6 +29,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
 from ...domain.reserved import RESERVED
+from .sealing import Seal, Sealed, seal_of
 
 _T = TypeVar("_T")
 
@@ -83,6 +84,8 @@ class Text(NamedTuple):
     defaults: Mapping[str, object]
     listing: dict[int, str]  # the text by the number of items, or of rows
     row: str  # what is repeated for more rows; empty if it takes one
+    sealed: tuple[int, ...]  # places of parameters that go to sealed columns
+    opened: tuple[int, ...]  # places of sealed columns in the rows that it returns
 
 
 class Statement:
@@ -115,8 +118,11 @@ class Statement:
         if text.defaults:
             values = {**text.defaults, **values}
         parameters = [values[name] for name in text.names]
+        seal = seal_of(connection) if text.sealed or text.opened else None
+        if seal is not None:
+            [parameters] = _sealed(seal, text, [parameters])
         answer: Answer = driver_of(connection).execute(text.sql, parameters)
-        return answer
+        return answer if seal is None else _OpenedAnswer(answer, seal, text.opened)
 
     def run_listed(
         self, connection: Connection, items: Iterable[object], **values: object
@@ -139,7 +145,9 @@ class Statement:
             else:
                 sql, filled = _listing(text, some)
                 answers.append(execute(sql, [*known[:place], *filled, *known[place + 1 :]]))
-        return (row for answer in answers for row in answer.fetchall())
+        rows = (row for answer in answers for row in answer.fetchall())
+        seal = seal_of(connection) if text.opened else None
+        return rows if seal is None else (_opened(seal, text.opened, row) for row in rows)
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute it once for each row of parameters."""
@@ -176,6 +184,8 @@ class Statement:
             rows = self._items(connection, [dict(zip(names, row, strict=True)) for row in rows])
         if not rows:
             return []
+        if text.sealed and (seal := seal_of(connection)) is not None:
+            rows = _sealed(seal, text, rows)
         if connection.dialect.name == "postgresql":
             return _send_rows(driver_of(connection), text, rows)
         return [driver_of(connection).executemany(text.sql, rows)]
@@ -198,9 +208,55 @@ class Statement:
             listing = {0: sql}
         row = _ROW.search(sql) if self._distinct or "DO UPDATE" not in sql else None
         takes_more = row is not None and len(_PARAMETER.findall(row[1])) == len(names)
-        text = Text(sql, names, defaults, listing, row[1] if row and takes_more else "")
+        types = {name: bind.type for name, bind in compiled.binds.items()}
+        sealed = [n for n, name in enumerate(names) if isinstance(types[name], Sealed)]
+        columns = getattr(self._expressions[kind], "exported_columns", ())
+        opened = [n for n, column in enumerate(columns) if isinstance(column.type, Sealed)]
+        repeated = row[1] if row and takes_more else ""
+        text = Text(sql, names, defaults, listing, repeated, tuple(sealed), tuple(opened))
         self._texts[kind] = text
         return text
+
+
+class _OpenedAnswer:
+    """An answer whose rows have sealed columns."""
+
+    def __init__(self, answer: Answer, seal: Seal, places: tuple[int, ...]) -> None:
+        self._answer = answer
+        self._seal = seal
+        self._places = places
+        self.close = answer.close
+
+    @property
+    def rowcount(self) -> int:
+        return self._answer.rowcount
+
+    def fetchone(self) -> Any:
+        row = self._answer.fetchone()
+        return None if row is None else _opened(self._seal, self._places, row)
+
+    def fetchall(self) -> list[Any]:
+        return [_opened(self._seal, self._places, row) for row in self._answer.fetchall()]
+
+    def fetchmany(self, size: int) -> list[Any]:
+        return [_opened(self._seal, self._places, row) for row in self._answer.fetchmany(size)]
+
+
+def _opened(seal: Seal, places: tuple[int, ...], row: Sequence[Any]) -> tuple[Any, ...]:
+    changed = list(row)
+    for place in places:
+        if changed[place] is not None:
+            changed[place] = seal.open(changed[place])
+    return tuple(changed)
+
+
+def _sealed(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    changed = list(map(list, rows))
+    for row in changed:
+        for place in text.sealed:
+            if row[place] is not None:
+                row[place] = seal.seal(row[place])
+    return changed
 
 
 def driver_of(connection: Connection) -> Any:

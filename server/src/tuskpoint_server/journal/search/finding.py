@@ -133,6 +133,7 @@ class FindRows:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.is_sealed = database.is_sealed  # then it has no values
 
     async def lexical(
         self, tenant: str, words: Words, scope: SearchScope, limit: int

@@ -27,6 +27,7 @@ from ...domain.search import pointer_of
 from ...domain.searchable import PLAN, is_internal
 from ...domain.values import DamagedValueError
 from ..checkpoints.delta_history import PathWrite, follow, read_values
+from ..database.sealing import seal_of
 
 # most bytes of values that are looked at of a checkpoint. Of its text `LIMITS.max_search_text` are
 # indexed: to parse more costs more than it brings
@@ -100,7 +101,12 @@ class _Channel(NamedTuple):
 
 
 def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
-    """Return checkpoints with the values that search looks at, in their order."""
+    """Return checkpoints with the values that search looks at, in their order.
+
+    In a sealed journal that is none: the index would show them.
+    """
+    if seal_of(connection) is not None:
+        return [replace(one.due, truncated=True) for one in read]
     wanted = [(one, *_channels(connection, one)) for one in read]
     keys: dict[int, set[int | bytes]] = {}
     for one, channels, _ in wanted:

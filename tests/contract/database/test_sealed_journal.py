@@ -1,0 +1,133 @@
+"""A sealed journal: its rows show no value, and only its key opens it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from tests.kit.databases import place
+from tests.kit.drafts import TENANT, data_of, draft, key, write, written
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.journal.checkpoints.store import Checkpoints
+from tuskpoint_server.journal.database.database import Database, OpenKey
+from tuskpoint_server.journal.database.schema import metadata
+from tuskpoint_server.journal.database.statements import driver_of
+from tuskpoint_server.journal.search.index import IndexRows
+
+SECRET = b"xylophone"
+LONG = b"".join(SECRET + b"%d" % number for number in range(900))  # is stored as patches
+KEY = bytes(range(32))
+
+
+async def open_key(stored: str) -> tuple[bytes, str]:
+    return KEY, stored or "wrapped"
+
+
+@asynccontextmanager
+async def opened(
+    file: Path, with_key: OpenKey | None = open_key
+) -> AsyncIterator[tuple[Database, Checkpoints]]:
+    database = await Database.open(place(file), open_key=with_key)
+    try:
+        yield database, Checkpoints(database)
+    finally:
+        await database.close()
+
+
+def rows_with_the_secret(connection: Connection) -> dict[str, int]:
+    """Return how many rows of each table have the secret, as the database has them."""
+    found = {}
+    for name in (*(table.name for table in metadata.sorted_tables), "search_text"):
+        rows = driver_of(connection).execute(f"SELECT * FROM {name}").fetchall()
+        found[name] = sum(any(_shows(item) for item in row) for row in rows)
+    return {name: count for name, count in found.items() if count}
+
+
+def _shows(item: object) -> bool:
+    data = item.encode() if isinstance(item, str) else item
+    return isinstance(data, bytes | memoryview) and SECRET in bytes(data)
+
+
+async def fill(journal: Checkpoints) -> None:
+    await journal.save_checkpoint(TENANT, draft("1", "", {"short": SECRET, "long": LONG}))
+    more = {"short": SECRET + b"!", "long": LONG + SECRET}
+    await journal.save_checkpoint(TENANT, draft("2", "1", more, writes=(write("w", SECRET),)))
+
+
+async def check(journal: Checkpoints) -> None:
+    loaded = await journal.load(TENANT, key("2"), View.FULL)
+    assert data_of(loaded) == {"short": SECRET + b"!", "long": LONG + SECRET}
+    assert [one[-1] for one in written(loaded)] == [SECRET]
+
+
+async def test_no_row_shows_a_value(tmp_path: Path, database: str) -> None:
+    async with opened(tmp_path / "sealed.db") as (sealed, journal):
+        await fill(journal)
+        await check(journal)
+        index = IndexRows(sealed)
+        stretch = await index.take(10)
+        assert [(one.channels, one.truncated) for one in stretch.due] == [((), True)] * 2
+        await index.store(stretch, stretch.due, remember=False)
+        assert await sealed.query(rows_with_the_secret) == {}
+    async with opened(tmp_path / "plain.db", None) as (plain, journal):
+        await fill(journal)
+        assert set(await plain.query(rows_with_the_secret)) == {"contents", "writes"}
+
+
+async def test_its_key_opens_it_again(tmp_path: Path, database: str) -> None:
+    async with opened(tmp_path / "sealed.db") as (_, journal):
+        await fill(journal)
+    async with opened(tmp_path / "sealed.db") as (sealed, journal):
+        assert sealed.is_sealed
+        await check(journal)
+
+
+async def test_a_key_that_is_wrapped_anew_replaces_the_stored_one(
+    tmp_path: Path, database: str
+) -> None:
+    asked = []
+
+    async def wrap_anew(stored: str) -> tuple[bytes, str]:
+        asked.append(stored)
+        return KEY, f"wrapped {len(asked)} times"
+
+    async with opened(tmp_path / "sealed.db", wrap_anew) as (_, journal):
+        await fill(journal)
+    for _ in range(2):
+        async with opened(tmp_path / "sealed.db", wrap_anew) as (_, journal):
+            await check(journal)
+    assert asked == ["", "wrapped 1 times", "wrapped 2 times"]
+
+
+@pytest.mark.postgresql
+async def test_servers_that_begin_at_once_have_one_key(tmp_path: Path, database: str) -> None:
+    keys = {"first": bytes(32), "second": bytes([1]) * 32}
+
+    async def first(stored: str) -> tuple[bytes, str]:
+        return keys[stored or "first"], stored or "first"
+
+    async def second(stored: str) -> tuple[bytes, str]:
+        if not stored:  # another server is faster
+            async with opened(tmp_path / "sealed.db", first) as (_, journal):
+                await fill(journal)
+        return keys[stored or "second"], stored or "second"
+
+    async with opened(tmp_path / "sealed.db", second) as (_, journal):
+        await check(journal)
+
+
+async def test_it_is_opened_only_as_what_it_is(tmp_path: Path, database: str) -> None:
+    async with opened(tmp_path / "sealed.db") as (_, journal):
+        await fill(journal)
+    with pytest.raises(RuntimeError, match="it is sealed: start with --seal-journal"):
+        async with opened(tmp_path / "sealed.db", None):
+            pass
+    async with opened(tmp_path / "plain.db", None) as (_, journal):
+        await fill(journal)
+    with pytest.raises(RuntimeError, match="it is not sealed, and only a new journal can be"):
+        async with opened(tmp_path / "plain.db"):
+            pass
