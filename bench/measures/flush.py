@@ -43,8 +43,8 @@ async def measure(setting: Setting) -> Table:
         async with grpc.aio.insecure_channel(server.target) as channel:
             began = time.perf_counter()
             for turn in range(rounds):
-                await _fill(channel, turn)
-                count, seconds = await _flush(channel)
+                await fill(channel, turn)
+                count, seconds = await flush(channel)
                 certified += count
                 flushing += seconds
                 storing += await asyncio.to_thread(_store_plainly, folder / f"plain-{turn}")
@@ -70,7 +70,8 @@ async def measure(setting: Setting) -> Table:
     return Table(TITLE, ("way", "checkpoints/s", "of the plain way"), rows, notes, goals)
 
 
-async def _fill(channel: grpc.aio.Channel, turn: int) -> None:
+async def fill(channel: grpc.aio.Channel, turn: int) -> int:
+    """Save the checkpoints of a round; return how many."""
     stub = CheckpointServiceStub(channel)
 
     async def save_thread(name: str) -> None:
@@ -78,9 +79,10 @@ async def _fill(channel: grpc.aio.Channel, turn: int) -> None:
             await stub.SaveCheckpoint(request)
 
     await asyncio.gather(*(save_thread(f"flushed-{turn}-{one}") for one in range(_THREADS)))
+    return _THREADS * _CHECKPOINTS_PER_THREAD
 
 
-async def _flush(channel: grpc.aio.Channel) -> tuple[int, float]:
+async def flush(channel: grpc.aio.Channel) -> tuple[int, float]:
     """Return the checkpoints that one flush certified, and its seconds."""
     stub = AdminServiceStub(channel)
     begun = time.perf_counter()

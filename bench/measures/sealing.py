@@ -1,0 +1,92 @@
+"""What sealing costs a save and a flush."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc.aio
+
+from bench.measures.flush import fill, flush
+from bench.report import Table, number, ratio
+from bench.running.servers import Server, running_tuskpoint
+from bench.setting import Setting
+from tuskpoint_server import key_file
+
+TITLE = "What sealing costs"
+_NOTHING = "nothing is sealed"
+_SEALED = {"TUSKPOINT_SEAL_JOURNAL": "1"}
+
+
+@dataclass
+class _Spent:
+    """What saves and flushes of one server took, for each checkpoint."""
+
+    save_us: list[float] = field(default_factory=list)
+    save_cpu_us: list[float] = field(default_factory=list)
+    flush_us: list[float] = field(default_factory=list)
+    flush_cpu_us: list[float] = field(default_factory=list)
+
+    def medians(self) -> list[float]:
+        """Return the median of each."""
+        return [sorted(one)[len(one) // 2] for one in vars(self).values()]
+
+
+async def measure(setting: Setting) -> Table:
+    """Save and flush on servers that differ in what they seal, in turn."""
+    rounds = 2 if setting.quick else 8
+    folder = setting.place("sealing")
+    keys = folder / "tuskpoint.keys"
+    key_file.make(keys)
+    sealed = {"TUSKPOINT_KEY_FILE": str(keys)}
+    kinds = {_NOTHING: {}, "what is stored": sealed, "the journal, too": {**sealed, **_SEALED}}
+    spent = {name: _Spent() for name in kinds}
+    with ExitStack() as stack:
+        servers = {
+            name: stack.enter_context(_server(folder / str(number_of), settings))
+            for number_of, (name, settings) in enumerate(kinds.items())
+        }
+        for turn in range(rounds):
+            for name, server in servers.items():
+                await _once(server, turn, spent[name])
+    medians = {name: one.medians() for name, one in spent.items()}
+    rows = [
+        [
+            name,
+            *(
+                cell
+                for figure, bare in zip(found, medians[_NOTHING], strict=True)
+                for cell in (number(figure), ratio(figure, bare))
+            ),
+        ]
+        for name, found in medians.items()
+    ]
+    notes = [
+        f"Medians of {rounds} rounds, the servers in turn; microseconds for each checkpoint with "
+        "4 KiB of new values. A flush stores, reads back and records 900 checkpoints of 18 "
+        "threads, in a directory; saves are made by 18 callers at once, and `CPU` is the processor "
+        "time of the server."
+    ]
+    header = ("sealed", "save", "x", "save, CPU", "x", "flush", "x", "flush, CPU", "x")
+    return Table(TITLE, header, rows, notes)
+
+
+def _server(folder: Path, settings: dict[str, str]) -> AbstractContextManager[Server]:
+    folder.mkdir()
+    return running_tuskpoint(folder, {"TUSKPOINT_FLUSH_INTERVAL": "3600", **settings})
+
+
+async def _once(server: Server, turn: int, spent: _Spent) -> None:
+    async with grpc.aio.insecure_channel(server.target) as channel:
+        began, used = time.perf_counter(), server.cpu_seconds()
+        count = await fill(channel, turn)
+        saved, used_saving = time.perf_counter(), server.cpu_seconds()
+        certified, seconds = await flush(channel)
+        assert certified == count
+        flushing = server.cpu_seconds() - used_saving
+    spent.save_us.append((saved - began) * 1e6 / count)
+    spent.save_cpu_us.append((used_saving - used) * 1e6 / count)
+    spent.flush_us.append(seconds * 1e6 / count)
+    spent.flush_cpu_us.append(flushing * 1e6 / count)
