@@ -19,7 +19,8 @@ from ..journal.trail import Trail as TrailJournal
 from ..journal.trail import TrailBatch
 
 FLUSH_SECONDS = 1.0
-_MOST_KINDS = 10_000  # of calls of a tenant in one batch that are counted apart
+_MOST_KINDS = 10_000  # of calls of a tenant that are counted apart until the next flush
+ENTRIES_AT_ONCE = 100  # in a batch; so it stays below `LIMITS.max_metadata`
 
 _log = logging.getLogger(__name__)
 
@@ -64,11 +65,15 @@ class Trail:
         """Append what was counted since the last time; after a failure, the next flush retries."""
         taken, self._counts = self._counts, {}
         for tenant, counts in taken.items():
+            left = list(counts.items())
             try:
-                await self._journal.append(tenant, [_entry(*one) for one in counts.items()])
+                while left:
+                    entries = [_entry(*one) for one in left[:ENTRIES_AT_ONCE]]
+                    await self._journal.append(tenant, entries)
+                    del left[:ENTRIES_AT_ONCE]
             except Refusal as refusal:
                 _log.error("the trail of tenant %s cannot be written: %s", tenant, refusal)
-                self._count_again(tenant, counts)
+                self._count_again(tenant, dict(left))
 
     def _count_again(self, tenant: str, counts: dict[_Kind, _Count]) -> None:
         for kind, count in self._counts.get(tenant, {}).items():

@@ -1,0 +1,66 @@
+"""Counting calls for the audit trail: batches stay small, and no call is lost or counted twice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tuskpoint_server.domain.credentials import Grant, Scope
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.journal.trail import Trail as TrailJournal
+from tuskpoint_server.service.trail import Trail
+
+GRANT = Grant("n" * 100, "acme", frozenset(Scope))
+SAVE = "/tuskpoint.v1.CheckpointService/SaveCheckpoint"
+
+
+class Journal(TrailJournal):
+    """Keeps batches in memory; cannot be used at the calls with these numbers."""
+
+    def __init__(self, *failing: int) -> None:
+        self.batches: list[Sequence[dict[str, Any]]] = []
+        self._failing = failing
+        self._calls = 0
+
+    async def append(self, tenant: str, entries: Sequence[dict[str, Any]]) -> None:
+        assert tenant == "acme"
+        self._calls += 1
+        if self._calls in self._failing:
+            raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="the disk is full")
+        self.batches.append(entries)
+
+    def counted(self) -> Counter[str]:
+        """Return how often each thread was named."""
+        found: Counter[str] = Counter()
+        for one in (one for entries in self.batches for one in entries):
+            found[one["thread_id"]] += one["calls"]
+        return found
+
+
+async def test_no_batch_is_larger_than_metadata_may_be() -> None:
+    journal = Journal()
+    trail = Trail(journal, {SAVE})
+    names = [f"{number:04}".ljust(LIMITS.max_thread_id, "\1") for number in range(950)]
+    for name in names:
+        trail.note(GRANT, SAVE, (name,), "OK")
+    await trail.flush()
+    sizes = [len(json.dumps(entries).encode()) for entries in journal.batches]
+    assert sum(sizes) > 2 * LIMITS.max_metadata
+    assert max(sizes) < LIMITS.max_metadata / 2
+    assert journal.counted() == Counter(names)
+
+
+async def test_a_failed_flush_is_made_up_for_by_the_next() -> None:
+    journal = Journal(2, 4)
+    trail = Trail(journal, {SAVE})
+    names = [f"{number:04}" for number in range(250)]
+    expected: Counter[str] = Counter()
+    for _ in range(4):
+        for name in names:
+            trail.note(GRANT, SAVE, (name,), "OK")
+        expected.update(names)
+        await trail.flush()
+    assert journal.counted() == expected
