@@ -19,8 +19,8 @@ import (
 )
 
 // Descriptor is a small portable description of a checkpoint that was handed off. As JSON it has
-// exactly these keys, Key, Signer and Signature only if they are not empty; [json.Unmarshal] refuses
-// text with others, or without one of them.
+// exactly these keys, the last four only if they are not empty; [json.Unmarshal] refuses text with
+// others, or without one of them.
 type Descriptor struct {
 	// Source is what was handed off, "thread:checkpoint".
 	Source string `json:"source"`
@@ -53,6 +53,10 @@ type Descriptor struct {
 
 	// Signature is the signer's, in lowercase hex; the adopting server checks it.
 	Signature string `json:"signature,omitempty"`
+
+	// SealedKey is the key for the recipient that the hand-off names, in base64; empty if it names
+	// none.
+	SealedKey string `json:"sealed_key,omitempty"`
 }
 
 // descriptorKeys are the keys of a descriptor, in order.
@@ -60,12 +64,16 @@ var descriptorKeys = []string{
 	"source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary",
 }
 
+// maxSealedKey is the length of the longest sealed key.
+const maxSealedKey = 4096
+
 // furtherKeys are the keys that may be missing.
-var furtherKeys = []string{"key", "signer", "signature"}
+var furtherKeys = []string{"key", "signer", "signature", "sealed_key"}
 
 var (
 	sha256Hex    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 	signatureHex = regexp.MustCompile(`^[0-9a-f]{128}$`)
+	base64Text   = regexp.MustCompile(`^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`)
 )
 
 // ParseDescriptor reads a descriptor from its JSON text. What is none is [ErrInvalidDescriptor].
@@ -97,7 +105,7 @@ func (d *Descriptor) UnmarshalJSON(text []byte) error {
 		Source: members["source"], ThreadID: members["thread_id"], CheckpointID: members["checkpoint_id"],
 		BlobID: members["blob_id"], BlobSHA256: members["blob_sha256"], ToAgent: members["to_agent"],
 		Summary: members["summary"], Key: members["key"],
-		Signer: members["signer"], Signature: members["signature"],
+		Signer: members["signer"], Signature: members["signature"], SealedKey: members["sealed_key"],
 	}
 	if err := read.Check(); err != nil {
 		return err
@@ -133,6 +141,9 @@ func (d *Descriptor) Check() error {
 	}
 	if (d.Signer == "") != (d.Signature == "") {
 		return noDescriptor("signature", "it comes with signer, or neither")
+	}
+	if len(d.SealedKey) > maxSealedKey || !base64Text.MatchString(d.SealedKey) {
+		return noDescriptor("sealed_key", "it is base64 of at most 4096 characters, or missing")
 	}
 	if d.Source != d.ThreadID+":"+d.CheckpointID {
 		return noDescriptor("source", "it is not the thread and the checkpoint, joined by a colon")
@@ -199,6 +210,11 @@ type HandOffOptions struct {
 	// IncludeKey puts the key of a sealed blob into the descriptor, for a receiver whose server has
 	// other keys. Whoever has the descriptor can read the checkpoint then.
 	IncludeKey bool
+
+	// Recipient seals the key to this public key of age (age1...), which the description of the
+	// receiver's server lists; only that server opens the blob then. The sender's server must seal
+	// what it stores. Empty: nobody.
+	Recipient string
 }
 
 // HandOff stores a checkpoint and all that it needs as one blob, and returns the blob's
@@ -212,7 +228,7 @@ func (c *Client) HandOff(
 	given := valueOf(options)
 	answer, err := c.handoffs.CreateHandoff(ctx, &tuskpointv1.CreateHandoffRequest{
 		Ref: refOf(threadID, given.Namespace, given.CheckpointID), ToAgent: given.ToAgent,
-		IncludeKey: given.IncludeKey,
+		IncludeKey: given.IncludeKey, Recipient: given.Recipient,
 	})
 	if err != nil {
 		return nil, err
@@ -229,6 +245,7 @@ func (c *Client) HandOff(
 		Key:          made.GetKey(),
 		Signer:       made.GetSigner(),
 		Signature:    made.GetSignature(),
+		SealedKey:    made.GetSealedKey(),
 	}, nil
 }
 
@@ -323,6 +340,7 @@ func (c *Client) Adopt(
 			Key:          descriptor.Key,
 			Signer:       descriptor.Signer,
 			Signature:    descriptor.Signature,
+			SealedKey:    descriptor.SealedKey,
 		},
 		RequiredSigners: given.RequireSigners,
 		NewThreadId:     newThreadID,

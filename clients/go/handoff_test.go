@@ -1,13 +1,17 @@
 package tuskpoint_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"tuskpoint.dev/go/tuskpoint"
+	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
 
 func TestAHandOffIsAdopted(t *testing.T) {
@@ -45,6 +49,37 @@ func TestAHandOffIsAdopted(t *testing.T) {
 
 	_, err := client.Adopt(within(t), received, thread+"-adopted", nil)
 	wantError(t, err, tuskpoint.ErrAlreadyExists, "THREAD_EXISTS")
+}
+
+func TestAHandOffIsSealedToItsRecipient(t *testing.T) {
+	directory := t.TempDir()
+	flags := []string{}
+	for flag, content := range map[string]string{
+		"--key-file": base64.StdEncoding.EncodeToString(make([]byte, 32)),
+		"--identity": "AGE-SECRET-KEY-1PJ7ZWZ8SLHD8M4K6GC7WF4SKEPJQQFEXC6FEXKJ45CRRRQLRWGPQAVDX8W",
+	} {
+		file := filepath.Join(directory, flag)
+		if err := os.WriteFile(file, []byte(content+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		flags = append(flags, flag, file)
+	}
+	client, thread := dialTo(t, startServer(t, flags...).Target), newThread()
+	save(t, client, thread, map[string]any{"a": 1})
+	info := must(client.Admin().GetServerInfo(within(t), &tuskpointv1.GetServerInfoRequest{}))(t)
+	recipient := info.GetRecipients()[0]
+	descriptor := must(client.HandOff(within(t), thread,
+		&tuskpoint.HandOffOptions{Recipient: recipient}))(t)
+	want(t, "the key is sealed", descriptor.SealedKey != "" && descriptor.Key == "", true)
+	received := must(tuskpoint.ParseDescriptor(must(json.Marshal(descriptor))(t)))(t)
+	want(t, "what was received", *received, *descriptor)
+	must(client.Adopt(within(t), received, thread+"-adopted", nil))(t)
+
+	received.SealedKey = "AAAA"
+	_, err := client.Adopt(within(t), received, thread+"-changed", nil)
+	wantError(t, err, tuskpoint.ErrPreconditionFailed, "KEY_MISSING")
+	_, err = dial(t).HandOff(within(t), thread, &tuskpoint.HandOffOptions{Recipient: recipient})
+	wantError(t, err, tuskpoint.ErrPreconditionFailed, "SEALING_UNAVAILABLE")
 }
 
 func TestAForgedDescriptorIsRefused(t *testing.T) {
@@ -96,6 +131,7 @@ func TestWhatIsNoDescriptorIsRefused(t *testing.T) {
 		"a short hash":   strings.Replace(good, `0123456789abcdef"`, `"`, 1),
 		"capital hex":    strings.Replace(good, `abcdef"`, `ABCDEF"`, 1),
 		"another source": strings.Replace(good, `"t:c"`, `"t:d"`, 1),
+		"no base64":      strings.Replace(good, `{`, `{"sealed_key":"AAA",`, 1),
 		"more after it":  good + `{}`,
 	} {
 		t.Run(name, func(t *testing.T) {

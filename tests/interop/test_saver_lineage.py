@@ -20,6 +20,7 @@ from tuskpoint import (
     InvalidDescriptor,
     InvalidRequest,
     NotFound,
+    PreconditionFailed,
 )
 from tuskpoint.langgraph import TuskPointSaver
 
@@ -150,6 +151,9 @@ async def test_the_latest_is_handed_off_unless_one_is_named(
     assert (descriptor["checkpoint_id"], descriptor["to_agent"]) == (await asking.head(), "")
     with pytest.raises(NotFound):
         await face.handoff_checkpoint(thread_id, "nothing")
+    nobodys = "age12x0z6rxehdy5zxz38a36nyzln63ttr0r7s4xfdv3cdedmsthw5yqnugr22"
+    with pytest.raises(PreconditionFailed, match="this server has no key provider"):
+        await face.handoff_checkpoint(thread_id, recipient=nobodys)
 
 
 async def test_a_fork_goes_its_own_way(face: Face, asking: Run, thread_id: str) -> None:

@@ -350,7 +350,12 @@ type GetServerInfoResponse struct {
 	Embedder string `protobuf:"bytes,9,opt,name=embedder,proto3" json:"embedder,omitempty"`
 	// Public keys that sign this server's hand-offs, as in
 	// `HandoffDescriptor.signer`. The first signs now, the others did before.
-	Signers       []string `protobuf:"bytes,10,rep,name=signers,proto3" json:"signers,omitempty"`
+	Signers []string `protobuf:"bytes,10,rep,name=signers,proto3" json:"signers,omitempty"`
+	// Public keys of age to which hand-offs for the caller's tenant can be sealed
+	// (`CreateHandoffRequest.recipient`). Name the first; what was sealed to the
+	// others is opened too. Empty if the server has no identity. Each tenant has
+	// its own.
+	Recipients    []string `protobuf:"bytes,11,rep,name=recipients,proto3" json:"recipients,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -451,6 +456,13 @@ func (x *GetServerInfoResponse) GetEmbedder() string {
 func (x *GetServerInfoResponse) GetSigners() []string {
 	if x != nil {
 		return x.Signers
+	}
+	return nil
+}
+
+func (x *GetServerInfoResponse) GetRecipients() []string {
+	if x != nil {
+		return x.Recipients
 	}
 	return nil
 }
@@ -1334,7 +1346,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x12max_item_key_bytes\x18\x17 \x01(\rR\x0fmaxItemKeyBytes\x12&\n" +
 	"\x0fmax_item_labels\x18\x18 \x01(\rR\rmaxItemLabels\x127\n" +
 	"\x18max_item_namespace_bytes\x18\x19 \x01(\rR\x15maxItemNamespaceBytes\"\x16\n" +
-	"\x14GetServerInfoRequest\"\x98\x03\n" +
+	"\x14GetServerInfoRequest\"\xb8\x03\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +
 	"\x06limits\x18\x02 \x01(\v2\x1a.tuskpoint.v1.ServerLimitsR\x06limits\x12\x18\n" +
@@ -1348,7 +1360,10 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\fsearch_modes\x18\b \x03(\x0e2\x18.tuskpoint.v1.SearchModeR\vsearchModes\x12\x1a\n" +
 	"\bembedder\x18\t \x01(\tR\bembedder\x12\x18\n" +
 	"\asigners\x18\n" +
-	" \x03(\tR\asigners\"\x19\n" +
+	" \x03(\tR\asigners\x12\x1e\n" +
+	"\n" +
+	"recipients\x18\v \x03(\tR\n" +
+	"recipients\"\x19\n" +
 	"\x17GetArchiveStatusRequest\"\xd5\a\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +

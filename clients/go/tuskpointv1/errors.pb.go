@@ -187,8 +187,9 @@ const (
 	// "SESSION_RESUMED", "metadata": {"attempt": "3"}}
 	ErrorReason_ERROR_REASON_SESSION_RESUMED ErrorReason = 37
 	// Stored bytes are sealed, and nothing here opens them: the reference to them
-	// has no key, the server has no key provider, or its provider does not have
-	// the key that wrapped theirs; `problem` says which.
+	// has no key, the server has no key provider, its provider does not have the
+	// key that wrapped theirs, or the key of a hand-off is sealed to another
+	// recipient; `problem` says which.
 	// `FAILED_PRECONDITION`; nothing was written. Example: {"reason":
 	// "KEY_MISSING", "metadata": {"what": "blob Zk3...", "problem": "..."}}
 	ErrorReason_ERROR_REASON_KEY_MISSING ErrorReason = 38
@@ -224,6 +225,12 @@ const (
 	// "SIGNATURE_REFUSED", "metadata": {"signer": "d75a98...", "problem": "it is
 	// not signed, and another signer is required"}}
 	ErrorReason_ERROR_REASON_SIGNATURE_REFUSED ErrorReason = 44
+	// A hand-off cannot be sealed to a recipient: this server does not seal what
+	// it stores, or lacks the package `pyrage`; `problem` says which.
+	// `FAILED_PRECONDITION`; nothing was stored. Example: {"reason":
+	// "SEALING_UNAVAILABLE", "metadata": {"problem": "this server has no key
+	// provider"}}
+	ErrorReason_ERROR_REASON_SEALING_UNAVAILABLE ErrorReason = 45
 )
 
 // Enum value maps for ErrorReason.
@@ -274,6 +281,7 @@ var (
 		42: "ERROR_REASON_READER_TOO_SLOW",
 		43: "ERROR_REASON_QUOTA_EXCEEDED",
 		44: "ERROR_REASON_SIGNATURE_REFUSED",
+		45: "ERROR_REASON_SEALING_UNAVAILABLE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -321,6 +329,7 @@ var (
 		"ERROR_REASON_READER_TOO_SLOW":          42,
 		"ERROR_REASON_QUOTA_EXCEEDED":           43,
 		"ERROR_REASON_SIGNATURE_REFUSED":        44,
+		"ERROR_REASON_SEALING_UNAVAILABLE":      45,
 	}
 )
 
@@ -641,7 +650,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\x9b\f\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xc1\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -688,7 +697,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x18ERROR_REASON_MEMORY_FULL\x10)\x12 \n" +
 	"\x1cERROR_REASON_READER_TOO_SLOW\x10*\x12\x1f\n" +
 	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10+\x12\"\n" +
-	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,*\xc8\x01\n" +
+	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,\x12$\n" +
+	" ERROR_REASON_SEALING_UNAVAILABLE\x10-*\xc8\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

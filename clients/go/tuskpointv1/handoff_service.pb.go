@@ -83,7 +83,8 @@ func (AdoptStage) EnumDescriptor() ([]byte, []int) {
 }
 
 // A small portable description of one checkpoint. As JSON it has exactly these
-// keys; `key`, `signer` and `signature` only if they are not empty.
+// keys; `key`, `signer`, `signature` and `sealed_key` only if they are not
+// empty.
 type HandoffDescriptor struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What is handed off, "thread:checkpoint".
@@ -111,7 +112,15 @@ type HandoffDescriptor struct {
 	// handoff v1" and a line feed, followed by `thread_id`, `checkpoint_id`,
 	// `blob_id`, `blob_sha256`, `to_agent` and `summary`, each in UTF-8 after its
 	// length in bytes as four bytes, the most significant first.
-	Signature     string `protobuf:"bytes,10,opt,name=signature,proto3" json:"signature,omitempty"`
+	Signature string `protobuf:"bytes,10,opt,name=signature,proto3" json:"signature,omitempty"`
+	// The key of the bundle for the recipient that the sender named: base64 (RFC
+	// 4648, section 4, with padding) of a file in the format of age
+	// (https://age-encryption.org/v1), whose content is 64 lowercase hex digits,
+	// as in `key`; at most 4096 bytes. Empty if no recipient was named. It is not
+	// signed: who replaces it makes the adoption fail, and nothing else, because
+	// `blob_sha256` names the bytes that the key has to open. With it, a bundle
+	// that is not sealed is refused, and `key` must be empty.
+	SealedKey     string `protobuf:"bytes,11,opt,name=sealed_key,json=sealedKey,proto3" json:"sealed_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -216,6 +225,13 @@ func (x *HandoffDescriptor) GetSignature() string {
 	return ""
 }
 
+func (x *HandoffDescriptor) GetSealedKey() string {
+	if x != nil {
+		return x.SealedKey
+	}
+	return ""
+}
+
 // Request of `CreateHandoff`.
 type CreateHandoffRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -227,7 +243,13 @@ type CreateHandoffRequest struct {
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Put the key of a sealed bundle into the descriptor, for a receiver whose
 	// server has another key provider or that is another tenant.
-	IncludeKey    bool `protobuf:"varint,4,opt,name=include_key,json=includeKey,proto3" json:"include_key,omitempty"`
+	IncludeKey bool `protobuf:"varint,4,opt,name=include_key,json=includeKey,proto3" json:"include_key,omitempty"`
+	// Seal the key of the bundle to this receiver, and put it into the descriptor
+	// as `sealed_key`: one of the `recipients` in the `GetServerInfo` of its
+	// server, or any other X25519 public key of age, "age1" and 58 characters. The
+	// descriptor may be sent over any channel then. Empty: no. Not with
+	// `include_key`.
+	Recipient     string `protobuf:"bytes,5,opt,name=recipient,proto3" json:"recipient,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -288,6 +310,13 @@ func (x *CreateHandoffRequest) GetIncludeKey() bool {
 		return x.IncludeKey
 	}
 	return false
+}
+
+func (x *CreateHandoffRequest) GetRecipient() string {
+	if x != nil {
+		return x.Recipient
+	}
+	return ""
 }
 
 // Response of `CreateHandoff`.
@@ -590,7 +619,7 @@ var File_tuskpoint_v1_handoff_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\n" +
-	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xa4\x02\n" +
+	"\"tuskpoint/v1/handoff_service.proto\x12\ftuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xc3\x02\n" +
 	"\x11HandoffDescriptor\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n" +
 	"\tthread_id\x18\x02 \x01(\tR\bthreadId\x12#\n" +
@@ -603,14 +632,17 @@ const file_tuskpoint_v1_handoff_service_proto_rawDesc = "" +
 	"\x03key\x18\b \x01(\tR\x03key\x12\x16\n" +
 	"\x06signer\x18\t \x01(\tR\x06signer\x12\x1c\n" +
 	"\tsignature\x18\n" +
-	" \x01(\tR\tsignature\"\xa0\x01\n" +
+	" \x01(\tR\tsignature\x12\x1d\n" +
+	"\n" +
+	"sealed_key\x18\v \x01(\tR\tsealedKey\"\xbe\x01\n" +
 	"\x14CreateHandoffRequest\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n" +
 	"\bto_agent\x18\x02 \x01(\tR\atoAgent\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12\x1f\n" +
 	"\vinclude_key\x18\x04 \x01(\bR\n" +
-	"includeKey\"\\\n" +
+	"includeKey\x12\x1c\n" +
+	"\trecipient\x18\x05 \x01(\tR\trecipient\"\\\n" +
 	"\x15CreateHandoffResponse\x12?\n" +
 	"\n" +
 	"descriptor\x18\x01 \x01(\v2\x1f.tuskpoint.v1.HandoffDescriptorR\n" +

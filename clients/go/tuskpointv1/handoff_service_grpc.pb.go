@@ -39,7 +39,10 @@ type HandoffServiceClient interface {
 	// as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
 	// `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
 	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
+	// `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
+	// key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
+	// does not seal what it stores.
 	CreateHandoff(ctx context.Context, in *CreateHandoffRequest, opts ...grpc.CallOption) (*CreateHandoffResponse, error)
 	// Fetches the blob of a descriptor from the blob store, checks its hash and
 	// makes it the first checkpoint of a new thread; streams its progress.
@@ -55,8 +58,10 @@ type HandoffServiceClient interface {
 	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
 	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
 	// descriptor has no key, and the key provider of this server did not wrap it
-	// for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
-	// signature is wrong, or not that of a required signer.
+	// for this tenant, or if the descriptor has a `sealed_key` that no identity of
+	// this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
+	// key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
+	// or not that of a required signer.
 	AdoptHandoff(ctx context.Context, in *AdoptHandoffRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AdoptHandoffResponse], error)
 }
 
@@ -113,7 +118,10 @@ type HandoffServiceServer interface {
 	// as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
 	// `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
 	// `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
+	// `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
+	// key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
+	// does not seal what it stores.
 	CreateHandoff(context.Context, *CreateHandoffRequest) (*CreateHandoffResponse, error)
 	// Fetches the blob of a descriptor from the blob store, checks its hash and
 	// makes it the first checkpoint of a new thread; streams its progress.
@@ -129,8 +137,10 @@ type HandoffServiceServer interface {
 	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
 	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
 	// descriptor has no key, and the key provider of this server did not wrap it
-	// for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
-	// signature is wrong, or not that of a required signer.
+	// for this tenant, or if the descriptor has a `sealed_key` that no identity of
+	// this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
+	// key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
+	// or not that of a required signer.
 	AdoptHandoff(*AdoptHandoffRequest, grpc.ServerStreamingServer[AdoptHandoffResponse]) error
 	mustEmbedUnimplementedHandoffServiceServer()
 }

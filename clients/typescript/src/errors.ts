@@ -239,6 +239,7 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   READER_TOO_SLOW: ResourceExhausted,
   QUOTA_EXCEEDED: ResourceExhausted,
   SIGNATURE_REFUSED: PreconditionFailed,
+  SEALING_UNAVAILABLE: PreconditionFailed,
   DRAINING: Unavailable,
   NOT_IMPLEMENTED: Unimplemented,
   INTERNAL_ERROR: ServerError,

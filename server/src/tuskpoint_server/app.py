@@ -37,6 +37,7 @@ from .journal.retention import Retention as RetentionRows
 from .journal.trail import Trail as TrailRows
 from .opening import (
     open_blobs,
+    open_identities,
     open_journal,
     open_keys,
     open_lease,
@@ -141,6 +142,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         )
     async with AsyncExitStack() as stack:
         access, keys = open_access(config), open_keys(config)
+        identities = open_identities(config)
         rules = None
         if (path := config.retention_file) is not None:
             rules = Followed([path], partial(read_rules, path))
@@ -180,7 +182,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             retention,
             Snapshots(snapshots, archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
-            Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer),
+            Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer, identities),
             Search(recall),
             Store(items, archive, recall),
             Admin(
@@ -190,6 +192,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 version=importlib.metadata.version("tuskpoint-server"),
                 blob_backend=blobs.backend,
                 signers=signer.public,
+                identities=identities,
             ),
             trail,
         )

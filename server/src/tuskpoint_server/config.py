@@ -127,6 +127,10 @@ class Config(BaseModel):
     signing_key: Path | None = None
     """File of keys that sign hand-offs, like --key-file: the first signs, the others did before.
     Default: DATA_DIR/signing.key, which the first start makes."""
+    identity: Path | None = None
+    """File of identities of age (AGE-SECRET-KEY-1...), to which others seal hand-offs for this
+    server: the first is current, the others still open. `tuskpoint-server keys identity` makes
+    one."""
     public: bool = False
     """Store blobs unsealed on Walrus, where everybody can read them."""
     packing: Literal["quilt", "blob"] = "quilt"

@@ -31,6 +31,11 @@ def main(arguments: Sequence[str], version: str) -> int:
         ("rotate", "put a new key first; the others stay and open what they sealed"),
     ):
         commands.add_parser(name, help=text, description=text).add_argument("file", type=Path)
+    text = (
+        "put a new identity first in a file for --identity, which is made if it is not there, and "
+        "print its public key; a server reads it at its start"
+    )
+    commands.add_parser("identity", help=text, description=text).add_argument("file", type=Path)
     for name, (text, _) in _WITH_JOURNAL.items():
         commands.add_parser(name, help=text, add_help=False)
     order, rest = parser.parse_known_args(arguments)
@@ -39,8 +44,12 @@ def main(arguments: Sequence[str], version: str) -> int:
     order = parser.parse_args(arguments)
     path: Path = order.file.resolve()  # what a link leads to
     with _usable(path):
-        key = (key_file.make if order.command == "create" else key_file.rotate)(path)
-    print(f"key {key.hex()} is the first in {path}")  # noqa: T201 - the answer
+        if order.command == "identity":
+            said = key_file.add_identity(path)
+        else:
+            key = (key_file.make if order.command == "create" else key_file.rotate)(path)
+            said = f"key {key.hex()} is the first in {path}"
+    print(said)  # noqa: T201 - the answer
     return 0
 
 
@@ -111,5 +120,8 @@ def _usable(path: Path) -> Iterator[None]:
     except OSError as error:
         problem = f"{path} cannot be used: {error.strerror or error}"
         raise process.StartError(process.EXIT_DIRECTORY, problem) from None
+    except ImportError as error:
+        problem = f"an identity needs {error.name}; pip install 'tuskpoint-server[age]'"
+        raise ConfigError(problem) from None
     except ValueError as error:  # text that is no text, too
         raise ConfigError(f"{path} is no key file: {error}") from None

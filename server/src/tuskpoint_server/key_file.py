@@ -10,6 +10,7 @@ import os
 import time
 from pathlib import Path
 
+from .keys.identities import new_identity, parse_identities
 from .keys.local import KEY_BYTES, key_id, parse_keys
 from .process import sync
 
@@ -40,6 +41,22 @@ def drop(path: Path) -> None:
     first, *_ = parse_keys(read(path))
     _written(path, f"{base64.b64encode(first).decode()} # {key_id(first).hex()}\n").replace(path)
     sync(path.parent)
+
+
+def add_identity(path: Path) -> str:
+    """Put a new identity first in a file, made if it is not there; return its public key.
+
+    Raises `OSError`, `ValueError`, or `ImportError` if the package `pyrage` is missing.
+    """
+    secret, public = new_identity()
+    lines = f"# created: {_today()}\n# public key: {public}\n{secret}\n"
+    if path.exists():
+        before = path.read_text(encoding="ascii")
+        parse_identities(before)
+        lines += before
+    _written(path, lines).replace(path)
+    sync(path.parent)
+    return public
 
 
 def read(path: Path) -> str:

@@ -28,6 +28,7 @@ from .domain.errors import Reason, Refusal
 from .journal.database.database import Database
 from .journal.database.sealing import KEY_BYTES
 from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
+from .keys.identities import Identities
 from .keys.local import LocalKeys, parse_keys
 from .keys.provider import KeyProvider
 from .keys.signing import Signer
@@ -142,6 +143,23 @@ def open_signer(config: Config) -> Signer:
     except (OSError, ValueError) as error:
         problem = (error.strerror or error) if isinstance(error, OSError) else error
         raise process.ConfigError(f"--signing-key {path} cannot be used: {problem}") from None
+
+
+def open_identities(config: Config) -> Identities:
+    """Open the identities to which hand-offs are sealed; without the setting there are none."""
+    if config.identity is None:
+        return Identities()
+    try:
+        return Identities.of_file(config.identity)
+    except ImportError as error:
+        raise process.ConfigError(
+            f"--identity needs {error.name}; pip install 'tuskpoint-server[age]'"
+        ) from None
+    except (OSError, ValueError) as error:
+        problem = (error.strerror or error) if isinstance(error, OSError) else error
+        raise process.ConfigError(
+            f"--identity {config.identity} cannot be used: {problem}"
+        ) from None
 
 
 def open_blobs(config: Config) -> BlobStore:

@@ -23,7 +23,7 @@ OLDER = {
     "checkpoint_search": ("query",),
     "checkpoint_fork": ("source_thread_id", "source_checkpoint_id", "new_thread_id"),
     "checkpoint_rollback": ("thread_id", "checkpoint_id"),
-    "handoff_checkpoint": ("thread_id", "checkpoint_id", "to_agent?"),
+    "handoff_checkpoint": ("thread_id", "checkpoint_id", "to_agent?", "recipient?"),
     "adopt_checkpoint": ("handoff_json", "new_thread_id"),
     "verify_trail": ("thread_id",),
     "tuskpoint_info": (),
@@ -72,6 +72,7 @@ async def test_prompts_for_the_older_server_work(
         assert back["restored_from"] == a
         assert (await call("checkpoint_resume", thread_id=thread))["state"] == loaded["state"]
         given = await call("handoff_checkpoint", thread_id=thread, checkpoint_id=b, to_agent="ed")
+        assert "sealed_key" not in given
         adopted = await call(
             "adopt_checkpoint", handoff_json=json.dumps(given), new_thread_id=f"{thread}-adopted"
         )
@@ -207,3 +208,15 @@ async def test_names_that_are_taken_are_refused(call: Caller) -> None:
         new_thread_id=thread,
     )
     assert "choose another new_thread_id" in said
+
+
+async def test_a_recipient_is_passed_on(call: Caller) -> None:
+    thread = a_thread()
+    saved = await call("checkpoint_save", thread_id=thread, state_json="{}")
+    said = await call.refused(
+        "handoff_checkpoint",
+        thread_id=thread,
+        checkpoint_id=saved["checkpoint_id"],
+        recipient="age12x0z6rxehdy5zxz38a36nyzln63ttr0r7s4xfdv3cdedmsthw5yqnugr22",
+    )
+    assert "SEALING_UNAVAILABLE" in said

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.integration.cli.command_line_kit import run
 from tests.integration.conftest import RefusedProgram
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerEndedError, ServerProcess
 from tuskpoint import Client
@@ -145,7 +146,7 @@ def test_a_key_is_replaced_without_writing_a_blob_again(
             assert client.load(f"thread-{SECRET}", checkpoint_id) is not None
 
 
-def test_a_hand_off_opens_with_its_key_and_only_with_it(
+def test_a_hand_off_opens_with_its_key_or_for_its_recipient_and_only_so(
     server: ServerProcess, keys: Path, tmp_path: Path
 ) -> None:
     with Client(server.target) as client:
@@ -154,16 +155,24 @@ def test_a_hand_off_opens_with_its_key_and_only_with_it(
         with_key = client.handoff(f"thread-{SECRET}", include_key=True)
         assert (closed.key, with_key.blob_id) == ("", closed.blob_id)
         assert client.adopt(closed, "of the same keys").verified
-    theirs = make_keys(tmp_path / "their.keys")
-    with ServerProcess(tmp_path / "two", settings(theirs, tmp_path / "blobs")) as second:
+    theirs, identity = make_keys(tmp_path / "their.keys"), tmp_path / "identity"
+    assert app.main(["keys", "identity", str(identity)]) == 0
+    given = settings(theirs, tmp_path / "blobs", TUSKPOINT_IDENTITY=str(identity))
+    with ServerProcess(tmp_path / "two", given) as second:
         second.start()
+        [public] = run(second.target, "status", "--json").object["recipients"]
+        assert f"recipient   {public}\n" in run(second.target, "status").out
+        sent = run(server.target, "handoff", f"thread-{SECRET}", "--recipient", public)
+        assert "sealed_key" in sent.object
+        assert run(second.target, "adopt", "--as", "sealed to us", given=sent.out).code == 0
         with Client(second.target) as client:
             with pytest.raises(PreconditionFailed, match="ask the sender"):
                 client.adopt(closed, "in vain")
             assert client.adopt(with_key.to_json(), "ours").verified
-            found = client.load("ours")
-            assert found is not None
-            assert found.state == {SECRET: SECRET * 2000}
+            for thread_id in ("ours", "sealed to us"):
+                found = client.load(thread_id)
+                assert found is not None
+                assert found.state == {SECRET: SECRET * 2000}
 
 
 def test_keys_that_cannot_be_used_stop_the_start(

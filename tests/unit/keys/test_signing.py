@@ -70,3 +70,4 @@ def test_who_is_required_has_to_have_signed() -> None:
 
 def test_a_key_may_be_added_without_invalidating_the_signature() -> None:
     check(replace(Signer([NEW]).sign(DESCRIPTOR), key="cd" * 32))
+    check(replace(Signer([NEW]).sign(DESCRIPTOR), sealed_key="YWdl"))

@@ -94,7 +94,7 @@ class House:
 
 def handoffs(house: House) -> Handoffs:
     room: Any = house
-    return Handoffs(room, room, room, room, Completer(room, room), room)
+    return Handoffs(room, room, room, room, Completer(room, room), room, room)
 
 
 async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:

@@ -250,6 +250,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "READER_TOO_SLOW": ResourceExhausted,
     "QUOTA_EXCEEDED": ResourceExhausted,
     "SIGNATURE_REFUSED": PreconditionFailed,
+    "SEALING_UNAVAILABLE": PreconditionFailed,
     "DRAINING": Unavailable,
     "NOT_IMPLEMENTED": Unimplemented,
     "INTERNAL_ERROR": ServerError,

@@ -89,9 +89,9 @@ export class Client extends Snapshots {
    * @throws Unavailable - The blob store cannot be used now.
    */
   async handoff(threadId: string, options: HandoffOptions = {}): Promise<Descriptor> {
-    const { toAgent = "", includeKey = false } = options;
-    checkTexts({ toAgent });
-    const request = { ref: refOf(threadId, options), toAgent, includeKey };
+    const { toAgent = "", includeKey = false, recipient = "" } = options;
+    checkTexts({ toAgent, recipient });
+    const request = { ref: refOf(threadId, options), toAgent, includeKey, recipient };
     const made = await this.raw.handoffs.createHandoff(request, callOf(options));
     return descriptorOf(made.descriptor);
   }

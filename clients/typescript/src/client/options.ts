@@ -149,6 +149,12 @@ export interface HandoffOptions extends CheckpointOptions {
    * Whoever has the descriptor can read the checkpoint then.
    */
   readonly includeKey?: boolean | undefined;
+  /**
+   * Seal the key to this public key of age (`age1...`), which the description of the receiver's
+   * server lists; only that server opens the blob then. The sender's server must seal what it
+   * stores.
+   */
+  readonly recipient?: string | undefined;
 }
 
 /** What a pruned thread keeps: the latest of each namespace and what it is rebuilt from, or nothing. */

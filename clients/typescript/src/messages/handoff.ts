@@ -14,7 +14,8 @@ import { durability, type DurabilityName } from "./words.js";
 /**
  * A small portable description of a checkpoint that was handed off. As JSON it has exactly these
  * keys, in every language: `JSON.stringify` makes what the other side takes. `key` is there only if
- * it was asked for, `signer` and `signature` only if a server signed.
+ * it was asked for, `signer` and `signature` only if a server signed, `sealed_key` only if the
+ * hand-off names a recipient.
  */
 export interface Descriptor {
   /** What was handed off, "thread:checkpoint". */
@@ -37,6 +38,8 @@ export interface Descriptor {
   readonly signer?: string;
   /** Its signature, which the adopting server checks, as lowercase hex. */
   readonly signature?: string;
+  /** The key for the recipient that the hand-off names, in base64. */
+  readonly sealed_key?: string;
 }
 
 /** A stage of an adoption; "verified" means that the hash is right. */
@@ -92,8 +95,11 @@ const KEYS = [
 const MAY_BE_EMPTY: ReadonlySet<string> = new Set(["to_agent", "summary"]);
 const SHA256 = /^[0-9a-f]{64}$/;
 const HEX = /^[0-9a-f]+$/;
-/** Keys that may be missing, and the hex digits of each. */
-const FURTHER = { key: 64, signer: 64, signature: 128 } as const;
+const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
+const MAX_SEALED_KEY = 4096;
+const HEX_DIGITS = { key: 64, signer: 64, signature: 128 } as const;
+/** Keys that may be missing. */
+const FURTHER: readonly string[] = [...Object.keys(HEX_DIGITS), "sealed_key"];
 /** A text of JSON. */
 const JSON_TEXT = /"(?:[^"\\]|\\.)*"/g;
 
@@ -109,7 +115,7 @@ export function readDescriptor(given: unknown): Descriptor {
   }
   const texts = new Map(Object.entries(members));
   checkKeys(texts);
-  const keys = [...KEYS, ...Object.keys(FURTHER).filter((key) => texts.has(key))];
+  const keys = [...KEYS, ...FURTHER.filter((key) => texts.has(key))];
   const descriptor = Object.fromEntries(
     keys.map((key) => [key, checkedText(key, texts.get(key))]),
   ) as unknown as Descriptor;
@@ -120,14 +126,21 @@ export function readDescriptor(given: unknown): Descriptor {
   if (!SHA256.test(descriptor.blob_sha256)) {
     throw invalid("blob_sha256", "it is 64 lowercase hex digits");
   }
-  for (const [key, digits] of Object.entries(FURTHER)) {
-    const text = descriptor[key as keyof typeof FURTHER];
+  for (const [key, digits] of Object.entries(HEX_DIGITS)) {
+    const text = descriptor[key as keyof typeof HEX_DIGITS];
     if (text !== undefined && (text.length !== digits || !HEX.test(text))) {
       throw invalid(key, `it is ${String(digits)} lowercase hex digits, or missing`);
     }
   }
   if ((descriptor.signer === undefined) !== (descriptor.signature === undefined)) {
     throw invalid("signature", "it comes with signer, or neither");
+  }
+  const sealedKey = descriptor.sealed_key ?? "";
+  if (sealedKey.length > MAX_SEALED_KEY || !BASE64.test(sealedKey)) {
+    throw invalid(
+      "sealed_key",
+      `it is base64 of at most ${String(MAX_SEALED_KEY)} characters, or missing`,
+    );
   }
   if (descriptor.source !== `${descriptor.thread_id}:${descriptor.checkpoint_id}`) {
     throw invalid("source", "it is not the thread and the checkpoint, joined by a colon");
@@ -147,6 +160,7 @@ export function descriptorOf(message: HandoffDescriptor | undefined): Descriptor
     summary: message?.summary ?? "",
     ...(message?.key ? { key: message.key } : {}),
     ...(message?.signer ? { signer: message.signer, signature: message.signature } : {}),
+    ...(message?.sealedKey ? { sealed_key: message.sealedKey } : {}),
   });
 }
 
@@ -168,6 +182,7 @@ export function adopting(
       key: descriptor.key ?? "",
       signer: descriptor.signer ?? "",
       signature: descriptor.signature ?? "",
+      sealedKey: descriptor.sealed_key ?? "",
     },
     requiredSigners: [...(options.requireSigners ?? [])],
     newThreadId,
@@ -190,7 +205,7 @@ function checkKeys(members: ReadonlyMap<string, unknown>): void {
     throw invalid(missing[0] ?? "", `the descriptor lacks ${missing.join(", ")}`);
   }
   const extra = [...members.keys()].filter(
-    (key) => !(key in FURTHER) && !(KEYS as readonly string[]).includes(key),
+    (key) => !FURTHER.includes(key) && !(KEYS as readonly string[]).includes(key),
   );
   if (extra.length > 0) {
     throw invalid(extra[0] ?? "", `a descriptor has no ${extra.join(", ")}`);

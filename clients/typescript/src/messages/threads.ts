@@ -142,6 +142,11 @@ export interface ServerInfo {
   readonly embedder: string;
   /** Public keys that sign its hand-offs, as lowercase hex; the first signs now. */
   readonly signers: readonly string[];
+  /**
+   * Public keys of age to which hand-offs for this tenant can be sealed; name the first. None if the
+   * server has no identity.
+   */
+  readonly recipients: readonly string[];
 }
 
 /** What a flush did. */
@@ -226,6 +231,7 @@ export function serverInfo(message: GetServerInfoResponse): ServerInfo {
     searchModes: message.searchModes.map((mode) => nameOf(SearchMode, mode)),
     embedder: message.embedder,
     signers: message.signers,
+    recipients: message.recipients,
   };
 }
 

@@ -1,6 +1,10 @@
 /** Threads: where they come from, what they wait for, hand-offs and snapshots; on a real server. */
 
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 
 import {
   AlreadyExists,
@@ -375,6 +379,38 @@ describe("hand-offs", () => {
     await expect(client.load(`${thread}-forged`)).rejects.toThrow(NotFound);
   });
 
+  test("are sealed to a recipient, whose server opens them", async () => {
+    const directory = await mkdtemp(join(tmpdir(), "tuskpoint-recipient-"));
+    onTestFinished(() => rm(directory, { recursive: true }));
+    const [keys, identity] = [join(directory, "keys"), join(directory, "identity")];
+    await writeFile(keys, Buffer.alloc(32).toString("base64"));
+    await writeFile(
+      identity,
+      "AGE-SECRET-KEY-1PJ7ZWZ8SLHD8M4K6GC7WF4SKEPJQQFEXC6FEXKJ45CRRRQLRWGPQAVDX8W",
+    );
+    const sealing = await TestServer.start("--key-file", keys, "--identity", identity);
+    onTestFinished(() => sealing.remove());
+    const sealed = new Client(sealing.target);
+    onTestFinished(() => sealed.close());
+    const thread = newThread();
+    await sealed.save(thread, { a: 1 });
+    const [recipient] = (await sealed.info()).recipients;
+
+    const descriptor = await sealed.handoff(thread, { recipient });
+
+    expect(descriptor.key).toBeUndefined();
+    expect(Object.keys(descriptor).at(-1)).toBe("sealed_key");
+    const { verified } = await sealed.adopt(JSON.stringify(descriptor), `${thread}-theirs`);
+    expect(verified).toBe(true);
+    const changed = { ...descriptor, sealed_key: "AAAA" };
+    const refused = await failure(sealed.adopt(changed, `${thread}-changed`));
+    expect(refused.reason).toBe("KEY_MISSING");
+    await client.save(thread, { a: 1 });
+    const unsealed = await failure(client.handoff(thread, { recipient }));
+    expect(unsealed).toBeInstanceOf(PreconditionFailed);
+    expect(unsealed.reason).toBe("SEALING_UNAVAILABLE");
+  });
+
   test.each([
     ["no JSON", "{", "descriptor"],
     ["a list", "[]", "descriptor"],
@@ -385,6 +421,8 @@ describe("hand-offs", () => {
     ["an empty text", { blob_id: "" }, "descriptor.blob_id"],
     ["upper-case hex", { blob_sha256: "A".repeat(64) }, "descriptor.blob_sha256"],
     ["another source", { source: "t:d" }, "descriptor.source"],
+    ["no base64", { sealed_key: "AAA" }, "descriptor.sealed_key"],
+    ["too much base64", { sealed_key: "AAAA".repeat(1025) }, "descriptor.sealed_key"],
   ])("%s is no descriptor, and is refused before anything is sent", async (_, change, field) => {
     const good = JSON.parse(GOOD);
     const given = typeof change === "string" ? change : JSON.stringify({ ...good, ...change });

@@ -91,6 +91,11 @@ class ApartStore:
         """Kind of the blob store."""
         return self._blobs.backend
 
+    @property
+    def seals(self) -> bool:
+        """Whether what is stored is sealed."""
+        return self._keys is not None
+
     async def store_bundle(self, tenant: str, closure: Closure) -> StoredApart:
         """Store a closure that has all its values, as `store` does."""
         data = await asyncio.to_thread(encode_bundle, closure)

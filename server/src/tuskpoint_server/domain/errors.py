@@ -127,6 +127,9 @@ class Reason(Enum):
         "tenant {tenant} has reached its quota {quota} of {limit}"
     )
     SIGNATURE_REFUSED = Status.FAILED_PRECONDITION.says("the descriptor is not accepted: {problem}")
+    SEALING_UNAVAILABLE = Status.FAILED_PRECONDITION.says(
+        "the hand-off cannot be sealed to its recipient: {problem}"
+    )
     DRAINING = Status.UNAVAILABLE.says(
         "the server is shutting down; resume elsewhere or later", 1.0
     )

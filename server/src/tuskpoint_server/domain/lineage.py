@@ -125,6 +125,7 @@ class Descriptor:
     key: str = ""
     signer: str = ""
     signature: str = ""
+    sealed_key: str = ""
 
 
 def entry_summary(entry: Entry) -> str:

@@ -43,6 +43,7 @@ class AdminServicer:
             start_time=timestamp(self._admin.started_us),
             search_modes=modes,
             signers=self._admin.signers,
+            recipients=self._admin.recipients_of(call.tenant),
         )
         return filled(message, self._admin)
 

@@ -20,7 +20,21 @@ from .messages.validation import Check, Checks
 _MAX_BLOB_ID = 256  # bytes; those of the known stores have 43
 _SHA256 = re.compile(r"[0-9a-f]{64}")  # keys have as many digits
 _SIGNATURE = re.compile(r"[0-9a-f]{128}")
+_RECIPIENT = re.compile(r"age1[02-9ac-hj-np-z]{58}")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_MAX_SEALED_KEY = 4096  # bytes; those that servers make have at most about 600
 _MAX_SIGNERS = 64
+
+
+def _create(checks: Checks, request: handoff_pb.CreateHandoffRequest) -> None:
+    if request.recipient and not _RECIPIENT.fullmatch(request.recipient):
+        checks.fail(
+            "recipient",
+            'must be an X25519 public key of age, "age1" and 58 characters, as in `recipients` of '
+            "the receiver's server",
+        )
+    if request.recipient and request.include_key:
+        checks.fail("recipient", "must not come with include_key, which lets everybody read it")
 
 
 def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
@@ -41,6 +55,12 @@ def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
     checks.text("descriptor.summary", named.summary, LIMITS.max_summary)
     if named.key and not _SHA256.fullmatch(named.key):
         checks.fail("descriptor.key", "must be empty or 64 lowercase hex digits")
+    if named.sealed_key:
+        checks.text("descriptor.sealed_key", named.sealed_key, _MAX_SEALED_KEY)
+        if not _BASE64.fullmatch(named.sealed_key):
+            checks.fail("descriptor.sealed_key", "must be empty or base64")
+        if named.key:
+            checks.fail("descriptor.sealed_key", "must not come with descriptor.key")
     if bool(named.signer) != bool(named.signature):
         checks.fail("descriptor.signature", "must come with descriptor.signer, or neither")
     if named.signer and not _SHA256.fullmatch(named.signer):
@@ -58,13 +78,18 @@ def _adopt(checks: Checks, request: handoff_pb.AdoptHandoffRequest) -> None:
 class HandoffServicer:
     """`HandoffService`: hands checkpoints off, and adopts them."""
 
-    checks: ClassVar[Mapping[str, Check]] = {"AdoptHandoffRequest": _adopt}
+    checks: ClassVar[Mapping[str, Check]] = {
+        "CreateHandoffRequest": _create,
+        "AdoptHandoffRequest": _adopt,
+    }
     _handoffs: Handoffs
 
     async def CreateHandoff(self, request: handoff_pb.CreateHandoffRequest, call: Call) -> Fields:
         key, to_agent = convert.key(request.ref), request.to_agent
         descriptor = await self._handoffs.create(
-            call.tenant, key, to_agent, request.request_id, include_key=request.include_key
+            *(call.tenant, key, to_agent, request.request_id),
+            include_key=request.include_key,
+            recipient=request.recipient,
         )
         return {"descriptor": asdict(descriptor)}
 

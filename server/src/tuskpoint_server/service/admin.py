@@ -9,6 +9,7 @@ from ..archive.archive import Archive, ArchiveStatus
 from ..archive.flush.flusher import FlushOutcome
 from ..domain.search import SearchMode
 from ..journal.database.database import Database
+from ..keys.identities import Identities
 from ..recall.recall import Recall, RecallStanding
 
 
@@ -24,6 +25,7 @@ class Admin:
         version: str,
         blob_backend: str,
         signers: Sequence[str],
+        identities: Identities,
     ) -> None:
         self._journal = journal
         self._archive = archive
@@ -33,6 +35,7 @@ class Admin:
         self.journal_id = journal.journal_id
         self.blob_backend = blob_backend
         self.signers = signers
+        self.recipients_of = identities.recipients
         self.started_us = time.time_ns() // 1000
         self.search_modes: Sequence[SearchMode] = recall.modes if recall is not None else ()
         self.embedder = recall.embedder_name if recall is not None else ""

@@ -24,6 +24,7 @@ from ..journal.lineage.answers import request
 from ..journal.lineage.handoffs import Handoffs as HandoffJournal
 from ..journal.lineage.lineage import Lineage as LineageJournal
 from ..keys import signing
+from ..keys.identities import Identities, Seal, sealing_to
 from ..keys.signing import Signer
 from .completing import Completer, reach
 
@@ -59,6 +60,7 @@ class Handoffs:
     _archive: Archive
     _completer: Completer
     _signer: Signer
+    _identities: Identities
 
     async def create(
         self,
@@ -68,28 +70,24 @@ class Handoffs:
         request_id: str,
         *,
         include_key: bool,
+        recipient: str,
     ) -> Descriptor:
-        """Store all that is needed to go on from a checkpoint; an empty ID means the latest."""
+        """Store all that is needed to go on from a checkpoint; an empty ID means the latest.
+
+        The key of the bundle is included, or sealed to a recipient unless that is empty.
+        """
         named = (key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-        with_key = ("with its key",) if include_key else ()
-        asked = request(tenant, request_id, "CreateHandoff", *named, to_agent, *with_key)
+        opened_by = (recipient,) if recipient else ("with its key",) if include_key else ()
+        asked = request(tenant, request_id, "CreateHandoff", *named, to_agent, *opened_by)
         answered = await self._handoffs.first_answer(asked)
         if answered is not None:
             return decode_descriptor(answered)
+        seal = self._sealing_to(recipient) if recipient else None
         loaded = await self._journal.load(tenant, key, model.View.ENTRY)
         if loaded is None:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         key = loaded.entry.key
-        parts: tuple[model.BlobLocation, ...] | None = None
-        unchanged = await self._handoffs.unchanged(tenant, key)
-        if unchanged is not None:
-            location, content_seq = unchanged
-        else:
-            closure = await self._completer.supplied(partial(self._lineage.closure, tenant, key))
-            if closure is None:
-                raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
-            bundle = await self._archive.apart.store_bundle(tenant, closure)
-            location, parts, content_seq = bundle.location, bundle.parts, closure.seq
+        location, parts, content_seq = await self._bundle(tenant, key, sealed=seal is not None)
         descriptor = Descriptor(
             source=str(key),
             thread_id=key.thread_id,
@@ -99,12 +97,35 @@ class Handoffs:
             to_agent=to_agent,
             summary=entry_summary(loaded.entry),
             key=location.key.hex() if include_key else "",
+            sealed_key=seal(location.key) if seal is not None else "",
         )
         answer = encode_descriptor(self._signer.sign(descriptor))
         kept = await self._handoffs.keep_handoff(
             asked, key, location, parts, answer, content_seq=content_seq
         )
         return decode_descriptor(kept)
+
+    async def _bundle(
+        self, tenant: str, key: model.CheckpointKey, *, sealed: bool
+    ) -> tuple[model.BlobLocation, tuple[model.BlobLocation, ...] | None, int]:
+        """Return the bundle of a checkpoint as `keep_handoff` takes it, stored now if need be."""
+        unchanged = await self._handoffs.unchanged(tenant, key)
+        # A bundle that was stored before the server had a key provider is not sealed.
+        if unchanged is not None and (unchanged[0].key or not sealed):
+            return unchanged[0], None, unchanged[1]
+        closure = await self._completer.supplied(partial(self._lineage.closure, tenant, key))
+        if closure is None:
+            raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+        bundle = await self._archive.apart.store_bundle(tenant, closure)
+        return bundle.location, bundle.parts, closure.seq
+
+    def _sealing_to(self, recipient: str) -> Seal:
+        """Return what seals the key of a bundle, or refuse: an unsealed bundle has no key."""
+        if self._archive.apart.seals:
+            return sealing_to(recipient)
+        problem = "this server has no key provider, so everything that it stores can be read"
+        advice = "start it with --key-file, or hand off without a recipient"
+        raise Refusal(Reason.SEALING_UNAVAILABLE, advice=advice, problem=problem)
 
     async def adopt(
         self,
@@ -127,9 +148,9 @@ class Handoffs:
         if saved is not None:
             yield await self._adopted(tenant, saved, wanted)
             return
+        opener = self._opener(tenant, descriptor)
         self._archive.backlog(tenant).admit()
         counts: asyncio.Queue[int | None] = asyncio.Queue()
-        opener = bytes.fromhex(descriptor.key)
         location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id, key=opener)
         fetch = asyncio.create_task(self._archive.apart.fetch(location, counts.put_nowait))
         fetch.add_done_callback(lambda _: counts.put_nowait(None))
@@ -160,6 +181,12 @@ class Handoffs:
         saved = await self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
         del closure
         yield await self._adopted(tenant, saved, wanted, size)
+
+    def _opener(self, tenant: str, descriptor: Descriptor) -> bytes:
+        """Return the key that a descriptor has for this tenant; empty if it has none."""
+        if not descriptor.sealed_key:
+            return bytes.fromhex(descriptor.key)
+        return self._identities.open(tenant, descriptor.sealed_key, descriptor.blob_id)
 
     async def _adopted(
         self, tenant: str, saved: model.Saved, wanted: model.Durability, size: int = 0

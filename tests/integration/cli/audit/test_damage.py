@@ -92,6 +92,13 @@ async def test_a_descriptor_and_the_bundle_that_a_catalog_knows_of_pass(left: Ho
     assert bundle.blobs[0].actual_sha256 == left.handoff.blob_sha256
 
 
+async def test_a_bundle_that_is_not_sealed_contradicts_a_sealed_key(left: House) -> None:
+    given = kit.changed(left.handoff, sealed_key="YWdl")
+    found = await kit.audited_descriptor(kit.directory(left), given)
+    assert found.result == "FAIL"
+    assert "it is not sealed, and what leads to it says that it is" in found.findings.root.reason
+
+
 async def test_the_catalogs_before_are_read_when_asked_for(house: House) -> None:
     number = house.opened()["number"]
     found = await audited(house, history=100)

@@ -340,6 +340,16 @@ async def test_a_descriptor_with_a_key_needs_no_other(
     await source.close()
 
 
+async def test_the_hash_of_a_hand_off_to_a_recipient_is_checked_without_a_key(
+    left: House, source: AggregatorSource
+) -> None:
+    given = kit.changed(left.handoff, sealed_key="YWdl")
+    found = await kit.audited_descriptor(source, given, unwrap=None)
+    assert (found.result, found.findings.root.verdict) == ("INCOMPLETE", Verdict.UNREADABLE)
+    assert found.findings.root.actual_sha256 == left.handoff.blob_sha256
+    await source.close()
+
+
 def test_the_blobs_of_a_report_are_checked_without_a_key(
     left: House,
     walrus: WalrusProcess,

@@ -83,7 +83,7 @@ def test_a_descriptor_is_taken_in_all_its_forms(given: Any) -> None:
 
 def test_a_descriptor_has_exactly_the_keys_of_the_contract() -> None:
     fields = [field.name for field in pb.HandoffDescriptor.DESCRIPTOR.fields]
-    assert [*KEYS, "key", "signer", "signature"] == fields
+    assert [*KEYS, "key", "signer", "signature", "sealed_key"] == fields
     assert DESCRIPTOR.as_dict() == SAID
     assert json.loads(DESCRIPTOR.to_json()) == SAID
     with_key = {**SAID, "key": "ab" * 32}
@@ -92,6 +92,9 @@ def test_a_descriptor_has_exactly_the_keys_of_the_contract() -> None:
     signed = {**SAID, "signer": "cd" * 32, "signature": "ef" * 64}
     assert read_descriptor(signed).as_dict() == signed
     assert adopting(signed, None, "certified").descriptor.signature == signed["signature"]
+    sealed = {**SAID, "sealed_key": "YWdlLQ=="}
+    assert read_descriptor(json.dumps(sealed)).as_dict() == sealed
+    assert adopting(sealed, None, "certified").descriptor.sealed_key == "YWdlLQ=="
 
 
 WRONG: list[tuple[Any, str]] = [
@@ -104,6 +107,11 @@ WRONG: list[tuple[Any, str]] = [
     ({**SAID, "signer": "CD" * 32, "signature": "ef" * 64}, "signer"),
     ({**SAID, "signer": "cd" * 32, "signature": "ef" * 32}, "signature"),
     ({**SAID, "key": "ab"}, "64 lowercase hex"),
+    ({**SAID, "sealed_key": "AAA"}, "sealed_key: it must be base64"),
+    ({**SAID, "sealed_key": "AAAA\n"}, "sealed_key: it must be base64"),
+    ({**SAID, "sealed_key": "AA-_"}, "sealed_key: it must be base64"),
+    ({**SAID, "sealed_key": 7}, "sealed_key: it must be base64"),
+    ({**SAID, "sealed_key": "AAAA" * 1025}, "at most 4096"),
     ({**SAID, "key": 7}, "64 lowercase hex"),
     ({**SAID, "blob_sha256": "0123456789ABCDEF" * 4}, "64 lowercase hex"),
     ({**SAID, "blob_sha256": SAID["blob_sha256"] + "\n"}, "64 lowercase hex"),
@@ -152,6 +160,15 @@ async def test_a_handoff(services: ScriptedServices, face: Face) -> None:
     )
     assert (third.ref.checkpoint_id, third.to_agent) == ("", "")
     assert first.request_id != third.request_id != ""
+
+
+async def test_a_handoff_to_a_recipient(services: ScriptedServices, face: Face) -> None:
+    sealed = pb.HandoffDescriptor(**SAID, sealed_key="YWdlLQ==")
+    services.on("CreateHandoff", pb.CreateHandoffResponse(descriptor=sealed))
+    made = await face.call("handoff", "t:1", recipient="age1...")
+    assert made == read_descriptor({**SAID, "sealed_key": "YWdlLQ=="})
+    (asked,) = services.requests
+    assert (asked.recipient, asked.include_key) == ("age1...", False)
 
 
 async def test_an_adoption_reports_its_progress(services: ScriptedServices, face: Face) -> None:

@@ -24,8 +24,8 @@ REQUESTS: list[Any] = [
     for method in service.methods
 ]
 REF = checkpoint_pb2.CheckpointRef(thread_id="t")
-ELSEWHERE = {"page_token", "text"}
-"""Opened by who sealed it; checked with the search."""
+ELSEWHERE = {"page_token", "recipient", "text"}
+"""Opened by who sealed it; checked with the hand-off; checked with the search."""
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=[one.name for one in REQUESTS])

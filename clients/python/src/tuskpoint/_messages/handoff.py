@@ -24,6 +24,8 @@ _STAGES: dict[int, StageName] = {
 }
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _HEX = re.compile(r"[0-9a-f]+")
+_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+_MAX_SEALED_KEY = 4096
 _MAY_BE_EMPTY = ("to_agent", "summary")
 
 
@@ -43,6 +45,8 @@ class Descriptor:
             Whoever has it can read the checkpoint.
         signer: Public key of the server that handed off, as lowercase hex; empty if nobody signed.
         signature: Its signature, which the adopting server checks, as lowercase hex.
+        sealed_key: The key for the recipient that the hand-off names, base64 of a file of age;
+            empty if it names none.
     """
 
     source: str
@@ -55,6 +59,7 @@ class Descriptor:
     key: str = field(default="", repr=False)
     signer: str = ""
     signature: str = ""
+    sealed_key: str = ""
 
     def as_dict(self) -> dict[str, str]:
         """Return it as a mapping with exactly its keys, those with a default only if not empty."""
@@ -67,7 +72,8 @@ class Descriptor:
 
 DescriptorLike = Descriptor | Mapping[str, Any] | str | bytes | handoffs.HandoffDescriptor
 KEYS = tuple(one.name for one in fields(Descriptor) if one.default is MISSING)
-_FURTHER = {"key": 64, "signer": 64, "signature": 128}  # keys that may be missing: hex digits
+_HEX_DIGITS = {"key": 64, "signer": 64, "signature": 128}
+_FURTHER = (*_HEX_DIGITS, "sealed_key")  # keys that may be missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +136,17 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
         raise _invalid("blob_sha256", "it must be 64 lowercase hex digits")
     if members["source"] != f"{members['thread_id']}:{members['checkpoint_id']}":
         raise _invalid("source", "it must be the thread and the checkpoint, joined by a colon")
-    for key, digits in _FURTHER.items():
+    for key, digits in _HEX_DIGITS.items():
         text = members.get(key, "")
         if text and not (isinstance(text, str) and len(text) == digits and _HEX.fullmatch(text)):
             raise _invalid(key, f"it must be {digits} lowercase hex digits, or missing")
     if bool(members.get("signer")) != bool(members.get("signature")):
         raise _invalid("signature", "it must come with signer, or neither")
+    sealed_key = members.get("sealed_key", "")
+    if not isinstance(sealed_key, str) or not _BASE64.fullmatch(sealed_key):
+        raise _invalid("sealed_key", "it must be base64, or missing")
+    if len(sealed_key) > _MAX_SEALED_KEY:
+        raise _invalid("sealed_key", f"it must have at most {_MAX_SEALED_KEY} characters")
     return Descriptor(**{key: members[key] for key in (*KEYS, *_FURTHER) if key in members})
 
 
@@ -146,12 +157,14 @@ def handing_off(
     to_agent: str | None,
     *,
     include_key: bool = False,
+    recipient: str | None = None,
 ) -> handoffs.CreateHandoffRequest:
     """Return the request that hands a checkpoint off."""
     return handoffs.CreateHandoffRequest(
         ref=ref(thread_id, checkpoint_ns, checkpoint_id),
         to_agent=to_agent or "",
         include_key=include_key,
+        recipient=recipient or "",
     )
 
 

@@ -181,6 +181,8 @@ class ServerInfo:
         search_modes: Its modes of search; empty if it does not index.
         embedder: Name of the embedder, which turns text into vectors; empty if there is none.
         signers: Public keys that sign its hand-offs, as hex; the first signs now.
+        recipients: Public keys of age to which hand-offs for this tenant can be sealed; name the
+            first. Empty if the server has no identity.
     """
 
     version: str
@@ -193,6 +195,7 @@ class ServerInfo:
     search_modes: tuple[str, ...]
     embedder: str
     signers: tuple[str, ...] = ()
+    recipients: tuple[str, ...] = ()
 
 
 def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
@@ -289,6 +292,7 @@ def server_info(message: GetServerInfoResponse) -> ServerInfo:
         search_modes=tuple(map(mode_name, message.search_modes)),
         embedder=message.embedder,
         signers=tuple(message.signers),
+        recipients=tuple(message.recipients),
     )
 
 

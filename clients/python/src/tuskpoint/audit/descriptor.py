@@ -24,7 +24,9 @@ async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
     """
     reader.expect(1)
     location = Location(
-        descriptor.blob_id, "", descriptor.blob_sha256, key=bytes.fromhex(descriptor.key)
+        *(descriptor.blob_id, "", descriptor.blob_sha256),
+        key=bytes.fromhex(descriptor.key),
+        sealed=bool(descriptor.sealed_key),
     )
     opened = await Shelf(reader).open(location, {}, "bundle")
     segment, reason = opened.segment, opened.reason

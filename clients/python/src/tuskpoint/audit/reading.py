@@ -174,7 +174,7 @@ class Reader:
             location: What leads to them, with the key of a member that is no root.
         """
         data, finding = piece.data, piece.finding
-        if data is None or not (location.key or is_sealed(data)):
+        if data is None or not (location.key or location.sealed or is_sealed(data)):
             return piece
         try:
             key = location.key or await self._key_of_root(finding.role, data)
@@ -190,8 +190,10 @@ class Reader:
 
         Raises:
             NoKey: It cannot be unwrapped.
-            Malformed: It is no root, so what leads to it should have its key.
+            Malformed: It is no root, so what leads to it should have its key; or it is not sealed.
         """
+        if not is_sealed(data):
+            raise Malformed("it is not sealed, and what leads to it says that it is")
         wrapped = wrapped_key(data)
         if role not in _ROOTS or not wrapped:
             raise Malformed("it is sealed, and the reference to it has no key")

@@ -172,6 +172,7 @@ class Handoff(Result):
     summary: str
     signer: str = ""
     signature: str = ""
+    sealed_key: str = Field(default="", exclude_if=lambda key: not key)
 
 
 class Adopted(Result):

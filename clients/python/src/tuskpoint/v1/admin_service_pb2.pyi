@@ -71,7 +71,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time", "search_modes", "embedder", "signers")
+    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time", "search_modes", "embedder", "signers", "recipients")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     METHODS_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class GetServerInfoResponse(_message.Message):
     SEARCH_MODES_FIELD_NUMBER: _ClassVar[int]
     EMBEDDER_FIELD_NUMBER: _ClassVar[int]
     SIGNERS_FIELD_NUMBER: _ClassVar[int]
+    RECIPIENTS_FIELD_NUMBER: _ClassVar[int]
     version: str
     limits: ServerLimits
     methods: _containers.RepeatedScalarFieldContainer[str]
@@ -92,7 +93,8 @@ class GetServerInfoResponse(_message.Message):
     search_modes: _containers.RepeatedScalarFieldContainer[_search_service_pb2.SearchMode]
     embedder: str
     signers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., search_modes: _Optional[_Iterable[_Union[_search_service_pb2.SearchMode, str]]] = ..., embedder: _Optional[str] = ..., signers: _Optional[_Iterable[str]] = ...) -> None: ...
+    recipients: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., search_modes: _Optional[_Iterable[_Union[_search_service_pb2.SearchMode, str]]] = ..., embedder: _Optional[str] = ..., signers: _Optional[_Iterable[str]] = ..., recipients: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetArchiveStatusRequest(_message.Message):
     __slots__ = ()

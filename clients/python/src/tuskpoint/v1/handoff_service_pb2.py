@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tuskpoint.v1 import checkpoint_pb2 as tuskpoint_dot_v1_dot_checkpoint__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tuskpoint/v1/handoff_service.proto\x12\x0ctuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xa4\x02\n\x11HandoffDescriptor\x12\x16\n\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n\tthread_id\x18\x02 \x01(\tR\x08threadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1f\n\x0b\x62lob_sha256\x18\x05 \x01(\tR\nblobSha256\x12\x19\n\x08to_agent\x18\x06 \x01(\tR\x07toAgent\x12\x18\n\x07summary\x18\x07 \x01(\tR\x07summary\x12\x10\n\x03key\x18\x08 \x01(\tR\x03key\x12\x16\n\x06signer\x18\t \x01(\tR\x06signer\x12\x1c\n\tsignature\x18\n \x01(\tR\tsignature\"\xa0\x01\n\x14\x43reateHandoffRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n\x08to_agent\x18\x02 \x01(\tR\x07toAgent\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x1f\n\x0binclude_key\x18\x04 \x01(\x08R\nincludeKey\"\\\n\x15\x43reateHandoffResponse\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor:\x02\x10\x01\"\x82\x02\n\x13\x41\x64optHandoffRequest\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12)\n\x10required_signers\x18\x05 \x03(\tR\x0frequiredSigners\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability:\x02\x10\x01\"\xc3\x01\n\x08\x41\x64option\x12!\n\x0c\x61\x64opted_from\x18\x01 \x01(\tR\x0b\x61\x64optedFrom\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1a\n\x08verified\x18\x05 \x01(\x08R\x08verified\x12\x16\n\x06signer\x18\x06 \x01(\tR\x06signer\"\xd9\x01\n\x14\x41\x64optHandoffResponse\x12.\n\x05stage\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.AdoptStageR\x05stage\x12#\n\rfetched_bytes\x18\x02 \x01(\x04R\x0c\x66\x65tchedBytes\x12\x32\n\x08\x61\x64option\x18\x03 \x01(\x0b\x32\x16.tuskpoint.v1.AdoptionR\x08\x61\x64option\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability*\x8f\x01\n\nAdoptStage\x12\x1b\n\x17\x41\x44OPT_STAGE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x44OPT_STAGE_FETCHING\x10\x01\x12\x17\n\x13\x41\x44OPT_STAGE_FETCHED\x10\x02\x12\x18\n\x14\x41\x44OPT_STAGE_VERIFIED\x10\x03\x12\x17\n\x13\x41\x44OPT_STAGE_ADOPTED\x10\x04\x32\xc3\x01\n\x0eHandoffService\x12X\n\rCreateHandoff\x12\".tuskpoint.v1.CreateHandoffRequest\x1a#.tuskpoint.v1.CreateHandoffResponse\x12W\n\x0c\x41\x64optHandoff\x12!.tuskpoint.v1.AdoptHandoffRequest\x1a\".tuskpoint.v1.AdoptHandoffResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"tuskpoint/v1/handoff_service.proto\x12\x0ctuskpoint.v1\x1a\x1dtuskpoint/v1/checkpoint.proto\"\xc3\x02\n\x11HandoffDescriptor\x12\x16\n\x06source\x18\x01 \x01(\tR\x06source\x12\x1b\n\tthread_id\x18\x02 \x01(\tR\x08threadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1f\n\x0b\x62lob_sha256\x18\x05 \x01(\tR\nblobSha256\x12\x19\n\x08to_agent\x18\x06 \x01(\tR\x07toAgent\x12\x18\n\x07summary\x18\x07 \x01(\tR\x07summary\x12\x10\n\x03key\x18\x08 \x01(\tR\x03key\x12\x16\n\x06signer\x18\t \x01(\tR\x06signer\x12\x1c\n\tsignature\x18\n \x01(\tR\tsignature\x12\x1d\n\nsealed_key\x18\x0b \x01(\tR\tsealedKey\"\xbe\x01\n\x14\x43reateHandoffRequest\x12-\n\x03ref\x18\x01 \x01(\x0b\x32\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x12\x19\n\x08to_agent\x18\x02 \x01(\tR\x07toAgent\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12\x1f\n\x0binclude_key\x18\x04 \x01(\x08R\nincludeKey\x12\x1c\n\trecipient\x18\x05 \x01(\tR\trecipient\"\\\n\x15\x43reateHandoffResponse\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor:\x02\x10\x01\"\x82\x02\n\x13\x41\x64optHandoffRequest\x12?\n\ndescriptor\x18\x01 \x01(\x0b\x32\x1f.tuskpoint.v1.HandoffDescriptorR\ndescriptor\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12\x1d\n\nrequest_id\x18\x03 \x01(\tR\trequestId\x12)\n\x10required_signers\x18\x05 \x03(\tR\x0frequiredSigners\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability:\x02\x10\x01\"\xc3\x01\n\x08\x41\x64option\x12!\n\x0c\x61\x64opted_from\x18\x01 \x01(\tR\x0b\x61\x64optedFrom\x12\"\n\rnew_thread_id\x18\x02 \x01(\tR\x0bnewThreadId\x12#\n\rcheckpoint_id\x18\x03 \x01(\tR\x0c\x63heckpointId\x12\x17\n\x07\x62lob_id\x18\x04 \x01(\tR\x06\x62lobId\x12\x1a\n\x08verified\x18\x05 \x01(\x08R\x08verified\x12\x16\n\x06signer\x18\x06 \x01(\tR\x06signer\"\xd9\x01\n\x14\x41\x64optHandoffResponse\x12.\n\x05stage\x18\x01 \x01(\x0e\x32\x18.tuskpoint.v1.AdoptStageR\x05stage\x12#\n\rfetched_bytes\x18\x02 \x01(\x04R\x0c\x66\x65tchedBytes\x12\x32\n\x08\x61\x64option\x18\x03 \x01(\x0b\x32\x16.tuskpoint.v1.AdoptionR\x08\x61\x64option\x12\x38\n\ndurability\x18\x04 \x01(\x0e\x32\x18.tuskpoint.v1.DurabilityR\ndurability*\x8f\x01\n\nAdoptStage\x12\x1b\n\x17\x41\x44OPT_STAGE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x41\x44OPT_STAGE_FETCHING\x10\x01\x12\x17\n\x13\x41\x44OPT_STAGE_FETCHED\x10\x02\x12\x18\n\x14\x41\x44OPT_STAGE_VERIFIED\x10\x03\x12\x17\n\x13\x41\x44OPT_STAGE_ADOPTED\x10\x04\x32\xc3\x01\n\x0eHandoffService\x12X\n\rCreateHandoff\x12\".tuskpoint.v1.CreateHandoffRequest\x1a#.tuskpoint.v1.CreateHandoffResponse\x12W\n\x0c\x41\x64optHandoff\x12!.tuskpoint.v1.AdoptHandoffRequest\x1a\".tuskpoint.v1.AdoptHandoffResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,20 +36,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATEHANDOFFRESPONSE']._serialized_options = b'\020\001'
   _globals['_ADOPTHANDOFFREQUEST']._loaded_options = None
   _globals['_ADOPTHANDOFFREQUEST']._serialized_options = b'\020\001'
-  _globals['_ADOPTSTAGE']._serialized_start=1315
-  _globals['_ADOPTSTAGE']._serialized_end=1458
+  _globals['_ADOPTSTAGE']._serialized_start=1376
+  _globals['_ADOPTSTAGE']._serialized_end=1519
   _globals['_HANDOFFDESCRIPTOR']._serialized_start=84
-  _globals['_HANDOFFDESCRIPTOR']._serialized_end=376
-  _globals['_CREATEHANDOFFREQUEST']._serialized_start=379
-  _globals['_CREATEHANDOFFREQUEST']._serialized_end=539
-  _globals['_CREATEHANDOFFRESPONSE']._serialized_start=541
-  _globals['_CREATEHANDOFFRESPONSE']._serialized_end=633
-  _globals['_ADOPTHANDOFFREQUEST']._serialized_start=636
-  _globals['_ADOPTHANDOFFREQUEST']._serialized_end=894
-  _globals['_ADOPTION']._serialized_start=897
-  _globals['_ADOPTION']._serialized_end=1092
-  _globals['_ADOPTHANDOFFRESPONSE']._serialized_start=1095
-  _globals['_ADOPTHANDOFFRESPONSE']._serialized_end=1312
-  _globals['_HANDOFFSERVICE']._serialized_start=1461
-  _globals['_HANDOFFSERVICE']._serialized_end=1656
+  _globals['_HANDOFFDESCRIPTOR']._serialized_end=407
+  _globals['_CREATEHANDOFFREQUEST']._serialized_start=410
+  _globals['_CREATEHANDOFFREQUEST']._serialized_end=600
+  _globals['_CREATEHANDOFFRESPONSE']._serialized_start=602
+  _globals['_CREATEHANDOFFRESPONSE']._serialized_end=694
+  _globals['_ADOPTHANDOFFREQUEST']._serialized_start=697
+  _globals['_ADOPTHANDOFFREQUEST']._serialized_end=955
+  _globals['_ADOPTION']._serialized_start=958
+  _globals['_ADOPTION']._serialized_end=1153
+  _globals['_ADOPTHANDOFFRESPONSE']._serialized_start=1156
+  _globals['_ADOPTHANDOFFRESPONSE']._serialized_end=1373
+  _globals['_HANDOFFSERVICE']._serialized_start=1522
+  _globals['_HANDOFFSERVICE']._serialized_end=1717
 # @@protoc_insertion_point(module_scope)

@@ -22,7 +22,7 @@ ADOPT_STAGE_VERIFIED: AdoptStage
 ADOPT_STAGE_ADOPTED: AdoptStage
 
 class HandoffDescriptor(_message.Message):
-    __slots__ = ("source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary", "key", "signer", "signature")
+    __slots__ = ("source", "thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary", "key", "signer", "signature", "sealed_key")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class HandoffDescriptor(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     SIGNER_FIELD_NUMBER: _ClassVar[int]
     SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    SEALED_KEY_FIELD_NUMBER: _ClassVar[int]
     source: str
     thread_id: str
     checkpoint_id: str
@@ -43,19 +44,22 @@ class HandoffDescriptor(_message.Message):
     key: str
     signer: str
     signature: str
-    def __init__(self, source: _Optional[str] = ..., thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., blob_sha256: _Optional[str] = ..., to_agent: _Optional[str] = ..., summary: _Optional[str] = ..., key: _Optional[str] = ..., signer: _Optional[str] = ..., signature: _Optional[str] = ...) -> None: ...
+    sealed_key: str
+    def __init__(self, source: _Optional[str] = ..., thread_id: _Optional[str] = ..., checkpoint_id: _Optional[str] = ..., blob_id: _Optional[str] = ..., blob_sha256: _Optional[str] = ..., to_agent: _Optional[str] = ..., summary: _Optional[str] = ..., key: _Optional[str] = ..., signer: _Optional[str] = ..., signature: _Optional[str] = ..., sealed_key: _Optional[str] = ...) -> None: ...
 
 class CreateHandoffRequest(_message.Message):
-    __slots__ = ("ref", "to_agent", "request_id", "include_key")
+    __slots__ = ("ref", "to_agent", "request_id", "include_key", "recipient")
     REF_FIELD_NUMBER: _ClassVar[int]
     TO_AGENT_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_KEY_FIELD_NUMBER: _ClassVar[int]
+    RECIPIENT_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     to_agent: str
     request_id: str
     include_key: bool
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., to_agent: _Optional[str] = ..., request_id: _Optional[str] = ..., include_key: bool = ...) -> None: ...
+    recipient: str
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., to_agent: _Optional[str] = ..., request_id: _Optional[str] = ..., include_key: bool = ..., recipient: _Optional[str] = ...) -> None: ...
 
 class CreateHandoffResponse(_message.Message):
     __slots__ = ("descriptor",)

@@ -64,7 +64,10 @@ class HandoffServiceServicer(object):
         as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
         `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
         `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-        exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
+        `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
+        key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
+        does not seal what it stores.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,8 +88,10 @@ class HandoffServiceServicer(object):
         `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
         `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
         descriptor has no key, and the key provider of this server did not wrap it
-        for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
-        signature is wrong, or not that of a required signer.
+        for this tenant, or if the descriptor has a `sealed_key` that no identity of
+        this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
+        key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
+        or not that of a required signer.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

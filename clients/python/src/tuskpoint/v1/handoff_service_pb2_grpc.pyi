@@ -45,7 +45,10 @@ class HandoffServiceStub:
     as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
     `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
     `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-    exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
+    `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
+    key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
+    does not seal what it stores.
     """
     AdoptHandoff: _grpc.UnaryStreamMultiCallable[_handoff_service_pb2.AdoptHandoffRequest, _handoff_service_pb2.AdoptHandoffResponse]
     """Fetches the blob of a descriptor from the blob store, checks its hash and
@@ -62,8 +65,10 @@ class HandoffServiceStub:
     `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
     `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
     descriptor has no key, and the key provider of this server did not wrap it
-    for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
-    signature is wrong, or not that of a required signer.
+    for this tenant, or if the descriptor has a `sealed_key` that no identity of
+    this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
+    key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
+    or not that of a required signer.
     """
 
 @_typing.type_check_only
@@ -83,7 +88,10 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
     `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
     `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-    exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
+    `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
+    key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
+    does not seal what it stores.
     """
     AdoptHandoff: _aio.UnaryStreamMultiCallable[_handoff_service_pb2.AdoptHandoffRequest, _handoff_service_pb2.AdoptHandoffResponse]  # type: ignore[assignment]
     """Fetches the blob of a descriptor from the blob store, checks its hash and
@@ -100,8 +108,10 @@ class HandoffServiceAsyncStub(HandoffServiceStub):
     `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
     `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
     descriptor has no key, and the key provider of this server did not wrap it
-    for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
-    signature is wrong, or not that of a required signer.
+    for this tenant, or if the descriptor has a `sealed_key` that no identity of
+    this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
+    key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
+    or not that of a required signer.
     """
 
 class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -124,7 +134,10 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
         `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
         `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-        exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
+        `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
+        key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
+        does not seal what it stores.
         """
 
     @_abc_1.abstractmethod
@@ -147,8 +160,10 @@ class HandoffServiceServicer(metaclass=_abc_1.ABCMeta):
         `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
         `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
         descriptor has no key, and the key provider of this server did not wrap it
-        for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
-        signature is wrong, or not that of a required signer.
+        for this tenant, or if the descriptor has a `sealed_key` that no identity of
+        this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
+        key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
+        or not that of a required signer.
         """
 
 def add_HandoffServiceServicer_to_server(servicer: HandoffServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,6 +24,7 @@ class SyncHandoffs(SyncPart):
         *,
         checkpoint_ns: str = "",
         include_key: bool = False,
+        recipient: str | None = None,
     ) -> Descriptor:
         """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
 
@@ -37,13 +38,19 @@ class SyncHandoffs(SyncPart):
             checkpoint_ns: The namespace.
             include_key: Put the key of a sealed blob into the descriptor, for a receiver whose
                 server has other keys. Whoever has the descriptor can read the checkpoint then.
+            recipient: Seal the key to this public key of age, one of the `recipients` in the
+                `info()` of the receiver's server; only that server opens the blob then. The
+                sender's server must seal what it stores. Default: nobody.
 
         Raises:
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
+            PreconditionFailed: There is a recipient, and the server does not seal.
         """
         request = handoffs.handing_off(
-            thread_id, checkpoint_id, checkpoint_ns, to_agent, include_key=include_key
+            *(thread_id, checkpoint_id, checkpoint_ns, to_agent),
+            include_key=include_key,
+            recipient=recipient,
         )
         answer = self._calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor)
@@ -80,7 +87,8 @@ class SyncHandoffs(SyncPart):
             HashMismatch: The blob does not have the hash. Nothing was written.
             NotFound: The blob store has no such blob.
             PreconditionFailed: The blob is sealed, and neither the descriptor nor the server has
-                its key; or the signature is wrong, or not that of a required signer.
+                its key, or the descriptor has it for another recipient; or the signature is wrong,
+                or not that of a required signer.
             AlreadyExists: The new thread has checkpoints.
         """
         adopting = handoffs.Adopting(on_progress)

@@ -31,6 +31,7 @@ class Location:
         sha256: SHA-256 of the bytes in lowercase hex; empty if it is not known.
         size_bytes: Number of bytes; `None` if it is not known.
         key: Opens the bytes if they are sealed; empty if not, and for roots.
+        sealed: Whether the bytes have to be sealed, also if the key is not known.
     """
 
     blob_id: str
@@ -38,6 +39,7 @@ class Location:
     sha256: str = ""
     size_bytes: int | None = None
     key: bytes = field(default=b"", compare=False, repr=False)
+    sealed: bool = field(default=False, compare=False)
 
 
 def is_sha256(text: object) -> bool:

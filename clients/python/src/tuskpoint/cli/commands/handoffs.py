@@ -47,6 +47,15 @@ def handoff(
             "keys. Whoever has the descriptor can read the checkpoint then.",
         ),
     ] = False,
+    recipient: Annotated[
+        str,
+        typer.Option(
+            "--recipient",
+            metavar="KEY",
+            help="Seal the key of the hand-off to this public key (`tuskpoint status` shows it at "
+            "the receiver's server): only that server opens the hand-off then.",
+        ),
+    ] = "",
     checkpoint_ns: Namespace = "",
 ) -> None:
     """Store what is needed to continue from a checkpoint, and print its descriptor."""
@@ -59,6 +68,7 @@ def handoff(
             to_agent=to_agent,
             checkpoint_ns=checkpoint_ns,
             include_key=include_key,
+            recipient=recipient,
         )
     if output is not None:
         _write(output, shapes.text(descriptor.as_dict(), is_unicode=True, indent=2) + "\n")

@@ -112,6 +112,7 @@ def _shape(target: str, info: ServerInfo, archive: ArchiveStatus, health: Health
         "journal_backend": info.journal_backend,
         "blob_backend": info.blob_backend,
         "signers": list(info.signers),
+        "recipients": list(info.recipients),
         "health": {"state": health.state, "problems": list(health.problems)},
         "backlog": {
             "checkpoints": archive.backlog_checkpoints,
@@ -163,6 +164,7 @@ def _print(
             ("blobs", _blobs(info, archive)),
             ("journal", _journal(info, archive)),
             ("search", _search(cli, archive.search)),
+            *(("recipient", plain(one)) for one in info.recipients[:1]),
         ]
     )
 

@@ -25,6 +25,7 @@ class AsyncLineage(SaverBase):
         to_agent: str | None = None,
         *,
         include_key: bool = False,
+        recipient: str | None = None,
     ) -> dict[str, str]:
         """Store a checkpoint and all that it needs as one blob; return the blob's descriptor.
 
@@ -36,17 +37,22 @@ class AsyncLineage(SaverBase):
             to_agent: Name of the receiving agent; `None` for none.
             include_key: Put the key of a sealed blob into the descriptor, for a receiver whose
                 server has other keys. Whoever has the descriptor can read the checkpoint then.
+            recipient: Seal the key to this public key of age (`age1...`), which the receiver's
+                server lists; only that server opens the blob then. `None` for nobody.
 
         Returns:
             `source`, `thread_id`, `checkpoint_id`, `blob_id`, `blob_sha256`, `to_agent`,
-            `summary`, `signer`, `signature`, and `key` if it was asked for.
+            `summary`, `signer`, `signature`, and `key` or `sealed_key` if it was asked for.
 
         Raises:
             NotFound: There is no such checkpoint.
             Unavailable: The blob store is not available.
+            PreconditionFailed: There is a recipient, and the server does not seal.
         """
         request = handoffs.handing_off(
-            thread_text(thread_id), checkpoint_id, "", to_agent, include_key=include_key
+            *(thread_text(thread_id), checkpoint_id, "", to_agent),
+            include_key=include_key,
+            recipient=recipient,
         )
         answer = await self._async_calls.unary(methods.CREATE_HANDOFF, request)
         return handoffs.read_descriptor(answer.descriptor).as_dict()

@@ -68,12 +68,19 @@ async def handoff_checkpoint(
     thread_id: ThreadId,
     checkpoint_id: Annotated[str, Field(description="The checkpoint to hand off.")],
     to_agent: Annotated[str, Field(description="The agent that receives it.")] = "",
+    recipient: Annotated[
+        str,
+        Field(
+            description="Public key (age1...) of the receiver's server, if only that server may "
+            "open the hand-off; empty: none."
+        ),
+    ] = "",
 ) -> Handoff:
     """Store all that continuing from a checkpoint needs as one blob; return its descriptor.
 
     Another agent gives the descriptor to adopt_checkpoint, on any server with the same blob store.
     """
-    made = await client.handoff(thread_id, checkpoint_id, to_agent=to_agent)
+    made = await client.handoff(thread_id, checkpoint_id, to_agent=to_agent, recipient=recipient)
     return Handoff(**made.as_dict())
 
 

@@ -12,11 +12,12 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/handoff_service.proto.
  */
 export const file_tuskpoint_v1_handoff_service: GenFile = /*@__PURE__*/
-  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEixgEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJEg4KBnNpZ25lchgJIAEoCRIRCglzaWduYXR1cmUYCiABKAkiewoUQ3JlYXRlSGFuZG9mZlJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEAoIdG9fYWdlbnQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRITCgtpbmNsdWRlX2tleRgEIAEoCCJQChVDcmVhdGVIYW5kb2ZmUmVzcG9uc2USMwoKZGVzY3JpcHRvchgBIAEoCzIfLnR1c2twb2ludC52MS5IYW5kb2ZmRGVzY3JpcHRvcjoCEAEiwQEKE0Fkb3B0SGFuZG9mZlJlcXVlc3QSMwoKZGVzY3JpcHRvchgBIAEoCzIfLnR1c2twb2ludC52MS5IYW5kb2ZmRGVzY3JpcHRvchIVCg1uZXdfdGhyZWFkX2lkGAIgASgJEhIKCnJlcXVlc3RfaWQYAyABKAkSGAoQcmVxdWlyZWRfc2lnbmVycxgFIAMoCRIsCgpkdXJhYmlsaXR5GAQgASgOMhgudHVza3BvaW50LnYxLkR1cmFiaWxpdHk6AhABIoEBCghBZG9wdGlvbhIUCgxhZG9wdGVkX2Zyb20YASABKAkSFQoNbmV3X3RocmVhZF9pZBgCIAEoCRIVCg1jaGVja3BvaW50X2lkGAMgASgJEg8KB2Jsb2JfaWQYBCABKAkSEAoIdmVyaWZpZWQYBSABKAgSDgoGc2lnbmVyGAYgASgJIq4BChRBZG9wdEhhbmRvZmZSZXNwb25zZRInCgVzdGFnZRgBIAEoDjIYLnR1c2twb2ludC52MS5BZG9wdFN0YWdlEhUKDWZldGNoZWRfYnl0ZXMYAiABKAQSKAoIYWRvcHRpb24YAyABKAsyFi50dXNrcG9pbnQudjEuQWRvcHRpb24SLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5Ko8BCgpBZG9wdFN0YWdlEhsKF0FET1BUX1NUQUdFX1VOU1BFQ0lGSUVEEAASGAoUQURPUFRfU1RBR0VfRkVUQ0hJTkcQARIXChNBRE9QVF9TVEFHRV9GRVRDSEVEEAISGAoUQURPUFRfU1RBR0VfVkVSSUZJRUQQAxIXChNBRE9QVF9TVEFHRV9BRE9QVEVEEAQywwEKDkhhbmRvZmZTZXJ2aWNlElgKDUNyZWF0ZUhhbmRvZmYSIi50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlcXVlc3QaIy50dXNrcG9pbnQudjEuQ3JlYXRlSGFuZG9mZlJlc3BvbnNlElcKDEFkb3B0SGFuZG9mZhIhLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXF1ZXN0GiIudHVza3BvaW50LnYxLkFkb3B0SGFuZG9mZlJlc3BvbnNlMAFiBnByb3RvMw", [file_tuskpoint_v1_checkpoint]);
+  fileDesc("CiJ0dXNrcG9pbnQvdjEvaGFuZG9mZl9zZXJ2aWNlLnByb3RvEgx0dXNrcG9pbnQudjEi2gEKEUhhbmRvZmZEZXNjcmlwdG9yEg4KBnNvdXJjZRgBIAEoCRIRCgl0aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhMKC2Jsb2Jfc2hhMjU2GAUgASgJEhAKCHRvX2FnZW50GAYgASgJEg8KB3N1bW1hcnkYByABKAkSCwoDa2V5GAggASgJEg4KBnNpZ25lchgJIAEoCRIRCglzaWduYXR1cmUYCiABKAkSEgoKc2VhbGVkX2tleRgLIAEoCSKOAQoUQ3JlYXRlSGFuZG9mZlJlcXVlc3QSKAoDcmVmGAEgASgLMhsudHVza3BvaW50LnYxLkNoZWNrcG9pbnRSZWYSEAoIdG9fYWdlbnQYAiABKAkSEgoKcmVxdWVzdF9pZBgDIAEoCRITCgtpbmNsdWRlX2tleRgEIAEoCBIRCglyZWNpcGllbnQYBSABKAkiUAoVQ3JlYXRlSGFuZG9mZlJlc3BvbnNlEjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3I6AhABIsEBChNBZG9wdEhhbmRvZmZSZXF1ZXN0EjMKCmRlc2NyaXB0b3IYASABKAsyHy50dXNrcG9pbnQudjEuSGFuZG9mZkRlc2NyaXB0b3ISFQoNbmV3X3RocmVhZF9pZBgCIAEoCRISCgpyZXF1ZXN0X2lkGAMgASgJEhgKEHJlcXVpcmVkX3NpZ25lcnMYBSADKAkSLAoKZHVyYWJpbGl0eRgEIAEoDjIYLnR1c2twb2ludC52MS5EdXJhYmlsaXR5OgIQASKBAQoIQWRvcHRpb24SFAoMYWRvcHRlZF9mcm9tGAEgASgJEhUKDW5ld190aHJlYWRfaWQYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIPCgdibG9iX2lkGAQgASgJEhAKCHZlcmlmaWVkGAUgASgIEg4KBnNpZ25lchgGIAEoCSKuAQoUQWRvcHRIYW5kb2ZmUmVzcG9uc2USJwoFc3RhZ2UYASABKA4yGC50dXNrcG9pbnQudjEuQWRvcHRTdGFnZRIVCg1mZXRjaGVkX2J5dGVzGAIgASgEEigKCGFkb3B0aW9uGAMgASgLMhYudHVza3BvaW50LnYxLkFkb3B0aW9uEiwKCmR1cmFiaWxpdHkYBCABKA4yGC50dXNrcG9pbnQudjEuRHVyYWJpbGl0eSqPAQoKQWRvcHRTdGFnZRIbChdBRE9QVF9TVEFHRV9VTlNQRUNJRklFRBAAEhgKFEFET1BUX1NUQUdFX0ZFVENISU5HEAESFwoTQURPUFRfU1RBR0VfRkVUQ0hFRBACEhgKFEFET1BUX1NUQUdFX1ZFUklGSUVEEAMSFwoTQURPUFRfU1RBR0VfQURPUFRFRBAEMsMBCg5IYW5kb2ZmU2VydmljZRJYCg1DcmVhdGVIYW5kb2ZmEiIudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXF1ZXN0GiMudHVza3BvaW50LnYxLkNyZWF0ZUhhbmRvZmZSZXNwb25zZRJXCgxBZG9wdEhhbmRvZmYSIS50dXNrcG9pbnQudjEuQWRvcHRIYW5kb2ZmUmVxdWVzdBoiLnR1c2twb2ludC52MS5BZG9wdEhhbmRvZmZSZXNwb25zZTABYgZwcm90bzM", [file_tuskpoint_v1_checkpoint]);
 
 /**
  * A small portable description of one checkpoint. As JSON it has exactly these
- * keys; `key`, `signer` and `signature` only if they are not empty.
+ * keys; `key`, `signer`, `signature` and `sealed_key` only if they are not
+ * empty.
  *
  * @generated from message tuskpoint.v1.HandoffDescriptor
  */
@@ -96,6 +97,19 @@ export type HandoffDescriptor = Message<"tuskpoint.v1.HandoffDescriptor"> & {
    * @generated from field: string signature = 10;
    */
   signature: string;
+
+  /**
+   * The key of the bundle for the recipient that the sender named: base64 (RFC
+   * 4648, section 4, with padding) of a file in the format of age
+   * (https://age-encryption.org/v1), whose content is 64 lowercase hex digits,
+   * as in `key`; at most 4096 bytes. Empty if no recipient was named. It is not
+   * signed: who replaces it makes the adoption fail, and nothing else, because
+   * `blob_sha256` names the bytes that the key has to open. With it, a bundle
+   * that is not sealed is refused, and `key` must be empty.
+   *
+   * @generated from field: string sealed_key = 11;
+   */
+  sealedKey: string;
 };
 
 /**
@@ -139,6 +153,17 @@ export type CreateHandoffRequest = Message<"tuskpoint.v1.CreateHandoffRequest"> 
    * @generated from field: bool include_key = 4;
    */
   includeKey: boolean;
+
+  /**
+   * Seal the key of the bundle to this receiver, and put it into the descriptor
+   * as `sealed_key`: one of the `recipients` in the `GetServerInfo` of its
+   * server, or any other X25519 public key of age, "age1" and 58 characters. The
+   * descriptor may be sent over any channel then. Empty: no. Not with
+   * `include_key`.
+   *
+   * @generated from field: string recipient = 5;
+   */
+  recipient: string;
 };
 
 /**
@@ -385,7 +410,10 @@ export const HandoffService: GenService<{
    * as long as the thread lives. Errors: `NOT_FOUND` / `CHECKPOINT_NOT_FOUND`;
    * `UNAVAILABLE` / `BLOB_UNAVAILABLE`; `FAILED_PRECONDITION` /
    * `BLOB_REJECTED`; `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle
-   * exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+   * exceeds `max_bundle_bytes`; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`; with a
+   * `recipient` also `INVALID_ARGUMENT` / `INVALID_FIELD` if it is no public
+   * key of age, and `FAILED_PRECONDITION` / `SEALING_UNAVAILABLE` if this server
+   * does not seal what it stores.
    *
    * @generated from rpc tuskpoint.v1.HandoffService.CreateHandoff
    */
@@ -409,8 +437,10 @@ export const HandoffService: GenService<{
    * `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
    * `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
    * descriptor has no key, and the key provider of this server did not wrap it
-   * for this tenant; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the
-   * signature is wrong, or not that of a required signer.
+   * for this tenant, or if the descriptor has a `sealed_key` that no identity of
+   * this tenant opens; `DATA_LOSS` / `KEY_WRONG` if one opens it and it holds no
+   * key; `FAILED_PRECONDITION` / `SIGNATURE_REFUSED` if the signature is wrong,
+   * or not that of a required signer.
    *
    * @generated from rpc tuskpoint.v1.HandoffService.AdoptHandoff
    */

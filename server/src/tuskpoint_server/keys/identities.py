@@ -1,0 +1,167 @@
+"""Identities, to which hand-offs are sealed from other servers, in the format of age.
+
+age (https://age-encryption.org/v1) encrypts a short text to a public key, the recipient. Tenants of
+one server must not open one another's hand-offs, so each has identities of its own: the default
+tenant those in the file, every other tenant those that are derived from them with its name.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..domain.credentials import DEFAULT_TENANT
+from ..domain.errors import Reason, Refusal, invalid_field
+from .service import wrong
+
+_PURPOSE = b"tuskpoint identity of tenant "
+_SECRET = "AGE-SECRET-KEY-"  # noqa: S105 - what every identity begins with
+_KEY = re.compile(rb"[0-9a-f]{64}")
+_BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+_GENERATOR = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
+
+Seal = Callable[[bytes], str]
+"""Encrypts the key of a bundle; returns it as `HandoffDescriptor.sealed_key`."""
+
+
+def parse_identities(text: str) -> tuple[str, ...]:
+    """Return the identities in a text, one on each line; lines that begin with "#" are comments.
+
+    Raises:
+        ValueError: There is none, or one is malformed; the text names which.
+        ImportError: The package `pyrage` is missing.
+    """
+    from pyrage import IdentityError, x25519
+
+    lines = [line.strip() for line in text.splitlines()]
+    found = []
+    for number, line in enumerate((line for line in lines if line and line[0] != "#"), 1):
+        try:
+            found.append(str(x25519.Identity.from_str(line)))
+        except IdentityError:
+            raise ValueError(f"identity {number} is not an X25519 secret key of age") from None
+    if not found:
+        raise ValueError("it has no identity; `tuskpoint-server keys identity` makes one")
+    return tuple(found)
+
+
+def new_identity() -> tuple[str, str]:
+    """Return a new identity, and its public key. Raises `ImportError` if `pyrage` is missing."""
+    from pyrage import x25519
+
+    made = x25519.Identity.generate()
+    return str(made), str(made.to_public())
+
+
+class Identities:
+    """Opens what was sealed to the tenants of this server; the first identity is the current one.
+
+    Args:
+        secrets: As `parse_identities` returns them; none if the server has no identity.
+    """
+
+    def __init__(self, secrets: Sequence[str] = ()) -> None:
+        self._secrets = tuple(secrets)
+
+    @classmethod
+    def of_file(cls, file: Path) -> Identities:
+        """Read a file of identities; raises as `parse_identities`, and `OSError`."""
+        try:
+            return cls(parse_identities(file.read_text(encoding="ascii")))
+        except UnicodeDecodeError:
+            raise ValueError("it is not text") from None
+
+    def recipients(self, tenant: str) -> tuple[str, ...]:
+        """Return the public keys of a tenant, the current one first."""
+        return tuple(str(one.to_public()) for one in self._of_tenant(tenant))
+
+    def open(self, tenant: str, sealed_key: str, blob_id: str) -> bytes:
+        """Return the key of a bundle that was sealed to this tenant.
+
+        Raises:
+            Refusal: `KEY_MISSING` if no identity of the tenant opens it; `KEY_WRONG` if one does,
+                and it holds no key.
+        """
+        what = f"the key of bundle {blob_id}"
+        if not self._secrets:
+            problem = "this server has no identity"
+            advice = "start it with --identity, and ask the sender to hand off to its recipient"
+            raise Refusal(Reason.KEY_MISSING, advice=advice, what=what, problem=problem)
+        from pyrage import DecryptError, decrypt
+
+        try:
+            content = decrypt(base64.b64decode(sealed_key), self._of_tenant(tenant))
+        except DecryptError:
+            known = self.recipients(tenant)
+            problem = (
+                "no identity of this tenant opens it: it was changed, or sealed to another "
+                f"recipient than {', '.join(known)}"
+            )
+            advice = f"ask the sender to hand off to {known[0]}"
+            raise Refusal(Reason.KEY_MISSING, advice=advice, what=what, problem=problem) from None
+        if not _KEY.fullmatch(content):
+            raise wrong(tenant, "the sealed_key of the descriptor holds no key of a bundle")
+        return bytes.fromhex(content.decode("ascii"))
+
+    def _of_tenant(self, tenant: str) -> list[Any]:
+        if not self._secrets:
+            return []
+        from pyrage import x25519
+
+        secrets = self._secrets
+        if tenant != DEFAULT_TENANT:
+            secrets = tuple(_derived(secret, tenant) for secret in secrets)
+        return [x25519.Identity.from_str(secret) for secret in secrets]
+
+
+def sealing_to(recipient: str) -> Seal:
+    """Return what seals keys to a recipient.
+
+    Raises:
+        Refusal: `INVALID_FIELD` if it is no X25519 public key of age; `SEALING_UNAVAILABLE` if the
+            package `pyrage` is missing.
+    """
+    try:
+        from pyrage import RecipientError, encrypt, x25519
+    except ImportError:
+        problem = "this server lacks pyrage; pip install 'tuskpoint-server[age]'"
+        raise Refusal(Reason.SEALING_UNAVAILABLE, problem=problem) from None
+    try:
+        public = x25519.Recipient.from_str(recipient)
+    except RecipientError:
+        problem = "is not an X25519 public key of age: a character in it is wrong"
+        raise invalid_field("recipient", problem) from None
+
+    def seal(key: bytes) -> str:
+        return base64.b64encode(encrypt(key.hex().encode("ascii"), [public])).decode("ascii")
+
+    return seal
+
+
+def _derived(secret: str, tenant: str) -> str:
+    """Return the identity of a tenant."""
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    info = _PURPOSE + tenant.encode()
+    return _bech32(_SECRET, HKDF(SHA256(), 32, salt=None, info=info).derive(secret.encode("ascii")))
+
+
+def _bech32(prefix: str, data: bytes) -> str:
+    """Return bytes in Bech32, in capitals, with a checksum (BIP 173)."""
+    bits = "".join(f"{byte:08b}" for byte in data)
+    bits += "0" * (-len(bits) % 5)
+    values = [int(bits[at : at + 5], 2) for at in range(0, len(bits), 5)]
+    codes = prefix.lower().encode("ascii")
+    remainder = 1
+    for value in (*(one >> 5 for one in codes), 0, *(one & 31 for one in codes), *values, *[0] * 6):
+        top = remainder >> 25
+        remainder = (remainder & 0x1FFFFFF) << 5 ^ value
+        for bit, part in enumerate(_GENERATOR):
+            remainder ^= part if top >> bit & 1 else 0
+    remainder ^= 1
+    checksum = [remainder >> 5 * (5 - place) & 31 for place in range(6)]
+    return f"{prefix}1{''.join(_BECH32[value] for value in (*values, *checksum))}".upper()
