@@ -38,6 +38,7 @@ class ScriptedRecall:
     """Finds the given results in each mode, and notes what it was asked."""
 
     modes: Sequence[SearchMode] = (LEXICAL,)
+    is_sealed: bool = False
     embedder_name: str = ""
     worded: Sequence[Found] = (found("worded"),)
     exact: Sequence[Found] | None = None
