@@ -123,6 +123,14 @@ models: setup ## run the models of the journal on each database (EXAMPLES=100)
 simulate: setup ## run simulated schedules of faults and crashes (SEED=1 SCHEDULES=2000)
 	@$(PY) -m tests.simulation --seed $(or $(SEED),1) --schedules $(or $(SCHEDULES),2000)
 
+.PHONY: fuzz
+fuzz: setup ## fuzz the parsers of stored and received bytes (FUZZ_SECONDS=60 for each TARGET=name; INPUT=file replays one)
+	@tools/setup.sh .venv-fuzz requirements/fuzz.txt clients/python server emulators || { \
+	    echo "error: no fuzzer here: atheris has builds for Python 3.11 to 3.14 on Linux with x86-64, and this is $$($(PY) -V)" >&2; \
+	    exit 1; }
+	@.venv-fuzz/bin/python -m tests.fuzz --seconds $(or $(FUZZ_SECONDS),60) \
+	    $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--input $(INPUT))
+
 .PHONY: soak
 soak: setup ## send 100,000 generated calls, then run the crash and slow tests in a loop (CALLS=100000 ROUNDS=20)
 	@TUSKPOINT_FUZZ_CALLS=$(or $(CALLS),100000) $(PY) -m pytest -q --timeout 7200 tests/integration/rpc/test_fuzz.py

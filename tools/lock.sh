@@ -49,6 +49,11 @@ extras=(
     --output-file requirements/audit.txt \
     requirements/audit.in
 "${compile[@]}" "$@" \
+    --constraint requirements/dev.txt --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
+    --no-emit-package tuskpoint-emulators \
+    --output-file requirements/fuzz.txt \
+    requirements/fuzz.in clients/python/pyproject.toml server/pyproject.toml emulators/pyproject.toml
+"${compile[@]}" "$@" \
     --extra cli --extra langgraph --extra mcp --extra objects --extra otel \
     --constraint requirements/dev.txt --no-emit-package tuskpoint \
     --output-file requirements/docs.txt \

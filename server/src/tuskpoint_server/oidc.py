@@ -37,6 +37,10 @@ _MAX_KNOWN = 10_000  # tokens that were checked
 _MAX_ASKED = 100  # unknown keys of an issuer that are noted
 _MAX_NAME = 64  # characters of a subject in logs
 
+# The last three are of JSON that is nested too deep, and of times that are no finite numbers. Not
+# every release of PyJWT catches them, nor the `ValueError` of a key with impossible numbers.
+_NO_TOKEN = (jwt.InvalidTokenError, RecursionError, OverflowError, TypeError)
+
 _log = logging.getLogger(__name__)
 
 
@@ -92,7 +96,7 @@ class Issuers:
         try:
             header = jwt.get_unverified_header(token)
             unchecked = jwt.decode(token, options={"verify_signature": False})
-        except jwt.InvalidTokenError:
+        except _NO_TOKEN:
             return None
         url, key_id = unchecked.get("iss"), str(header.get("kid", ""))
         issuer = self._issuers.get(url) if isinstance(url, str) else None
@@ -116,7 +120,7 @@ class Issuers:
             raise _invalid("it has expired; ask for another") from None
         except jwt.InvalidAudienceError:
             raise _invalid("it is for another audience") from None
-        except jwt.InvalidTokenError:
+        except _NO_TOKEN:
             return None
         if len(self._known) >= _MAX_KNOWN:
             self._known.pop(next(iter(self._known)))  # the oldest, which expires first or soon
@@ -136,7 +140,8 @@ class Issuers:
             Reason.CREDENTIAL_INVALID,
             status=Status.UNAVAILABLE,
             retry_after_s=1.0,
-            advice=f"the keys of its issuer are not known yet ({key_id[:40]}); try again",
+            advice="the keys of its issuer are not known yet "
+            f"({_printable(key_id)[:40]}); try again",
         )
 
     async def follow(self) -> None:
@@ -193,13 +198,17 @@ def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
         scopes = frozenset(scope for scope in Scope if scope in words)
         if not scopes:
             raise _invalid(f"its claim '{issuer.scope_claim}' names no scope")
-    subject = str(claims.get("sub", ""))
-    name = "".join(one for one in subject if one.isprintable())[:_MAX_NAME]
+    name = _printable(str(claims.get("sub", "")))[:_MAX_NAME]
     try:
         expires = datetime.fromtimestamp(claims["exp"] + LEEWAY_SECONDS, UTC)
-    except (OverflowError, ValueError, OSError):
+    except (OverflowError, TypeError, ValueError, OSError):
         raise _invalid("its expiry is no time") from None
     return Grant(name, tenant, scopes, expires)
+
+
+def _printable(text: str) -> str:
+    """Return a text of a token without what no message can hold, such as half a surrogate pair."""
+    return "".join(one for one in text if one.isprintable())
 
 
 def _invalid(advice: str) -> Refusal:
@@ -214,12 +223,20 @@ async def _keys_of(http: httpx.AsyncClient, url: str) -> dict[str, jwt.PyJWK]:
     where = described.get("jwks_uri")
     if not isinstance(where, str) or not is_safe_url(where):
         raise InvalidAnswerError("its jwks_uri is no https URL")
-    published = (await _object(http, where)).get("keys")
+    return usable_keys((await _object(http, where)).get("keys"))
+
+
+def usable_keys(published: object) -> dict[str, jwt.PyJWK]:
+    """Return the keys of a JWK Set that can be used, by their IDs; `published` is its `keys`.
+
+    Raises:
+        InvalidAnswerError: There is none.
+    """
     keys = {}
     for one in published if isinstance(published, list) else []:
         try:
             key = jwt.PyJWK(one)
-        except (jwt.PyJWTError, TypeError, AttributeError):
+        except (jwt.PyJWTError, TypeError, ValueError, AttributeError):
             continue  # of a kind that is not known here
         if key.key_type != "oct" and one.get("use", "sig") == "sig":
             keys[str(one.get("kid", ""))] = key

@@ -22,9 +22,13 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 def read_rules(path: Path) -> tuple[RetentionRule, ...]:
     """Return the rules in a retention file; raise `ConfigError` if it cannot be used."""
-    file = f"--retention-file {path}"
+    return parse_rules(read_bytes("--retention-file", path), f"--retention-file {path}")
+
+
+def parse_rules(content: bytes, file: str) -> tuple[RetentionRule, ...]:
+    """Return the rules in the content of a retention file, which errors call `file`."""
     try:
-        document = tomllib.loads(read_bytes("--retention-file", path).decode("utf-8"))
+        document = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     tables = document.pop("retention", [])

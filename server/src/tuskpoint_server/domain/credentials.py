@@ -123,7 +123,10 @@ def is_tenant(name: str) -> bool:
 
 def is_safe_url(url: str) -> bool:
     """Return whether nobody can read or change what a URL answers on its way here."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # such as brackets without an address in them
+        return False
     host = parts.hostname
     if not host:
         return False

@@ -138,7 +138,9 @@ def read_descriptor(given: DescriptorLike) -> Descriptor:
         raise _invalid("source", "it must be the thread and the checkpoint, joined by a colon")
     for key, digits in _HEX_DIGITS.items():
         text = members.get(key, "")
-        if text and not (isinstance(text, str) and len(text) == digits and _HEX.fullmatch(text)):
+        if text != "" and not (
+            isinstance(text, str) and len(text) == digits and _HEX.fullmatch(text)
+        ):
             raise _invalid(key, f"it must be {digits} lowercase hex digits, or missing")
     if bool(members.get("signer")) != bool(members.get("signature")):
         raise _invalid("signature", "it must come with signer, or neither")

@@ -11,6 +11,8 @@ from typing import Any
 from ..errors import DataLoss
 from ..v1.admin_service_pb2 import TrailBatch
 
+_TEXTS = ("who", "method", "thread_id", "status")
+
 
 @dataclass(frozen=True, slots=True)
 class TrailEntry:
@@ -49,25 +51,42 @@ class TrailReader:
         """Return the entries of the next batch, for `trail_entry`.
 
         Raises:
-            DataLoss: The batch does not name the one before.
+            DataLoss: The batch is malformed, or does not name the one before.
         """
         try:
             document = json.loads(batch.content)
-            previous = document["previous"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise _broken(batch, f"it is malformed: {error}") from error
+            previous, entries = document["previous"], document["entries"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise _malformed(batch, error) from error
         if previous != self._last:
             raise _broken(batch, "it does not name the batch before: one was changed or left out")
+        if not isinstance(entries, list):
+            raise _broken(batch, "it is malformed: its entries are no list")
         self._last = hashlib.sha256(batch.content).hexdigest()
-        entries: list[dict[str, Any]] = document["entries"]
         return entries
 
 
 def trail_entry(batch: TrailBatch, entry: dict[str, Any]) -> TrailEntry:
-    """Return an entry of a batch."""
-    named = (entry["who"], entry["method"], entry["thread_id"], entry["status"])
-    first, last = (datetime.fromisoformat(entry[name]) for name in ("first", "last"))
-    return TrailEntry(batch.batch_id, *named, entry["calls"], first, last, batch.certified)
+    """Return an entry of a batch.
+
+    Raises:
+        DataLoss: The entry is malformed.
+    """
+    try:
+        who, method, thread_id, status = (entry[name] for name in _TEXTS)
+        first, last = (datetime.fromisoformat(entry[name]) for name in ("first", "last"))
+        calls = entry["calls"]
+        if type(calls) is not int or {*map(type, (who, method, thread_id, status))} != {str}:
+            raise TypeError("a field has another type")
+    except (ValueError, KeyError, TypeError) as error:
+        raise _malformed(batch, error) from error
+    return TrailEntry(
+        batch.batch_id, who, method, thread_id, status, calls, first, last, batch.certified
+    )
+
+
+def _malformed(batch: TrailBatch, error: Exception) -> DataLoss:
+    return _broken(batch, f"it is malformed: {ascii(error)[:200]}")
 
 
 def _broken(batch: TrailBatch, problem: str) -> DataLoss:

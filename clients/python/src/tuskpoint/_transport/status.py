@@ -8,6 +8,8 @@ from typing import cast
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from ..errors import InvalidRequest, TlsMismatch, TuskPointError, ValuesMissing, error_class
@@ -60,11 +62,7 @@ def from_call_error(error: CallError) -> TuskPointError:
     details = _Details(
         reason=reason.removeprefix("ERROR_REASON_"),
         metadata=dict(error.metadata),
-        retry_after_s=(
-            error.retry_after.ToTimedelta().total_seconds()
-            if error.HasField("retry_after")
-            else None
-        ),
+        retry_after_s=_seconds(error.retry_after) if error.HasField("retry_after") else None,
         channels=[name for name, _ in fields],
         fields=fields,
     )
@@ -97,13 +95,17 @@ def _error(status: str, message: str, details: _Details) -> TuskPointError:
 
 
 def _details_of(error: grpc.RpcError) -> _Details:
+    """Return the details in the trailers of a failed call; none if they cannot be read."""
     details = _Details()
     # The stubs know the sync library's named pairs; both libraries' pairs unpack.
     trailers = cast(Iterable[tuple[str, str | bytes]], error.trailing_metadata() or ())
     for key, value in trailers:
         if key == _STATUS_DETAILS:
-            for packed in status_pb2.Status.FromString(value).details:
-                _read_detail(packed, details)
+            try:
+                for packed in status_pb2.Status.FromString(value).details:
+                    _read_detail(packed, details)
+            except DecodeError:  # the call's status still counts
+                return _Details()
     return details
 
 
@@ -116,11 +118,16 @@ def _read_detail(packed: AnyMessage, details: _Details) -> None:
         details.reason = info.reason
         details.metadata = dict(info.metadata)
     elif packed.Unpack(retry):
-        details.retry_after_s = retry.retry_delay.ToTimedelta().total_seconds()
+        details.retry_after_s = _seconds(retry.retry_delay)
     elif packed.Unpack(precondition):
         details.channels = [one.subject for one in precondition.violations if one.type == "VALUE"]
     elif packed.Unpack(request):
         details.fields = [(one.field, one.description) for one in request.field_violations]
+
+
+def _seconds(duration: Duration) -> float:
+    """Return the seconds of a duration, also of one that no `timedelta` holds."""
+    return duration.seconds + duration.nanos / 1e9
 
 
 _OTHER_NAMES = (

@@ -43,7 +43,7 @@ class SyncAdmin(SyncPart):
         """Yield the entries of the audit trail, the oldest first; needs the scope "admin".
 
         Raises:
-            DataLoss: A batch was changed or left out.
+            DataLoss: A batch is malformed, or was changed or left out.
         """
         reader, request = TrailReader(), ListTrailRequest()
         while True:

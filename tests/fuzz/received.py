@@ -1,0 +1,212 @@
+"""Targets: the server's parsers of what callers, issuers, embedders and files say."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import fields
+from functools import partial
+
+from tests.fuzz import received_seeds as seeds
+from tests.fuzz.mutations import Form
+from tests.fuzz.target import parsed, same, target
+from tuskpoint._messages.handoff import read_descriptor
+from tuskpoint.audit import keys as audit_keys
+from tuskpoint.errors import InvalidDescriptor
+from tuskpoint.v1 import handoff_service_pb2
+from tuskpoint_server.domain import lineage, state
+from tuskpoint_server.domain.credentials import is_safe_url
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.json_view import excerpts, views
+from tuskpoint_server.domain.model import Value
+from tuskpoint_server.domain.searchable import body_of
+from tuskpoint_server.keys import local, signing
+from tuskpoint_server.oidc import InvalidAnswerError, Issuers, usable_keys
+from tuskpoint_server.process import ConfigError
+from tuskpoint_server.recall.embedders import openai
+from tuskpoint_server.retention_file import parse_rules
+from tuskpoint_server.rpc import handoffs
+from tuskpoint_server.rpc.around.door import parsed as parsed_request
+from tuskpoint_server.rpc.messages import validation
+from tuskpoint_server.service import positions
+from tuskpoint_server.tokens import parse_tokens
+
+# --- values and their JSON views -----------------------------------------------------------------
+
+
+@target(seeds.msgpack)
+def msgpack_value(data: bytes) -> None:
+    """A value in msgpack: its view, its excerpts and its text. No bytes make them fail."""
+    _value("msgpack", data)
+
+
+@target(seeds.json_values, Form.JSON)
+def json_value(data: bytes) -> None:
+    """A value in JSON, the same."""
+    _value("json", data)
+
+
+def _value(kind: str, data: bytes) -> None:
+    value = Value(kind, data)
+    shown = views.Room(views.MAX_CHECKPOINT_TEXT).view(value)
+    json.loads(shown.data)
+    for maximum in (8, 40, len(data) // 2):
+        part = excerpts.latest_part(value, maximum)
+        if part is not None and part.data != data and kind == "json":
+            json.loads(part.data)
+    half = Value(kind, data[: len(data) // 2])
+    excerpts.new_part(value, half)
+    excerpts.new_part(half, value)
+    excerpts.joined([value, half])
+    body_of([("a", value), ("current_plan", value)], frozenset({"b"}), 200)
+
+
+@target(seeds.metadata, Form.JSON)
+def metadata(data: bytes) -> None:
+    """Metadata of a checkpoint, and what a rollback makes of it."""
+    if parsed(lambda: state.parse_metadata(data, "metadata_json"), Reason.METADATA_NOT_JSON):
+        state.matches(data or b"{}", {"step": 1}, typed=True)
+        made = lineage.rollback_metadata(data or b"{}", "ns", "root")
+        state.parse_metadata(made, "metadata_json")
+
+
+# --- what callers and files send -----------------------------------------------------------------
+
+_LISTINGS: tuple[tuple[positions.Parts, tuple[type, ...]], ...] = (
+    (("threads", "tenant"), (str,)),
+    (("checkpoints", "tenant", "thread"), (str, str, str)),
+    (("watch", "tenant", "thread"), (str, int, int, int)),
+)
+
+
+@target(seeds.page_tokens)
+def page_token(data: bytes) -> None:
+    """A page token, or a cursor of a watch."""
+    text = data.decode(errors="replace")
+    for scope, kinds in _LISTINGS:
+        parsed(
+            partial(positions.unseal, scope, text, *kinds),
+            Reason.PAGE_TOKEN_INVALID,
+        )
+
+
+@target(seeds.positions, Form.JSON)
+def position(data: bytes) -> None:
+    """The position in a page token or a cursor, under a right seal."""
+    payload = base64.urlsafe_b64encode(data).decode().rstrip("=")
+    for scope, kinds in _LISTINGS:
+        token = seeds.seal_of(scope, payload) + payload
+        found = parsed(
+            partial(positions.unseal, scope, token, *kinds),
+            Reason.PAGE_TOKEN_INVALID,
+        )
+        if found is not None:
+            same(positions.unseal(scope, positions.seal(scope, found), *kinds), found)
+
+
+@target(seeds.token_files)
+def token_file(data: bytes) -> None:
+    """The file of tokens, certificates, issuers and quotas."""
+    parsed(lambda: parse_tokens(data, "--tokens file"), ConfigError)
+
+
+@target(seeds.token_entries, Form.JSON)
+def token_entries(data: bytes) -> None:
+    """The same, with the content in JSON."""
+    token_file(seeds.toml(data))
+
+
+@target(seeds.urls)
+def url(data: bytes) -> None:
+    """The URL of an issuer or of its keys."""
+    is_safe_url(data.decode(errors="replace"))
+
+
+@target(seeds.retention_entries, Form.JSON)
+def retention_entries(data: bytes) -> None:
+    """The file of rules of retention, with the content in JSON."""
+    retention_file(seeds.toml(data))
+
+
+@target(seeds.retention_files)
+def retention_file(data: bytes) -> None:
+    """The file of rules of retention."""
+    parsed(lambda: parse_rules(data, "--retention-file file"), ConfigError)
+
+
+@target(seeds.key_files)
+def key_file(data: bytes) -> None:
+    """A file of keys, read by the server and by an audit."""
+    text = data.decode("latin-1")
+    parsed(lambda: local.parse_keys(text), ValueError)
+    parsed(lambda: audit_keys.of_text(text, "tenant"), ValueError)
+
+
+@target(seeds.bearer_tokens)
+def bearer_token(data: bytes) -> None:
+    """A token of an OpenID Connect issuer, in a call's metadata."""
+    parsed(lambda: seeds.issuers().accept(data.decode("latin-1")), Reason.CREDENTIAL_INVALID)
+
+
+@target(seeds.token_headers, Form.JSON)
+def token_header(data: bytes) -> None:
+    """The header of such a token, which nobody signed."""
+    content = base64.urlsafe_b64encode(data).decode().rstrip("=")
+    bearer_token(f"{content}.{seeds.bearer_tokens()[0].decode().partition('.')[2]}".encode())
+
+
+@target(seeds.claims, Form.JSON)
+def claims(data: bytes) -> None:
+    """The claims of a token that its issuer signed, and that nobody signed."""
+    token = seeds.signed_token(data)
+    parsed(lambda: seeds.issuers().accept(token), Reason.CREDENTIAL_INVALID)
+    parsed(lambda: Issuers().accept(token), Reason.CREDENTIAL_INVALID)
+
+
+@target(seeds.key_sets, Form.JSON)
+def issuer_keys(data: bytes) -> None:
+    """The keys that an issuer publishes."""
+    content = parsed(lambda: json.loads(data), ValueError, RecursionError)
+    parsed(lambda: usable_keys(content), InvalidAnswerError)
+
+
+@target(seeds.embeddings, Form.JSON)
+def embeddings(data: bytes) -> None:
+    """The answer of an embedder."""
+    parsed(lambda: openai._read(data, 2), ValueError)
+
+
+# --- hand-offs -----------------------------------------------------------------------------------
+
+
+@target(seeds.adoptions, Form.MESSAGE)
+def adoption(data: bytes) -> None:
+    """A request to adopt a descriptor, up to the check of its signature."""
+    kind = handoff_service_pb2.AdoptHandoffRequest
+    request = parsed(lambda: parsed_request(kind, data), Reason.INVALID_FIELD)
+    if request is None:
+        return
+    rules = handoffs.HandoffServicer.checks["AdoptHandoffRequest"]
+    named = parsed(partial(_checked, request, rules), Reason.INVALID_FIELD)
+    if named is not None:
+        taken = lineage.Descriptor(
+            *(getattr(named, one.name) for one in fields(lineage.Descriptor))
+        )
+        parsed(lambda: signing.check(taken, request.required_signers), Reason.SIGNATURE_REFUSED)
+        bytes.fromhex(taken.key)
+        same(lineage.decode_descriptor(lineage.encode_descriptor(taken)), taken)
+
+
+def _checked(
+    request: handoff_service_pb2.AdoptHandoffRequest, rules: validation.Check
+) -> handoff_service_pb2.HandoffDescriptor:
+    validation.check(request, rules)
+    return request.descriptor
+
+
+@target(seeds.descriptors, Form.JSON)
+def descriptor(data: bytes) -> None:
+    """The descriptor of a hand-off as a client is given it."""
+    read = parsed(lambda: read_descriptor(data), InvalidDescriptor)
+    if read is not None:
+        same(read_descriptor(read.to_json()), read)

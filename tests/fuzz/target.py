@@ -1,0 +1,60 @@
+"""What a target is, what it may do, and the list of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tests.fuzz.mutations import Form
+from tuskpoint_server.domain.errors import Reason, Refusal
+
+NAME = "blob"
+"""The blob that stored bytes are said to be of."""
+
+MALFORMED = Reason.BLOB_MALFORMED
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A parser, the form of its inputs, and valid inputs."""
+
+    parse: Callable[[bytes], None]
+    form: Form
+    seeds: Callable[[], list[bytes]]
+
+
+TARGETS: dict[str, Target] = {}
+
+
+def target(
+    made: Callable[[], list[bytes]], form: Form = Form.BYTES
+) -> Callable[[Callable[[bytes], None]], Callable[[bytes], None]]:
+    """Add a function to `TARGETS`, under its name."""
+
+    def add(parse: Callable[[bytes], None]) -> Callable[[bytes], None]:
+        TARGETS[parse.__name__.removesuffix("_")] = Target(parse, form, made)
+        return parse
+
+    return add
+
+
+def parsed(parse: Callable[[], T], *documented: type[Exception] | Reason) -> T | None:
+    """Return what a parser returns; `None` if it raised what its documentation names."""
+    try:
+        return parse()
+    except Exception as error:
+        kinds = tuple(one for one in documented if isinstance(one, type))
+        reason = error.reason if isinstance(error, Refusal) else None
+        if not isinstance(error, kinds) and reason not in documented:
+            raise
+        said = [str(error), *(error.metadata.values() if isinstance(error, Refusal) else ())]
+        "".join(said).encode()  # it goes to callers and logs
+        return None
+
+
+def same(one: object, other: object) -> None:
+    """Fail unless two things are equal."""
+    if one != other:
+        raise AssertionError(f"{one!r:.2000} became {other!r:.2000}")
