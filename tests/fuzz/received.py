@@ -14,7 +14,7 @@ from tuskpoint._messages.handoff import read_descriptor
 from tuskpoint.audit import keys as audit_keys
 from tuskpoint.errors import InvalidDescriptor
 from tuskpoint.v1 import handoff_service_pb2
-from tuskpoint_server.domain import lineage, state
+from tuskpoint_server.domain import items, lineage, state
 from tuskpoint_server.domain.credentials import is_safe_url
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.json_view import excerpts, views
@@ -30,6 +30,9 @@ from tuskpoint_server.rpc.around.door import parsed as parsed_request
 from tuskpoint_server.rpc.messages import validation
 from tuskpoint_server.service import positions
 from tuskpoint_server.tokens import parse_tokens
+
+_OF_ITEMS = (Reason.METADATA_NOT_JSON, Reason.INVALID_FIELD)
+
 
 # --- values and their JSON views -----------------------------------------------------------------
 
@@ -68,6 +71,35 @@ def metadata(data: bytes) -> None:
         state.matches(data or b"{}", {"step": 1}, typed=True)
         made = lineage.rollback_metadata(data or b"{}", "ns", "root")
         state.parse_metadata(made, "metadata_json")
+
+
+@target(seeds.items, Form.JSON)
+def item(data: bytes) -> None:
+    """An item of a store, in the metadata that keeps it."""
+    if parsed(partial(_held_item, data), ValueError, *_OF_ITEMS):
+        value = items.parse_value(items.value_in(data), "value")
+        times = items.decode(data)
+        same(items.decode(items.encode(times, items.value_in(data))), times)
+        items.texts_of(value, ["$", "a.b[*]", "[0]", "b[*].c"])
+        for wanted in seeds.item_filters():
+            admits = items.filtering(state.parse_object(wanted, "filter_json"))
+            assert admits is None or admits(data) in (True, False)
+
+
+def _held_item(metadata: bytes) -> bool:
+    state.parse_metadata(metadata, "metadata")  # a recovery checks it as any metadata before
+    items.check(metadata)
+    return True
+
+
+@target(seeds.item_filters, Form.JSON)
+def item_filter(data: bytes) -> None:
+    """The filter of a search in a store."""
+    wanted = parsed(lambda: state.parse_object(data, "filter_json"), *_OF_ITEMS)
+    admits = parsed(lambda: items.filtering(wanted or {}), *_OF_ITEMS)
+    for one in seeds.items() if admits else ():
+        assert admits is not None
+        assert admits(one) in (True, False)
 
 
 # --- what callers and files send -----------------------------------------------------------------

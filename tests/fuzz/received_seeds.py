@@ -25,6 +25,8 @@ from tuskpoint.audit.verdicts import BlobFinding, Findings, Item, ItemKind, Verd
 from tuskpoint.v1 import errors_pb2, handoff_service_pb2
 from tuskpoint_server.domain.credentials import DEFAULT_TENANT, Grant, Issuer, Scope
 from tuskpoint_server.domain.formats.stored_json import dump
+from tuskpoint_server.domain.items import ItemTimes
+from tuskpoint_server.domain.items import encode as encode_item
 from tuskpoint_server.domain.lineage import Descriptor, encode_descriptor
 from tuskpoint_server.keys.signing import Signer
 from tuskpoint_server.oidc import Issuers, usable_keys
@@ -82,6 +84,17 @@ def metadata() -> list[bytes]:
     parents = {"": "c1", "ns": "c2"}
     full = {"source": "loop", "step": 1, "parents": parents, "run_id": "r", "n": 1.50}
     return [json.dumps(full).encode(), json.dumps(full, indent=1).encode(), b"{}", b'{"parents":1}']
+
+
+def items() -> list[bytes]:
+    value = json.dumps({"a": {"b": ["x", 1, {"c": None}]}, "b": [{"c": "text"}], "n": 1.5}).encode()
+    lasting = ItemTimes(1, 2, 0, None, 0)
+    return [encode_item(one, value) for one in (lasting, ItemTimes(1, 2, 60, 3, 2))]
+
+
+def item_filters() -> list[bytes]:
+    nested = {"a": {"b": ["x", 1, {"c": None}]}, "n": {"$gt": 1, "$lte": 1.5, "$ne": "x"}}
+    return [json.dumps(nested).encode(), b'{"b": [{"c": {"$eq": "text"}}]}', b"{}"]
 
 
 # --- what callers and files send -----------------------------------------------------------------

@@ -653,9 +653,10 @@ type Checkpoint struct {
 	// The state. Required in a save; absent in `VIEW_ENTRY`.
 	State *CheckpointState `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
 	// Metadata: a JSON object in UTF-8, at most
-	// `ServerLimits.max_metadata_bytes` bytes; empty means `{}`. Stored and
-	// returned byte for byte. The server reads `source`, `step`, `parents`,
-	// `run_id` and the keys that a filter names.
+	// `ServerLimits.max_metadata_bytes` bytes with at most 500 arrays and
+	// objects inside one another; empty means `{}`. Stored and returned byte
+	// for byte. The server reads `source`, `step`, `parents`, `run_id` and the
+	// keys that a filter names.
 	MetadataJson []byte `protobuf:"bytes,4,opt,name=metadata_json,json=metadataJson,proto3" json:"metadata_json,omitempty"`
 	// A name for the checkpoint, at most 256 bytes of UTF-8, without NUL.
 	Label string `protobuf:"bytes,5,opt,name=label,proto3" json:"label,omitempty"`

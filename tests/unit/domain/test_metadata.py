@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuskpoint.audit.formats.stored import is_json_object
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.state import matches, parse_metadata, parse_object
+from tuskpoint_server.domain.state import MAX_DEPTH, matches, parse_metadata, parse_object
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -40,6 +41,19 @@ def test_nesting_without_bounds_is_refused() -> None:
     with pytest.raises(Refusal) as refused:
         parse_object(b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "metadata_json")
     assert refused.value.reason is Reason.METADATA_NOT_JSON
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+def test_the_bound_of_nesting_is_one_that_an_audit_has_too() -> None:
+    raw = nested(MAX_DEPTH)
+    assert parse_metadata(raw, "metadata_json").raw == raw
+    assert is_json_object(raw)
+    assert parse_object(b'{"a":[%s]}' % b",".join([b"{}"] * 2 * MAX_DEPTH), "metadata_json")
+    with pytest.raises(Refusal, match="nested too deeply"):
+        parse_metadata(nested(MAX_DEPTH + 1), "metadata_json")
 
 
 def test_fields_that_the_service_reads() -> None:

@@ -12,7 +12,7 @@ import json
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 
@@ -171,6 +171,12 @@ def _refuse_constant(name: str) -> object:
 
 _DECODE = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
+MAX_DEPTH = 500
+"""Arrays and objects inside one another that an object may have.
+
+Python's own bound depends on how deep the caller is: what a server takes, an audit might refuse.
+"""
+
 
 def parse_object(raw: bytes, field: str) -> dict[str, object]:
     """Parse a JSON object in UTF-8, empty input being `{}`; refuse others (`METADATA_NOT_JSON`)."""
@@ -184,7 +190,20 @@ def parse_object(raw: bytes, field: str) -> dict[str, object]:
         raise _not_json(field, "it is nested too deeply") from None
     if not isinstance(parsed, dict):
         raise _not_json(field, f"it is {_KINDS.get(type(parsed), 'null')}")
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _is_deeper(parsed, MAX_DEPTH):
+        raise _not_json(field, f"it is nested too deeply: more than {MAX_DEPTH} levels")
     return parsed
+
+
+def _is_deeper(parsed: object, levels: int) -> bool:
+    """Return whether more arrays and objects than these are inside one another."""
+    level: list[Any] = [parsed]
+    for _ in range(levels):
+        inside = [one.values() if isinstance(one, dict) else one for one in level]
+        level = [inner for one in inside for inner in one if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def parse_metadata(raw: bytes, field: str) -> Metadata:

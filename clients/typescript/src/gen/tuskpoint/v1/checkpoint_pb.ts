@@ -283,9 +283,10 @@ export type Checkpoint = Message<"tuskpoint.v1.Checkpoint"> & {
 
   /**
    * Metadata: a JSON object in UTF-8, at most
-   * `ServerLimits.max_metadata_bytes` bytes; empty means `{}`. Stored and
-   * returned byte for byte. The server reads `source`, `step`, `parents`,
-   * `run_id` and the keys that a filter names.
+   * `ServerLimits.max_metadata_bytes` bytes with at most 500 arrays and
+   * objects inside one another; empty means `{}`. Stored and returned byte
+   * for byte. The server reads `source`, `step`, `parents`, `run_id` and the
+   * keys that a filter names.
    *
    * @generated from field: bytes metadata_json = 4;
    */
