@@ -54,6 +54,7 @@ FAILED: tuple[tuple[str, bytes], ...] = (
     ("claims", seeds.claims()[0].replace(b"4000000000", b"[]")),
     ("issuer_keys", b'[{"kty":"RSA","n":"AQAB","e":"AA"}]'),
     ("issuer_keys", b'[{"kty":"EC","crv":"P-256","x":"%s","y":"%s"}]' % (b"A" * 43, b"A" * 43)),
+    ("issuer_keys", b'[{"kty":"oct","kid":"k"}]'),
     ("issuer_keys", b'[{"kty":"RSA","n":"!","e":"AQAB"}]'),
 )
 """Target and input of the defects that were found; some need the oldest PyJWT that is allowed."""

@@ -38,7 +38,7 @@ _MAX_ASKED = 100  # unknown keys of an issuer that are noted
 _MAX_NAME = 64  # characters of a subject in logs
 
 # The last three are of JSON that is nested too deep, and of times that are no finite numbers. Not
-# every release of PyJWT catches them, nor the `ValueError` of a key with impossible numbers.
+# every release of PyJWT catches them.
 _NO_TOKEN = (jwt.InvalidTokenError, RecursionError, OverflowError, TypeError)
 
 _log = logging.getLogger(__name__)
@@ -236,8 +236,8 @@ def usable_keys(published: object) -> dict[str, jwt.PyJWK]:
     for one in published if isinstance(published, list) else []:
         try:
             key = jwt.PyJWK(one)
-        except (jwt.PyJWTError, TypeError, ValueError, AttributeError):
-            continue  # of a kind that is not known here
+        except (jwt.PyJWTError, LookupError, TypeError, ValueError, AttributeError):
+            continue  # of a kind that is not known here, or malformed
         if key.key_type != "oct" and one.get("use", "sig") == "sig":
             keys[str(one.get("kid", ""))] = key
     if not keys:
