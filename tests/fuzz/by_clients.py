@@ -22,6 +22,7 @@ from tuskpoint.audit.formats import runs as audit_runs
 from tuskpoint.audit.formats import sealed as audit_sealed
 from tuskpoint.audit.formats import segments as audit_segments
 from tuskpoint.audit.formats.stored import Fields, Location, Malformed
+from tuskpoint.audit.verdicts import findings_digest
 from tuskpoint.errors import DataLoss, TuskPointError
 from tuskpoint.v1 import admin_service_pb2, errors_pb2
 from tuskpoint_server.domain.values import pack_frame
@@ -149,4 +150,5 @@ def audit_report_(data: bytes) -> None:
     if read is not None:
         audit_report.compare(read, read)
         audit_report.compare(json.loads(received_seeds.reports()[0]), read)
-    parsed(lambda: audit_blobs.read_listed(text, "file"), bad)
+    for role, at in parsed(lambda: audit_blobs.read_listed(text, "file"), bad) or ():
+        findings_digest([role, at.blob_id, at.identifier, at.sha256])

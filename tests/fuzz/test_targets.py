@@ -43,6 +43,8 @@ FAILED: tuple[tuple[str, bytes], ...] = (
     ("call_error", seeds.call_error_with_delay(2**62)),
     ("descriptor", seeds.descriptors()[1][:-1] + b',"key":null}'),
     ("descriptor", seeds.descriptors()[1][:-1] + b',"signer":0,"signature":[]}'),
+    ("audit_report", seeds.reports()[1].replace(b'"catalog"', b'"\\ud800"')),
+    ("audit_report", seeds.reports()[1].replace(b'"identifier": ""', b'"identifier": "\\ud800"')),
     ("url", b"https://["),
     ("token_entries", seeds.token_entries()[2].replace(b"https://a.b", b"https://[")),
     ("token_header", b'{"alg":"EdDSA","kid":"\\ud800"}'),

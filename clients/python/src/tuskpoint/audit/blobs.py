@@ -53,6 +53,7 @@ def read_listed(text: str, name: str) -> list[tuple[str, Location]]:
     """
     try:
         content = json.loads(text)
+        json.dumps(content, ensure_ascii=False).encode()  # half a surrogate pair is not text
         blobs = content if isinstance(content, list) else list(_of_report(content))
         found = [_listed(Fields(one, "")) for one in blobs]
     except (ValueError, TypeError, KeyError, RecursionError):
