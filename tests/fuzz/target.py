@@ -55,6 +55,6 @@ def parsed(parse: Callable[[], T], *documented: type[Exception] | Reason) -> T |
 
 
 def same(one: object, other: object) -> None:
-    """Fail unless two things are equal."""
-    if one != other:
+    """Fail unless two things are equal; NaN, which a version may be, equals itself here."""
+    if one != other and repr(one) != repr(other):
         raise AssertionError(f"{one!r:.2000} became {other!r:.2000}")

@@ -22,6 +22,8 @@ from tests.fuzz.targets import TARGETS
 from tuskpoint_server.domain.errors import Reason, malformed
 from tuskpoint_server.domain.formats.runs import decode_run
 from tuskpoint_server.domain.limits import MIB
+from tuskpoint_server.domain.model import Channel
+from tuskpoint_server.domain.state import encode_state
 from tuskpoint_server.domain.values import pack_frame
 
 MUTATED = int(os.environ.get("TUSKPOINT_FUZZ_INPUTS", "120"))
@@ -45,6 +47,7 @@ FAILED: tuple[tuple[str, bytes], ...] = (
     ("descriptor", seeds.descriptors()[1][:-1] + b',"signer":0,"signature":[]}'),
     ("audit_report", seeds.reports()[1].replace(b'"catalog"', b'"\\ud800"')),
     ("audit_report", seeds.reports()[1].replace(b'"identifier": ""', b'"identifier": "\\ud800"')),
+    ("state", encode_state(b"", [Channel("a", float("nan"), bytes(32), 0)])),
     ("url", b"https://["),
     ("token_entries", seeds.token_entries()[2].replace(b"https://a.b", b"https://[")),
     ("token_header", b'{"alg":"EdDSA","kid":"\\ud800"}'),
