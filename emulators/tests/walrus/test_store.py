@@ -434,3 +434,16 @@ async def test_peers_of_one_world_share_what_is_stored() -> None:
         blob_id = await walrus.blob_id(b"hello")
         async with running_beside(walrus) as other:
             assert (await other.get(f"/v1/blobs/{blob_id}")).content == b"hello"
+
+
+async def test_a_caller_that_leaves_within_its_body_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with running() as walrus:
+        host, port = walrus.emulator.url.removeprefix("http://").split(":")
+        _, caller = await asyncio.open_connection(host, int(port))
+        caller.write(b"PUT /v1/blobs HTTP/1.1\r\nHost: here\r\nContent-Length: 100\r\n\r\nfirst")
+        await until(lambda: walrus.emulator.publisher.admission.present > 0)
+        caller.transport.abort()
+        await until(lambda: walrus.emulator.requests["PUT /v1/blobs dropped"] > 0)
+    assert caplog.records == []

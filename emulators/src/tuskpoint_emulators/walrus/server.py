@@ -184,7 +184,7 @@ class WalrusEmulator:
             return await _send(request, _NOT_FOUND)
         try:
             answer = await self._answer(request, match)
-        except Dropped:
+        except (Dropped, ConnectionResetError):  # a fault; or the caller has left within its body
             self._count(request, match, "dropped")
             return _dropped(request)
         self._count(request, match, str(answer.code))
