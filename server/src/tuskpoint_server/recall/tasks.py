@@ -206,16 +206,18 @@ class IndexTask:
                 raise
         standing = tuple(replace(one, through=one.before) for one in stretch.advances)
         alone = replace(stretch, advances=standing, walk=None)
-        stored = 0
-        failed: list[tuple[Document, Exception]] = []
-        for document in documents:
-            try:
-                stored += await self._rows.store(alone, (document,), remember=self.remember)
-            except Exception as error:  # noqa: BLE001 - it is logged, and raised if all fail
-                failed.append((document, error))
+        stored, failed = await self._store_each(alone, documents)
         # If the journal accepts none of them, the fault is not one document's.
         if len(failed) == len(documents):
             raise failed[-1][1] if failed else RuntimeError("a batch without documents failed")
+        # If it failed only for a while, it accepts them now; what it refuses again is left out.
+        while failed:
+            await self.wait(self._settings.first_retry_s, self._stopping)
+            waiting = [document for document, _ in failed]
+            more, failed = await self._store_each(alone, waiting)
+            stored += more
+            if len(failed) == len(waiting):
+                break
         await self._rows.store(stretch, (), remember=self.remember)
         for document, reason in failed:
             _log.error(
@@ -226,6 +228,19 @@ class IndexTask:
                 exc_info=reason,
             )
         return stored
+
+    async def _store_each(
+        self, alone: Stretch, documents: Sequence[Document]
+    ) -> tuple[int, list[tuple[Document, Exception]]]:
+        """Store documents one by one; return how many were new, and which failed and why."""
+        stored = 0
+        failed: list[tuple[Document, Exception]] = []
+        for document in documents:
+            try:
+                stored += await self._rows.store(alone, (document,), remember=self.remember)
+            except Exception as error:  # noqa: BLE001 - the caller logs or raises it
+                failed.append((document, error))
+        return stored, failed
 
 
 @dataclass(eq=False)

@@ -296,6 +296,29 @@ async def test_a_checkpoint_that_cannot_be_stored_does_not_keep_others_from_it(
     assert len(reported) == 3
 
 
+@pytest.mark.parametrize("accepted", [1, 4])
+async def test_a_journal_that_recovers_between_two_checkpoints_loses_neither(
+    accepted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It fails until the batch is stored one by one, and again for one of two stores then."""
+    kit = kit_of(*range(1, 11))
+    alone = 0
+
+    def before_store(documents: Sequence[Document]) -> None:
+        nonlocal alone
+        if len(documents) > 1:
+            raise DOWN
+        alone += len(documents)
+        if documents and alone <= 10 and alone % (accepted + 1):
+            raise DOWN
+
+    kit.rows.before_store = before_store
+    async with kit.running():
+        await kit.rows.until(lambda: not kit.rows.waiting)
+    assert sorted(indexed(kit.rows)) == list(range(1, 11))
+    assert "cannot be indexed" not in caplog.text
+
+
 async def test_if_nothing_can_be_stored_the_watermark_stays(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
