@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
 import grpc
 import grpc.aio
@@ -45,6 +45,7 @@ class Writer:
             client now and then.
         stops_when_refused: Whether the first failure ends all.
         pause_s: Seconds that an agent waits before each request.
+        passing: Statuses after which a request is tried again.
 
     Attributes:
         saves: How the agent saves: by the client, or without it.
@@ -61,6 +62,7 @@ class Writer:
         gives_up: bool,
         stops_when_refused: bool,
         pause_s: float,
+        passing: Collection[grpc.StatusCode] = (grpc.StatusCode.UNAVAILABLE,),
     ) -> None:
         self.raw = anywhere(source, [CheckpointServiceStub(one) for one in channels])
         self.threads = anywhere(source, [ThreadServiceStub(one) for one in channels])
@@ -72,6 +74,7 @@ class Writer:
         self.leaves = gives_up and len(channels) == 1
         self.stops_when_refused = stops_when_refused
         self.pause_s = pause_s
+        self.passing = passing
         self.stopped = asyncio.Event()
 
     def unary(self) -> Writer:
@@ -107,7 +110,7 @@ class Writer:
                 status, detail = status_of(error), str(error)
             if self.stops_when_refused:
                 self.stopped.set()
-            again = status is grpc.StatusCode.UNAVAILABLE and not self.stopped.is_set()
+            again = status in self.passing and not self.stopped.is_set()
             again = again and not once
             if self.gives_up and source.random() < 0.5:
                 again = False

@@ -9,6 +9,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -67,11 +68,21 @@ class BreakingProxy:
                 accepted, _ = self._listener.accept()
             except OSError:
                 return
-            # From a break within the first frames to one after many saves; without an end now and
-            # then, so that large values get through.
-            is_whole = self._source.random() < 0.25
-            allowed = sys.maxsize if is_whole else int(10 ** self._source.uniform(2.0, 4.7))
-            threading.Thread(target=self._serve, args=(accepted, allowed), daemon=True).start()
+            threading.Thread(
+                target=self._serve, args=(accepted, self._allowed()), daemon=True
+            ).start()
+
+    def _allowed(self) -> int:
+        """Return how many bytes a new connection carries.
+
+        From a break within the first frames to one after many saves; without an end now and then,
+        so that large values get through.
+        """
+        is_whole = self._source.random() < 0.25
+        return sys.maxsize if is_whole else int(10 ** self._source.uniform(2.0, 4.7))
+
+    def _pace(self) -> None:
+        """Return once the next piece may pass: at once."""
 
     def _serve(self, accepted: socket.socket, allowed: int) -> None:
         onwards = self._connected()
@@ -103,7 +114,7 @@ class BreakingProxy:
         return None
 
     def _carry(self, connection: _Connection, one: socket.socket, other: socket.socket) -> None:
-        connection.carry(one, other)
+        connection.carry(one, other, self._pace)
         with self._lock:
             if connection in self._open:
                 self._open.remove(connection)
@@ -122,10 +133,14 @@ class _Connection:
         for one in self._sockets:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-    def carry(self, one: socket.socket, other: socket.socket) -> None:
-        """Carry one direction until it ends or the bytes are used up."""
+    def carry(self, one: socket.socket, other: socket.socket, pace: Callable[[], None]) -> None:
+        """Carry one direction until it ends or the bytes are used up.
+
+        `pace`: returns once the next piece may pass.
+        """
         with contextlib.suppress(OSError):  # either side was reset
             while data := one.recv(PIECE_BYTES):
+                pace()
                 with self._lock:
                     passed = data[: self._left]
                     self._left -= len(passed)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,12 +11,14 @@ from dataclasses import dataclass, field
 import grpc
 
 from tests.crash.content import (
+    LABEL,
     checkpoint_fingerprint,
     content_fingerprint,
     slot,
     write_fingerprint,
 )
 from tests.crash.ledger import Key, Making, Record, Request
+from tests.crash.showing import showing
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_pb2 import (
@@ -31,12 +34,15 @@ from tuskpoint.v1.checkpoint_pb2 import (
 )
 from tuskpoint.v1.checkpoint_service_pb2 import ListCheckpointsRequest, LoadCheckpointRequest
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.history_service_pb2 import ReplayThreadRequest
+from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.snapshot_service_pb2 import ListSnapshotsRequest
 from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value
 
 CALL_SECONDS = 30.0
 FLUSH_SECONDS = 60.0
+LIST_SECONDS = 300.0
 READERS = 4
 
 
@@ -47,6 +53,7 @@ class Findings:
     loads: int = 0
     blob_loads: int = 0
     made: int = 0
+    replays: int = 0
     lost: list[str] = field(default_factory=list)
     half_visible: list[str] = field(default_factory=list)
 
@@ -57,12 +64,19 @@ class Checker:
     Args:
         record: The ledger.
         *targets: The servers.
+        token: What the servers ask for, if they do.
+        from_blobs: How many checkpoints are loaded from the blob store in the end, by chance, if
+            not all.
     """
 
-    def __init__(self, record: Record, *targets: str) -> None:
+    def __init__(
+        self, record: Record, *targets: str, token: str = "", from_blobs: int | None = None
+    ) -> None:
         self.record = record
         self.findings = Findings()
         self._targets = targets
+        self._token = token
+        self._from_blobs = from_blobs
         self._unchecked: set[Key] = set()
         self._made = 0
 
@@ -80,7 +94,19 @@ class Checker:
         makings = [one for one in self.record.makings[self._made :] if one.durability]
         self._made = len(self.record.makings)
         for target in self._targets if targets is None else targets:
-            with _stub(target) as stub:
+            with self._channel(target) as channel:
+                stub = CheckpointServiceStub(channel)
+                self._check(stub, keys)
+                self._check_made(stub, makings)
+
+    def check_threads(self, threads: Collection[str]) -> None:
+        """Check some threads alone. The writer must have ended."""
+        self.read()
+        keys = {key for key in self.record.requests if key[0] in threads}
+        makings = [one for one in self.record.makings if any(key[0] in threads for key in one.made)]
+        for target in self._targets:
+            with self._channel(target) as channel:
+                stub = CheckpointServiceStub(channel)
                 self._check(stub, keys)
                 self._check_made(stub, makings)
 
@@ -94,18 +120,25 @@ class Checker:
             self._check_everything(target)
 
     def _check_everything(self, target: str) -> None:
-        keys = set(self.record.requests)
-        with grpc.insecure_channel(target) as channel:
+        keys = list(self.record.requests)  # neighbours are stored together
+        with self._channel(target) as channel:
             stub = CheckpointServiceStub(channel)
             self._check(stub, keys)
             self._check_made(stub, self.record.makings)
-            self.judge_all(self._listed(stub))
+            listed = self._listed(stub)
+            self.judge_all(listed)
+            self._check_orders(HistoryServiceStub(channel), listed)
             self._check_snapshots(SnapshotServiceStub(channel))
             admin = AdminServiceStub(channel)
             admin.Flush(FlushRequest(), timeout=FLUSH_SECONDS)
             status = admin.GetArchiveStatus(GetArchiveStatusRequest(), timeout=CALL_SECONDS)
             assert status.backlog_checkpoints == 0
             self._check_from_blobs(stub, set(self._listed(stub)))
+
+    @contextmanager
+    def _channel(self, target: str) -> Iterator[grpc.Channel]:
+        with grpc.insecure_channel(target) as channel:
+            yield showing(self._token, channel) if self._token else channel
 
     def _check(self, stub: CheckpointServiceStub, keys: Iterable[Key]) -> None:
         # What was acknowledged before the load must be there; what was asked for until after
@@ -129,6 +162,8 @@ class Checker:
         return bool(requests) and requests[-1].durability == DURABILITY_CERTIFIED
 
     def _check_from_blobs(self, stub: CheckpointServiceStub, visible: set[Key]) -> None:
+        if self._from_blobs is not None and self._from_blobs < len(visible):
+            visible = set(random.sample(sorted(visible), self._from_blobs))
         loaded = _load_all(stub, visible, SOURCE_BLOB)
         self.findings.blob_loads += len(loaded)
         contents = {content for making in self.record.makings for content in making.contents}
@@ -172,6 +207,28 @@ class Checker:
                 reported = f"{making.how} of {making.origin} made {found}, reported {making.made}"
                 self.findings.half_visible.append(reported)
 
+    def _check_orders(self, stub: HistoryServiceStub, listed: Iterable[Key]) -> None:
+        """Check that a replay of each thread has all that is listed, as it was asked for."""
+        threads: dict[str, set[Key]] = {}
+        for key in listed:
+            threads.setdefault(key[0], set()).add(key)
+        places = self.record.places()
+        for thread_id, keys in threads.items():
+            request = ReplayThreadRequest(thread_id=thread_id, view=VIEW_ENTRY)
+            answers = stub.ReplayThread(request, timeout=CALL_SECONDS)
+            self.judge_order(keys, [_key(one.checkpoint.ref) for one in answers], places)
+
+    def judge_order(
+        self, keys: set[Key], replayed: Sequence[Key], places: Mapping[Key, int]
+    ) -> None:
+        """Compare what a replay of a thread has with what is listed and with the ledger."""
+        self.findings.replays += 1
+        if len(replayed) != len(keys) or set(replayed) != keys:
+            self.findings.half_visible.append(f"{replayed} is replayed where {keys} are listed")
+        asked = [places[key] for key in replayed if key in places]
+        if asked != sorted(asked):
+            self.findings.half_visible.append(f"{replayed} is not the order of its saves: {asked}")
+
     def _check_snapshots(self, stub: SnapshotServiceStub) -> None:
         """Check that each snapshot was taken once."""
         for making in self.record.makings:
@@ -188,7 +245,7 @@ class Checker:
         """Return everything that is there, with what it came from."""
         request = ListCheckpointsRequest(view=VIEW_ENTRY)
         listed: dict[Key, Lineage] = {}
-        for answer in stub.ListCheckpoints(request, timeout=CALL_SECONDS):
+        for answer in stub.ListCheckpoints(request, timeout=LIST_SECONDS):
             key = _key(answer.checkpoint.ref)
             if key in listed:
                 self.findings.half_visible.append(f"{key} is listed twice")
@@ -209,6 +266,8 @@ class Checker:
         if state not in {one.state for one in possible}:
             self.findings.lost.append(f"{key} has another state than any that may be there")
         shown = {slot(write): write_fingerprint(write) for write in loaded.writes}
+        if loaded.label:
+            shown[LABEL] = loaded.label
         self._judge_writes(key, requests, floor, shown)
         for request in requests:
             parts = _own_parts(request, requests, state, shown)
@@ -227,12 +286,6 @@ class Checker:
                     self.findings.lost.append(f"{key}: write {name} was acknowledged and is lost")
             elif shown[name] not in possible:
                 self.findings.lost.append(f"{key}: write {name} has other bytes")
-
-
-@contextmanager
-def _stub(target: str) -> Iterator[CheckpointServiceStub]:
-    with grpc.insecure_channel(target) as channel:
-        yield CheckpointServiceStub(channel)
 
 
 def _acknowledged(requests: list[Request]) -> set[int]:

@@ -22,6 +22,7 @@ from tuskpoint.v1.checkpoint_pb2 import (
 from tuskpoint.v1.value_pb2 import Channel, Inherit, PendingWrite, Value, Version
 
 CHANNELS = ("messages", "findings", "documents", "plan", "question", "branch:to:writer")
+LABEL = "label"  # in the place of a write's slot; its fingerprint is the label itself
 SPECIAL = {"__error__": -1, "__scheduled__": -2, "__interrupt__": -3, "__resume__": -4}
 
 

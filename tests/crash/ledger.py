@@ -63,6 +63,14 @@ class Ledger:
         """Record that a request failed; `final` if it is not tried again."""
         self._append({"n": number, "status": status, "detail": detail, "final": final})
 
+    def fail(self, status: str, detail: str) -> None:
+        """Record that a call that changes nothing failed."""
+        self._append({"failed": status, "detail": detail})
+
+    def differ(self, what: str) -> None:
+        """Record that an answer is not what it must be."""
+        self._append({"differs": what})
+
     def count(self, **counted: int) -> None:
         """Record what the writer counted, as its last line."""
         self._append({"counted": counted})
@@ -98,6 +106,7 @@ class Making:
     """One request of the writer that makes something of a checkpoint.
 
     Attributes:
+        number: As of a `Request`.
         how: As in `Ledger.intend_making`.
         origin: As there.
         contents: As there.
@@ -106,6 +115,7 @@ class Making:
         statuses: Statuses of the attempts that failed.
     """
 
+    number: int
     how: str
     origin: str
     contents: list[str]
@@ -125,6 +135,7 @@ class Record:
         self.makings: list[Making] = []
         self.acknowledgements = 0
         self.refusals: list[str] = []
+        self.differences: list[str] = []
         self.counted: dict[str, int] = {}
 
     def read(self) -> set[Key]:
@@ -134,11 +145,15 @@ class Record:
             if "key" in line:
                 touched |= self._intended(line)
             elif "how" in line:
-                making = Making(line["how"], line["origin"], line["contents"])
+                making = Making(line["n"], line["how"], line["origin"], line["contents"])
                 self._by_number[line["n"]] = making
                 self.makings.append(making)
             elif "counted" in line:
                 self.counted = line["counted"]
+            elif "differs" in line:
+                self.differences.append(line["differs"])
+            elif "failed" in line:
+                self.refusals.append(f"{line['failed']}: {line['detail']}")
             elif "durability" in line:
                 self._acknowledged(line)
             else:
@@ -180,6 +195,17 @@ class Record:
         for key, requests in list(self.requests.items()):
             self.requests[key] = [request for request in requests if request.durability]
         self.makings = [making for making in self.makings if making.durability]
+
+    def places(self) -> dict[Key, int]:
+        """Return for each checkpoint when it was first asked for, as the number of a request."""
+        places = {
+            key: min(one.number for one in requests)
+            for key, requests in self.requests.items()
+            if requests
+        }
+        for making in self.makings:
+            places.update(dict.fromkeys(making.made, making.number))
+        return places
 
     def all_requests(self) -> Iterator[Request]:
         """Yield every request that saves or deletes."""

@@ -12,20 +12,22 @@ from types import TracebackType
 from typing import Self
 
 from tests.crash import writer
-from tests.kit.servers.forking import Forked
+from tests.kit.servers.forking import Forked, Main
 from tests.kit.servers.processes import STOP_SECONDS, own_environment
 
 SQLITE_HEADER = b"SQLite format 3\0"
 
 
 class WriterProcess:
-    """The process of `tests.crash.writer`."""
+    """The process of `tests.crash.writer`, or of another program with its arguments."""
 
-    def __init__(self, folder: Path, target: str, seed: str, *options: str) -> None:
+    def __init__(
+        self, folder: Path, target: str, seed: str, *options: str, program: Main = writer.main
+    ) -> None:
         self.ledger = folder / f"ledger-{seed}.jsonl"
         self._log = folder / f"writer-{seed}.log"
         arguments = ["--target", target, "--ledger", str(self.ledger), "--seed", seed, *options]
-        self.process = Forked(writer.main, arguments, own_environment(), self._log)
+        self.process = Forked(program, arguments, own_environment(), self._log)
 
     def __enter__(self) -> Self:
         return self

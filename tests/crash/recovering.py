@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from tests.kit.servers.processes import (
 )
 from tuskpoint_server import app
 
-RECOVER_SECONDS = 60.0
+RECOVER_SECONDS = 600.0
 
 
 def check_all(writer: WriterProcess, server: ServerProcess) -> str:
@@ -36,6 +37,14 @@ def check_recovered(
     folder: Path, settings: Mapping[str, str], catalog: str, writer: WriterProcess
 ) -> None:
     """Rebuild a server from the blob store of these settings alone; it shows the same."""
+    with recovered(folder, settings, catalog) as server:
+        assert check_all(writer, server)
+        assert server.stop() == 0
+
+
+@contextmanager
+def recovered(folder: Path, settings: Mapping[str, str], catalog: str) -> Iterator[ServerProcess]:
+    """Rebuild a server from the blob store of these settings alone, and run it."""
     with ServerProcess(folder, {**FLUSH_OFTEN, **settings}) as server:
         program = Forked(
             app.main,
@@ -48,5 +57,4 @@ def check_recovered(
             server.start()
         except ServerEndedError as error:
             pytest.fail(str(error))
-        assert check_all(writer, server)
-        assert server.stop() == 0
+        yield server

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.crash.checker import Checker
-from tests.crash.content import Line, checkpoint_fingerprint, slot, task_writes, write_fingerprint
+from tests.crash.content import (
+    LABEL,
+    Line,
+    checkpoint_fingerprint,
+    slot,
+    task_writes,
+    write_fingerprint,
+)
 from tests.crash.ledger import Key, Ledger, Record
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, Lineage
 from tuskpoint.v1.value_pb2 import PendingWrite
@@ -40,6 +47,11 @@ class Story:
         number = self._ledger.intend(KEY, fingerprint, prints)
         if acknowledged:
             self._ledger.acknowledge(number, DURABILITY_JOURNALED)
+
+    def label(self, label: str) -> None:
+        """Record a label that was acknowledged."""
+        number = self._ledger.intend(KEY, None, {LABEL: label})
+        self._ledger.acknowledge(number, DURABILITY_JOURNALED)
 
     def delete(self, *, acknowledged: bool) -> None:
         """Record a deletion of the thread."""
@@ -208,6 +220,51 @@ def test_checkpoints_that_nobody_saved_are_found(story: Story) -> None:
     }
     story.checker.judge_all({KEY: Lineage(), **phantoms})
     assert len(story.checker.findings.half_visible) == len(phantoms)
+
+
+@pytest.mark.parametrize(
+    ("replayed", "findings"),
+    [
+        (["id-1", "id-2", "made"], 0),
+        (["id-2", "id-1", "made"], 1),
+        (["made", "id-1", "id-2"], 1),
+        (["id-1", "made"], 1),
+        (["id-1", "id-2", "id-2", "made"], 1),
+        (["id-1", "id-3", "id-2", "made"], 1),
+    ],
+)
+def test_a_replay_in_another_order_is_found(
+    tmp_path: Path, replayed: list[str], findings: int
+) -> None:
+    ledger, record = Ledger(tmp_path / "ledger"), Record(tmp_path / "ledger")
+    for saved in ("id-1", "id-2"):
+        ledger.intend(("thread", "", saved), "state", {})
+    number = ledger.intend_making("rollback", "thread:id-1", ["content"])
+    ledger.acknowledge(number, DURABILITY_JOURNALED, [("thread", "", "made")])
+    checker = Checker(record, "127.0.0.1:1")
+    checker.read()
+    listed = {("thread", "", one) for one in ("id-1", "id-2", "made")}
+    checker.judge_order(listed, [("thread", "", one) for one in replayed], record.places())
+    assert len(checker.findings.half_visible) == findings
+
+
+@pytest.mark.parametrize(("shown", "lost"), [("named", 0), ("", 1), ("other", 1)])
+def test_a_label_must_be_there(story: Story, shown: str, lost: int) -> None:
+    story.save(story.first, [], acknowledged=True)
+    story.label("named")
+    labelled = Checkpoint()
+    labelled.CopyFrom(story.first)
+    labelled.label = shown
+    assert story.shown(labelled) == (lost, 0)
+
+
+def test_what_went_wrong_for_the_agents_is_read(tmp_path: Path) -> None:
+    ledger, record = Ledger(tmp_path / "ledger"), Record(tmp_path / "ledger")
+    ledger.fail("INTERNAL", "loads: internal error")
+    ledger.differ("thread lists nothing")
+    record.read()
+    assert record.refusals == ["INTERNAL: loads: internal error"]
+    assert record.differences == ["thread lists nothing"]
 
 
 def test_a_line_cut_short_is_read_when_it_is_whole(tmp_path: Path) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from unittest import mock
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from tuskpoint._async.calls import AsyncCalls
-from tuskpoint._transport import channel
+from tuskpoint._transport import channel, methods
 from tuskpoint._transport.exchange import lanes
+from tuskpoint._transport.methods import Method
 from tuskpoint._transport.retry import RetryPolicy
 from tuskpoint._transport.settings.options import Options
 from tuskpoint.errors import TuskPointError, Unavailable
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CHUNK_BYTES = 64 * 1024
 CLIENT_SECONDS = 60.0
+METHODS: dict[str, Method[Any, Any]] = {
+    one.path.rpartition("/")[2]: one for one in vars(methods).values() if isinstance(one, Method)
+}
 STATUSES = {status.value[0]: status for status in grpc.StatusCode}
 LOST_CONNECTION = {
     (grpc.StatusCode.CANCELLED, "CANCELLED"),
@@ -103,6 +108,22 @@ def anywhere(source: random.Random, each: Sequence[T]) -> T:
         each: The same stub, or client, of each server.
     """
     return cast("T", _Anywhere(source, each))
+
+
+def through_client(calls: AsyncCalls) -> Any:
+    """Return stubs of all services whose unary calls a client makes, with its retries."""
+    return _ThroughClient(calls)
+
+
+class _ThroughClient:
+    def __init__(self, calls: AsyncCalls) -> None:
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(request: Message, **_: object) -> Any:
+            return await self._calls.unary(METHODS[name], request)
+
+        return call
 
 
 class _Anywhere:

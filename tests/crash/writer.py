@@ -30,6 +30,7 @@ from tests.crash.ledger import Key, Ledger
 from tests.crash.ways import (
     CHANNEL_OPTIONS,
     CHUNK_BYTES,
+    FAILURES,
     CountingLane,
     client,
     status_of,
@@ -140,14 +141,19 @@ async def deleting_agent(writer: Writer, line: Line) -> None:
             checkpoint = thread.checkpoint(thread.next_id())
             if await save(writer, thread, checkpoint, task_writes(line.source, "inline", 1)):
                 thread.acknowledged(checkpoint)
-        request = DeleteThreadRequest(thread_id=thread.thread_id)
+        await delete(writer, line.source, thread.thread_id)
 
-        async def attempt(request: DeleteThreadRequest = request) -> int:
-            answer = await writer.threads.DeleteThread(request, wait_for_ready=True)
-            return answer.durability
 
-        number = writer.ledger.intend((thread.thread_id, "", ""), None, {}, deletes=True)
-        await writer.ask(line.source, number, attempt)
+async def delete(writer: Writer, source: random.Random, thread_id: str) -> bool:
+    """Delete a thread."""
+    request = DeleteThreadRequest(thread_id=thread_id)
+
+    async def attempt() -> int:
+        answer = await writer.threads.DeleteThread(request, wait_for_ready=True)
+        return answer.durability
+
+    number = writer.ledger.intend((thread_id, "", ""), None, {}, deletes=True)
+    return await writer.ask(source, number, attempt)
 
 
 async def descending_agent(writer: Writer, line: Line) -> None:
@@ -165,17 +171,24 @@ async def descending_agent(writer: Writer, line: Line) -> None:
                 saved.append((checkpoint, writes))
         if len(saved) == 3:
             await fork(writer, source, *saved[-1])
-            head = await roll_back(writer, source, saved[0][0], saved[-1][0])
+            earlier, latest = saved[0][0], saved[-1][0]
+            head = [content_fingerprint(earlier)]
+            if not await roll_back(writer, source, earlier):  # whether it happened is not known
+                head.append(content_fingerprint(latest))
             await capture(writer, source, thread.thread_id, head)
 
 
 async def fork(
-    writer: Writer, source: random.Random, checkpoint: Checkpoint, writes: list[PendingWrite]
+    writer: Writer,
+    source: random.Random,
+    checkpoint: Checkpoint,
+    writes: list[PendingWrite],
+    suffix: str = "-fork",
 ) -> None:
-    """Fork a checkpoint; to the ledger that is a save of the copy."""
+    """Fork a checkpoint into a thread whose name ends so; to the ledger it saves the copy."""
     copied = Checkpoint()
     copied.CopyFrom(checkpoint)
-    copied.ref.thread_id += "-fork"
+    copied.ref.thread_id += suffix
     request = ForkThreadRequest(
         ref=checkpoint.ref, new_thread_id=copied.ref.thread_id, request_id=request_id(source)
     )
@@ -188,13 +201,11 @@ async def fork(
 
     number = writer.intend(copied.ref, copied, writes)
     if await writer.ask(source, number, attempt):
-        await once_more(attempt)
+        await once_more(writer, attempt)
 
 
-async def roll_back(
-    writer: Writer, source: random.Random, earlier: Checkpoint, latest: Checkpoint
-) -> list[str]:
-    """Roll a thread back to its first checkpoint; return what it may stand at then."""
+async def roll_back(writer: Writer, source: random.Random, earlier: Checkpoint) -> list[Key]:
+    """Roll a thread back to a checkpoint; return its new head, nothing if the agent gave up."""
     request = RollbackThreadRequest(ref=earlier.ref, request_id=request_id(source))
     contents = [content_fingerprint(earlier)]
 
@@ -202,8 +213,7 @@ async def roll_back(
         answer = await writer.threads.RollbackThread(request, wait_for_ready=True)
         return answer.durability, [key_of(answer.ref)]
 
-    rolled = await make(writer, source, "rollback", origin_of(earlier.ref), contents, call)
-    return contents if rolled else [*contents, content_fingerprint(latest)]
+    return await make(writer, source, "rollback", origin_of(earlier.ref), contents, call)
 
 
 async def capture(
@@ -250,16 +260,16 @@ async def make(
     number = writer.ledger.intend_making(how, origin, contents)
     if not await writer.ask(source, number, attempt, lambda: made):
         return []
-    await once_more(attempt)
+    await once_more(writer, attempt)
     return made
 
 
-async def once_more(attempt: Callable[[], Awaitable[int]]) -> None:
+async def once_more(writer: Writer, attempt: Callable[[], Awaitable[int]]) -> None:
     """Send an acknowledged request again, as if its answer had been lost."""
     try:
         await attempt()
-    except grpc.aio.AioRpcError as error:
-        if status_of(error) is not grpc.StatusCode.UNAVAILABLE:
+    except FAILURES as error:
+        if status_of(error) not in writer.passing:
             raise
 
 

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -24,6 +24,7 @@ from tuskpoint_server import app
 ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
+CONTROL_SECONDS = 30.0
 LISTENING = "tuskpoint-server listening on "
 WALRUS_LISTENING = "tuskpoint-walrus listening on "
 
@@ -35,6 +36,29 @@ FLUSH_OFTEN = {
     "TUSKPOINT_EVICTION_INTERVAL": "0.1",
     "TUSKPOINT_EVICTION_GRACE": "0",
 }
+
+
+class Output(Protocol):
+    """The standard output of a process."""
+
+    def fileno(self) -> int: ...
+
+
+class Program(Protocol):
+    """A process."""
+
+    @property
+    def output(self) -> Output:
+        """Its standard output."""
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+
+    def poll(self) -> int | None:
+        """Return the exit code, minus the number of a signal; `None` if it runs."""
+
+    def wait(self, seconds: float) -> int:
+        """Wait until it ends; return the exit code."""
 
 
 class ServerEndedError(Exception):
@@ -66,7 +90,7 @@ class ServerProcess:
         self.log = folder / "server.log"
         self.target = f"127.0.0.1:{unused_port()}"
         self._settings = FLUSH_OFTEN if settings is None else settings
-        self._process: Forked | None = None
+        self._process: Program | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +111,10 @@ class ServerProcess:
         if failpoint:
             environment["TUSKPOINT_FAILPOINT"] = failpoint
         arguments = ["--listen", self.target, "--data-dir", str(self.data_dir)]
-        self._process = Forked(app.main, arguments, environment, self.log)
+        self._process = self._run(arguments, environment)
+
+    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
+        return Forked(app.main, arguments, environment, self.log)
 
     def start(self, failpoint: str = "") -> None:
         """Start the process and wait until it listens.
@@ -176,19 +203,25 @@ class WalrusProcess:
             f"{self.url}/emulator/faults",
             json={"operation": operation, "probability": probability, "fault": fault},
             trust_env=False,
+            timeout=CONTROL_SECONDS,
         )
         assert answer.is_success, answer.text
 
     def advance(self, epochs: int) -> None:
         """Let epochs pass."""
         answer = httpx.post(
-            f"{self.url}/emulator/epochs", json={"advance": epochs}, trust_env=False
+            f"{self.url}/emulator/epochs",
+            json={"advance": epochs},
+            trust_env=False,
+            timeout=CONTROL_SECONDS,
         )
         assert answer.is_success, answer.text
 
     def calm(self) -> None:
         """Let nothing go wrong any more."""
-        answer = httpx.delete(f"{self.url}/emulator/faults", trust_env=False)
+        answer = httpx.delete(
+            f"{self.url}/emulator/faults", trust_env=False, timeout=CONTROL_SECONDS
+        )
         assert answer.is_success, answer.text
 
 
@@ -199,12 +232,6 @@ def own_environment() -> dict[str, str]:
         for name, text in os.environ.items()
         if not name.startswith(("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_"))
     }
-
-
-class Output(Protocol):
-    """The standard output of a process."""
-
-    def fileno(self) -> int: ...
 
 
 def await_line(output: Output, beginning: str) -> str | None:
