@@ -132,8 +132,19 @@ fuzz: setup ## fuzz the parsers of stored and received bytes (FUZZ_SECONDS=60 fo
 	    $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--input $(INPUT))
 
 .PHONY: soak
-soak: setup ## send 100,000 generated calls, then run the crash and slow tests in a loop (CALLS=100000 ROUNDS=20)
+soak: soak-calls soak-agents soak-crashes ## all that takes hours: the next three
+
+.PHONY: soak-calls
+soak-calls: setup ## send 100,000 generated calls (CALLS=100000)
 	@TUSKPOINT_FUZZ_CALLS=$(or $(CALLS),100000) $(PY) -m pytest -q --timeout 7200 tests/integration/rpc/test_fuzz.py
+
+.PHONY: soak-agents
+soak-agents: setup ## let 1,000 agents work while disk, network, clock and blob store fail (AGENTS=1000 MINUTES=20 PAUSE=10 SEED=...)
+	@$(PY) -m tests.soak --agents $(or $(AGENTS),1000) --minutes $(or $(MINUTES),20) \
+	    --pause $(or $(PAUSE),10) $(if $(SEED),--seed $(SEED))
+
+.PHONY: soak-crashes
+soak-crashes: setup ## run the crash and slow tests in a loop (ROUNDS=20)
 	@for round in $$(seq 1 $(or $(ROUNDS),20)); do \
 	    echo "round $$round"; \
 	    TUSKPOINT_KILLS=40 TUSKPOINT_SIMULATION_SCHEDULES=600 \

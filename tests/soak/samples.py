@@ -1,0 +1,137 @@
+"""What a server takes while it runs: memory, descriptors, threads, and what waits in it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+
+from tests.crash.showing import showing
+from tests.soak.background import Background
+from tests.soak.machine import SoakServer
+from tuskpoint.v1.admin_service_pb2 import GetArchiveStatusRequest
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
+
+MORE_BYTES = 64 << 20
+MORE_SHARE = 0.2
+PAGE_CACHE_BYTES = 4 * (32 << 20)  # of SQLite's connections; they fill as the journal grows
+MORE_DESCRIPTORS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a server takes at one moment.
+
+    Attributes:
+        pid: The process.
+        rss_bytes: Its resident memory.
+        descriptors: Its open file descriptors.
+        threads: Its threads.
+        spool_bytes: What is built and not certified.
+        backlog: Checkpoints that are not certified; `None` if it does not answer.
+    """
+
+    pid: int
+    rss_bytes: int
+    descriptors: int
+    threads: int
+    spool_bytes: int
+    backlog: int | None
+
+
+class Sampler(Background):
+    """Takes samples of a server until it is closed.
+
+    Args:
+        server: The server.
+        token: What its calls need.
+        period_s: Seconds between two samples.
+    """
+
+    def __init__(self, server: SoakServer, token: str, period_s: float) -> None:
+        super().__init__()
+        self.add(self._run)
+        self._server = server
+        self._token = token
+        self._period_s = period_s
+        self.samples: list[Sample] = []
+
+    def _run(self) -> None:
+        with grpc.insecure_channel(self._server.target) as channel:
+            stub = AdminServiceStub(showing(self._token, channel))
+            while not self.over.wait(self._period_s):
+                pid = self._server.pid
+                if pid is None:
+                    continue
+                try:
+                    self.samples.append(self._sample(stub, pid))
+                except (FileNotFoundError, ProcessLookupError, KeyError):
+                    continue  # it was killed meanwhile; what is left of it has no memory
+
+    def _sample(self, stub: AdminServiceStub, pid: int) -> Sample:
+        process = Path("/proc", str(pid))
+        facts = dict(
+            line.split(":", 1) for line in (process / "status").read_text("utf-8").splitlines()
+        )
+        descriptors = len(list((process / "fd").iterdir()))
+        spool_bytes = 0
+        for path in (self._server.data_dir / "spool").glob("**/*"):
+            try:
+                spool_bytes += path.stat().st_size if path.is_file() else 0
+            except FileNotFoundError:
+                pass  # certified meanwhile
+        try:
+            status = stub.GetArchiveStatus(GetArchiveStatusRequest(), timeout=self._period_s)
+            backlog = int(status.backlog_checkpoints)
+        except grpc.RpcError:
+            backlog = None
+        rss_bytes = int(facts["VmRSS"].split()[0]) * 1024
+        return Sample(pid, rss_bytes, descriptors, int(facts["Threads"]), spool_bytes, backlog)
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How a number changed in the life of the last process.
+
+    That begins with the second quarter of a soak, after the last kill, so its thirds are quarters
+    of the soak.
+
+    Attributes:
+        early: Its median in the first third.
+        middle: Its median in the second third.
+        late: Its median in the last third.
+        peak: Its greatest value, in all processes.
+    """
+
+    early: float
+    middle: float
+    late: float
+    peak: float
+
+
+def course(samples: Sequence[Sample], number: Callable[[Sample], int]) -> Course:
+    """Return the course of a number."""
+    numbers = [number(one) for one in samples if one.pid == samples[-1].pid]
+    third = len(numbers) // 3
+    assert third, "there are too few samples"
+    return Course(
+        statistics.median(numbers[:third]),
+        statistics.median(numbers[third:-third]),
+        statistics.median(numbers[-third:]),
+        max(map(number, samples)),
+    )
+
+
+def growth(rss: Course, descriptors: Course) -> list[str]:
+    """Return what has grown too much."""
+    problems = []
+    allowed = max(MORE_BYTES, MORE_SHARE * rss.middle)
+    first_allowed = PAGE_CACHE_BYTES + max(MORE_BYTES, MORE_SHARE * rss.early)
+    if rss.late - rss.middle > allowed or rss.late - rss.early > first_allowed:
+        problems.append(f"the server's memory grew: {rss}")
+    if descriptors.late - descriptors.early > MORE_DESCRIPTORS:
+        problems.append(f"the server's open descriptors grew: {descriptors}")
+    return problems
