@@ -189,5 +189,10 @@ class Disk:
                 break
             except subprocess.CalledProcessError:
                 continue  # the server has written meanwhile
+        filling = self._path / ".filling"
+        with suppress(OSError), filling.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1024))
         yield
+        filling.unlink()
         self._mount("-o", f"remount,size={DISK_BYTES}")

@@ -10,11 +10,13 @@ import grpc
 import pytest
 
 from tests.kit.messages import channel, incompressible, ref, save_request
+from tests.kit.servers.processes import ServerEndedError
 from tests.soak.machine import Disk, LeftOutError, SoakServer
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2 import GetCheckpointRequest
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint_server.process import EXIT_DEFECT
 
 pytestmark = pytest.mark.crash
 
@@ -70,6 +72,28 @@ def test_a_full_disk_refuses_saves_and_heals(tmp_path: Path, opened: ExitStack) 
     except LeftOutError as reason:
         pytest.skip(str(reason))
     check_healing(opened, SoakServer(tmp_path, {}), disk.full, "SQLITE_FULL")
+
+
+def test_a_start_on_a_full_disk_says_so_in_a_line(tmp_path: Path, opened: ExitStack) -> None:
+    disk = Disk(tmp_path / "data")
+    try:
+        opened.enter_context(disk.mounted())
+    except LeftOutError as reason:
+        pytest.skip(str(reason))
+    server = opened.enter_context(SoakServer(tmp_path, {}))
+    server.start()
+    with grpc.insecure_channel(server.target) as link:
+        Saves(CheckpointServiceStub(link)).save()
+        AdminServiceStub(link).Flush(FlushRequest(), timeout=SECONDS)
+    server.kill()
+    with disk.full():
+        with pytest.raises(ServerEndedError):
+            server.start()
+        assert server.give_up() not in (None, EXIT_DEFECT)
+        assert "Traceback" not in server.last_words()
+        assert "No space left on device" in server.last_words().splitlines()[-1]
+    server.start()
+    assert server.stop() == 0
 
 
 def test_a_broken_disk_refuses_saves_and_heals(tmp_path: Path, opened: ExitStack) -> None:

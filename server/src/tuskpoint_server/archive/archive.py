@@ -194,14 +194,14 @@ class Archive:
         one that is on the way of another server is built again.
 
         Raises:
-            Refusal: The journal cannot be used.
+            Refusal: The journal cannot be used, or a pointer file not be written.
         """
         left = await self._unfinished()
         # A crash may have come before a pointer file was written, or another server was the keeper.
         for tenant in await self._database.query(status.catalog_tenants):
             known = await self.catalog(tenant)
             if known is not None:
-                await asyncio.to_thread(self._pointer.write, tenant, known.location.blob_id)
+                await asyncio.to_thread(self._point, tenant, known.location.blob_id)
                 if self._keys is not None and not self._keys.is_current(known.root):
                     self._flusher(tenant).flush.renew_root()
         for tenant in await self._database.query(status.waiting_tenants):
@@ -222,6 +222,15 @@ class Archive:
             await self.lifetime.stop()
             self._keeping = False
             await asyncio.gather(*(flusher.end() for flusher in self._flushers.values()))
+
+    def _point(self, tenant: str, blob_id: str) -> None:
+        try:
+            self._pointer.write(tenant, blob_id)
+        except OSError as error:
+            problem = f"{self._pointer.path(tenant)} cannot be written: {error.strerror or error}"
+            raise Refusal(
+                Reason.BLOB_UNAVAILABLE, backend="catalog pointer", problem=problem
+            ) from error
 
     async def _unfinished(self) -> list[plan.StoredPack]:
         """Return the packs on their way; the files of all others are removed."""
