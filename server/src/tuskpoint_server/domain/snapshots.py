@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 
 from tuskpoint.v1 import checkpoint_pb2
 
+from .errors import malformed
 from .json_view.views import dump
 from .model import CheckpointKey, Value
 from .reserved import SNAPSHOTS
@@ -69,6 +70,7 @@ def member_thread_of(snapshot_id: str, member: int) -> str:
     return f"{member_threads_of(snapshot_id)}{member}"
 
 
+_OF_MEMBER = ("thread_id", "checkpoint_id", "agent_id")
 _NAMES = ("session_id", "hostname", "working_directory")
 
 
@@ -84,13 +86,29 @@ def encode(snapshot: Snapshot) -> tuple[bytes, bytes, dict[str, Value]]:
 def decode(
     snapshot_id: str, created_us: int, metadata: bytes, values: dict[str, Value]
 ) -> Snapshot:
-    """Return the snapshot that a checkpoint describes."""
-    named = json.loads(metadata)
-    names: tuple[str, str, str] = tuple(named[name] for name in _NAMES)
-    members = tuple(
-        Member(
-            one["thread_id"], one["checkpoint_id"], one["agent_id"], one.get("unsearchable", False)
-        )
-        for one in json.loads(values[MEMBERS].data)
-    )
-    return Snapshot(snapshot_id, *names, values[METADATA].data, members, created_us)
+    """Return the snapshot that a checkpoint describes.
+
+    Raises:
+        Refusal: `BLOB_MALFORMED` if it describes none: it was recovered from a foreign catalog.
+    """
+    try:
+        named = json.loads(metadata)
+        session_id, hostname, folder = (_text(named, name) for name in _NAMES)
+        members = tuple(_member(one) for one in json.loads(values[MEMBERS].data))
+        raw = values[METADATA].data
+        return Snapshot(snapshot_id, session_id, hostname, folder, raw, members, created_us)
+    except (AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        problem = f"it describes no snapshot: {type(error).__name__}"
+        raise malformed(f"of snapshot {snapshot_id}", problem) from error
+
+
+def _member(described: dict[str, object]) -> Member:
+    thread_id, checkpoint_id, agent_id = (_text(described, name) for name in _OF_MEMBER)
+    return Member(thread_id, checkpoint_id, agent_id, described.get("unsearchable") is True)
+
+
+def _text(described: dict[str, object], name: str) -> str:
+    text = described[name]
+    if not isinstance(text, str):
+        raise TypeError(name)
+    return text
