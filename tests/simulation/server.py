@@ -88,6 +88,9 @@ class _Pointer:
         self._disk = disk
         self._rng = rng
 
+    def path(self, tenant: str) -> Path:
+        return Path("catalog")  # for a message
+
     def write(self, tenant: str, blob_id: str) -> None:
         if self._rng.random() < self._disk.fails:
             raise OSError(errno.ENOSPC, "No space left on device")
