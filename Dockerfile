@@ -1,4 +1,4 @@
-# The server with the extras age, kms, memwal, objects, otlp, postgres, prometheus and vault: docs/deployment.md.
+# The server with the extras age, http, kms, memwal, objects, otlp, postgres, prometheus and vault: docs/deployment.md.
 FROM python:3.13-slim-trixie AS build
 WORKDIR /build
 COPY requirements/build.txt requirements/server.txt requirements/

@@ -14,7 +14,7 @@ compile=(
 # Named one by one: the frameworks that the other extras integrate have environments of their own.
 extras=(
     --extra cli --extra langgraph --extra mcp --extra objects --extra otel  # clients/python
-    --extra age --extra embedder --extra kms --extra memwal --extra otlp --extra postgres --extra prometheus --extra vault  # server, which has objects too
+    --extra age --extra embedder --extra http --extra kms --extra memwal --extra otlp --extra postgres --extra prometheus --extra vault  # server, which has objects too
 )
 "${compile[@]}" "$@" \
     "${extras[@]}" --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
@@ -32,7 +32,7 @@ extras=(
     --output-file requirements/build.txt \
     requirements/build.in
 "${compile[@]}" "$@" \
-    --extra age --extra kms --extra memwal --extra objects --extra otlp --extra postgres \
+    --extra age --extra http --extra kms --extra memwal --extra objects --extra otlp --extra postgres \
     --extra prometheus \
     --extra vault \
     --no-emit-package tuskpoint \

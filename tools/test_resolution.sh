@@ -17,7 +17,7 @@ trap 'rm -f "$chosen"' EXIT
 
 "$uv" pip compile --quiet --resolution "$resolution" --python .venv/bin/python --upgrade \
     --extra cli --extra langgraph --extra mcp --extra otel --extra objects \
-    --extra age --extra memwal --extra otlp --extra postgres --extra prometheus --extra kms --extra vault --no-header --no-annotate \
+    --extra age --extra http --extra memwal --extra otlp --extra postgres --extra prometheus --extra kms --extra vault --no-header --no-annotate \
     --no-emit-package tuskpoint --no-emit-package tuskpoint-server \
     --no-emit-package tuskpoint-emulators \
     --output-file "$chosen" \
@@ -25,7 +25,7 @@ trap 'rm -f "$chosen"' EXIT
 "$uv" venv --quiet --clear --python .venv/bin/python "$venv"
 "$uv" pip install --quiet --python "$venv/bin/python" --upgrade \
     --requirement requirements/dev.in --constraint "$chosen" \
-    --editable 'clients/python[cli,langgraph,mcp,otel]' --editable 'server[age,kms,memwal,objects,otlp,postgres,prometheus,vault]' \
+    --editable 'clients/python[cli,langgraph,mcp,otel]' --editable 'server[age,http,kms,memwal,objects,otlp,postgres,prometheus,vault]' \
     --editable emulators
 "$uv" pip list --python "$venv/bin/python" |
     grep -iE '^(alembic|grpcio|isal|langgraph|langgraph-checkpoint|opentelemetry-sdk|protobuf|pydantic|sqlalchemy|uvloop) '

@@ -14,6 +14,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import uvloop
 from google.protobuf.descriptor import ServiceDescriptor
@@ -62,6 +63,9 @@ from .service.retention import Retention
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
 from .service.trail import FLUSH_SECONDS, Trail
+
+if TYPE_CHECKING:
+    from .rpc.web.listener import Listener
 
 RETENTION_SECONDS = 20.0
 """Time between two looks for threads past their retention; half a minute late is promised."""
@@ -125,6 +129,8 @@ async def serve(config: Config) -> None:
         host, _ = configuration.split_address(config.listen)
         address = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
         print(f"tuskpoint-server listening on {address}", flush=True)  # noqa: T201 - the promise
+        if config.http_listen:
+            print(f"console and JSON over HTTP on {server.http_url}", flush=True)  # noqa: T201 - too
         _log.info("serving on %s, data in %s", address, config.data_dir)
         await stopping.wait()
         _log.info("draining")
@@ -219,6 +225,10 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         count = partial(access.authentication.quotas.count, rows, archive)
         counting = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
         stack.push_async_callback(_cancel, counting)
+        if config.http_listen:
+            listener = _listen_http(config, contract, access, server)
+            listener.start()
+            stack.push_async_callback(listener.stop)
         await server.start()
         yield server
 
@@ -243,11 +253,45 @@ def _listen(
             trail=trail,
         )
     except OSError as error:
-        raise process.StartError(
-            process.EXIT_ADDRESS,
-            f"cannot listen on {config.listen}: {error.strerror or error}; choose another --listen "
-            "(port 0 picks a free one)",
+        raise _address_error("--listen", config.listen, error) from None
+
+
+def _listen_http(
+    config: Config,
+    contract: Sequence[tuple[ServiceDescriptor, object]],
+    access: Access,
+    server: rpc.Server,
+) -> Listener:
+    """Return a listener for HTTP that ends at the same door as the server for gRPC."""
+    try:
+        from .rpc.web import listener
+    except ImportError:
+        raise process.ConfigError(
+            "--http-listen needs the libraries for HTTP; pip install 'tuskpoint-server[http]'"
         ) from None
+    host, port = configuration.split_address(config.http_listen, "--http-listen")
+    try:
+        built = listener.build(
+            host,
+            port,
+            contract,
+            server.door,
+            origins=config.http_origins,
+            asks_for_tokens=config.tokens is not None,
+            tls=access.tls.context if access.tls is not None else None,
+        )
+    except OSError as error:
+        raise _address_error("--http-listen", config.http_listen, error) from None
+    server.http_url = built.url
+    return built
+
+
+def _address_error(flag: str, address: str, error: OSError) -> process.StartError:
+    return process.StartError(
+        process.EXIT_ADDRESS,
+        f"cannot listen on {address}: {error.strerror or error}; choose another {flag} "
+        "(port 0 picks a free one)",
+    )
 
 
 @asynccontextmanager

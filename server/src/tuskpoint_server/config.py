@@ -63,6 +63,12 @@ class Config(BaseModel):
 
     listen: str = "127.0.0.1:7390"
     """Address to serve on, HOST:PORT; port 0 picks a free one."""
+    http_listen: str = ""
+    """Address to serve JSON over HTTP, gRPC-Web and the console on, HOST:PORT; port 0 picks a free
+    one. TLS and tokens are those of --listen. Default: none of these is served."""
+    http_origins: Words = ()
+    """Origins, such as https://console.example.com, of pages that may call --http-listen besides
+    its own: those of other sites, and the name under which a proxy shows it."""
     data_dir: Path = Path("./.tuskpoint")
     """Directory of the journal, the spool and the cache; one server at a time."""
     journal: str = ""
@@ -319,20 +325,34 @@ class Config(BaseModel):
             )
         if self.tokens is not None and self.tokens.name.startswith(TOKEN_PREFIX):
             raise ValueError("--tokens names a file, and this looks like a token")
-        host, _ = split_address(self.listen)
         if self.metrics_listen:
             split_address(self.metrics_listen, "--metrics-listen")
+        for origin in self.http_origins:
+            parts = urlsplit(origin)
+            if (
+                parts.scheme not in ("http", "https")
+                or origin != f"{parts.scheme}://{parts.netloc}"
+            ):
+                raise ValueError(
+                    f"--http-origins has {origin}, which is no origin such as https://example.com"
+                )
+        self._check_address("--listen", self.listen)
+        if self.http_listen:
+            self._check_address("--http-listen", self.http_listen)
+
+    def _check_address(self, flag: str, address: str) -> None:
+        host, _ = split_address(address, flag)
         if is_loopback(host):
             return
         if self.tls_cert is None and not self.insecure_plaintext:
             raise ValueError(
-                f"--listen {self.listen} would serve other machines in plaintext; give "
+                f"{flag} {address} would serve other machines in plaintext; give "
                 "--tls-cert and --tls-key, or add --insecure-plaintext if that network is trusted"
             )
         credentials = self.tokens is not None or self.tls_client_ca is not None
         if self.tls_cert is not None and not (credentials or self.insecure_anonymous):
             raise ValueError(
-                f"--listen {self.listen} would let everyone who reaches it do everything; give "
+                f"{flag} {address} would let everyone who reaches it do everything; give "
                 "--tokens or --tls-client-ca, or add --insecure-anonymous if that is meant"
             )
 

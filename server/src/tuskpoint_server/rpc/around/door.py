@@ -1,4 +1,6 @@
-"""The door of the server: the handlers that gRPC calls, and the handling around each call.
+"""The door of the server: what handles a method, and the handling around each call.
+
+`handled` yields both for gRPC and for HTTP, which differ in the `Context` that they pass.
 
 A servicer is an object with a coroutine (one answer) or an async generator (a stream of answers)
 for each method that it implements. It takes the parsed request and the `Call`. An answer is a
@@ -15,11 +17,11 @@ Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 from google.protobuf import message_factory
@@ -34,6 +36,7 @@ from ...domain.model import Durability
 from ...service.memory import NOT_WRITING, Holder, Memory
 from ...service.quotas import UNCOUNTED, Usage
 from ...service.trail import Trail
+from ..messages.json_text import JsonText, from_json
 from ..messages.validation import Check, check, limit_exceeded
 from .authentication import Authentication
 from .errors import incident, to_status
@@ -44,13 +47,37 @@ from .telemetry import Telemetry
 _COUNTED_BYTES = 64 * KIB  # size from which a unary request counts as memory that its call holds
 WRITE_SECONDS = 1.0  # that a message may be on its way once its call is to end
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Fields = Mapping[str, Any]  # of an answer
 Frames = AsyncIterator[Fields]
 Run = Callable[["Call", Any], Awaitable[Any]]
 Take = Callable[[Any], Any]  # checks a request, and returns the argument of its behavior
 Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 MessageT = TypeVar("MessageT", bound=Message)
+
+
+class Context(Protocol):
+    """A call as its transport sees it: gRPC's `ServicerContext`, or the one for HTTP."""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the client's deadline; `None` if there is none."""
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """Return the names in the client's certificate, by their kind."""
+
+    async def read(self) -> Any:
+        """Return the bytes of the next request of a stream, or `grpc.aio.EOF`."""
+
+    async def write(self, message: bytes, /) -> None: ...
+
+    async def abort_with_status(self, status: Any, /) -> Any:
+        """End the call with this status; raises."""
+
+
+Handle = Callable[[Any, Context], Awaitable[Any]]
+"""Answers a call: takes the bytes of its request, which a stream of requests has not, and its
+context; returns the bytes of its answer, which a stream of answers has not."""
 
 
 @dataclass(slots=True, eq=False)
@@ -239,38 +266,43 @@ def _counted(call: Call, raw: Any) -> Iterator[None]:
         usage.streams -= 1
 
 
-def service_handler(
+def handled(
     service: ServiceDescriptor, servicer: object, door: Door
-) -> grpc.GenericRpcHandler:
-    """Return the handler of a service."""
+) -> Iterator[tuple[MethodDescriptor, Handle]]:
+    """Yield every method of a service, with what answers its calls."""
     checks: Mapping[str, Check] = getattr(servicer, "checks", {})
     takes: Mapping[str, Take] = getattr(servicer, "takes", {})
-    handlers = {}
     for method in service.methods:
         behavior, asked = getattr(servicer, method.name, None), method.input_type.name
         take = takes.get(asked) or partial(_checked, checks.get(asked))
         run = _not_built if behavior is None else _run(method, behavior, take, door)
         is_endless = getattr(behavior, "endless", False)
-        handlers[method.name] = _method_handler(method, run, door, is_endless=is_endless)
+        yield method, _handle(method, run, door, is_endless=is_endless)
+
+
+def service_handler(
+    service: ServiceDescriptor, servicer: object, door: Door
+) -> grpc.GenericRpcHandler:
+    """Return gRPC's handler of a service."""
+    handlers = {}
+    for method, handle in handled(service, servicer, door):
+        streams = (method.client_streaming, method.server_streaming)
+        shape = "_".join("stream" if many else "unary" for many in streams)
+        # Requests are parsed at the door: gRPC answers a malformed one with an error of its own.
+        handlers[method.name] = getattr(grpc, f"{shape}_rpc_method_handler")(handle)
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
 
 
-def _method_handler(
-    method: MethodDescriptor, run: Run, door: Door, *, is_endless: bool
-) -> grpc.RpcMethodHandler[Any, Any]:
+def _handle(method: MethodDescriptor, run: Run, door: Door, *, is_endless: bool) -> Handle:
     name = f"/{method.containing_service.full_name}/{method.name}"
     capped = not (is_endless or method.client_streaming)
+    streams = method.client_streaming or method.server_streaming
 
     async def handle(raw: Any, context: Context) -> Any:
-        call = Call(name, context, is_endless, any(streams))
+        call = Call(name, context, is_endless, streams)
         return await door.handle(call, run, raw, capped=capped)
 
-    streams = (method.client_streaming, method.server_streaming)
-    shape = "_".join("stream" if many else "unary" for many in streams)
-    make = getattr(grpc, f"{shape}_rpc_method_handler")
-    # Requests are parsed at the door: gRPC answers a malformed one with an error of its own.
-    handler: grpc.RpcMethodHandler[Any, Any] = make(handle)
-    return handler
+    return handle
 
 
 async def _not_built(call: Call, raw: Any) -> Any:
@@ -335,6 +367,8 @@ def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
     if len(raw) > LIMITS.max_message:
         what = f"a message of {len(raw)} bytes"
         raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
+    if isinstance(raw, JsonText):
+        return from_json(request_class, raw)
     try:
         return request_class.FromString(raw)
     except DecodeError:

@@ -52,6 +52,7 @@ class Server:
     port: int
     door: Door
     _health: Health
+    http_url: str = ""  # of the listener for HTTP beside it, if any
 
     async def start(self) -> None:
         """Serve, and report SERVING to health checks."""

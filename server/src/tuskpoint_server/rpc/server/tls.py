@@ -1,7 +1,9 @@
-"""TLS of the server, with a certificate that can be replaced while it serves."""
+"""TLS of both listeners, with a certificate that can be replaced while they serve."""
 
 from __future__ import annotations
 
+import ssl
+import tempfile
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -25,7 +27,9 @@ class Certified:
 
 
 class Tls:
-    """gRPC's `credentials` of a server, of which the certificate can be replaced as it serves.
+    """gRPC's `credentials` of a server, and the `context` of one for HTTP.
+
+    The certificate of both can be replaced as they serve.
 
     gRPC asks for the certificate before each handshake, so new connections get the new one and
     old ones go on. TLS 1.2 is the oldest version that gRPC's core speaks.
@@ -42,6 +46,9 @@ class Tls:
             self._fetch,  # type: ignore[arg-type] # gRPC's documentation allows None
             require_client_authentication=certified.client_ca is not None,
         )
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _load(self.context, certified)
         metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(
             "tuskpoint.server.certificate.expiry",
             [self._observe],
@@ -52,6 +59,7 @@ class Tls:
     def replace(self, certified: Certified) -> None:
         """Show another certificate from the next handshake on."""
         self._next.append(_configuration(certified))
+        _load(self.context, certified)
         self._expires_s = certified.expires_s
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
@@ -69,3 +77,15 @@ def _configuration(certified: Certified) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration(
         [(certified.key, certified.certificates)], root_certificates=certified.client_ca
     )
+
+
+def _load(context: ssl.SSLContext, certified: Certified) -> None:
+    """Show a certificate from the next handshake on, and ask for a client's if that is wanted."""
+    # Python's `ssl` reads a key from a file alone; this one is for this user's eyes.
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certified.key + b"\n" + certified.certificates)
+        file.flush()
+        context.load_cert_chain(file.name)
+    if certified.client_ca is not None:
+        context.load_verify_locations(cadata=certified.client_ca.decode())
+        context.verify_mode = ssl.CERT_REQUIRED

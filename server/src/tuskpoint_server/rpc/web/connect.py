@@ -1,0 +1,173 @@
+"""Every method of the contract as an endpoint of the Connect protocol and of gRPC-Web."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
+from connectrpc.request import RequestContext
+from connectrpc.server import ConnectASGIApplication, Endpoint
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.rpc import status_pb2  # type: ignore[import-untyped]
+from protobuf.wkt import Any as PackedDetail
+
+from ...domain.limits import LIMITS
+from ..around.door import Door, Handle, handled
+from ..messages.json_text import JsonText, to_json
+
+Request = RequestContext[Any, Any]
+Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is on its way
+
+_CODES = {
+    status.value[0]: Code("canceled" if status.name == "CANCELLED" else status.name.lower())
+    for status in grpc.StatusCode
+    if status is not grpc.StatusCode.OK
+}
+
+
+class _Bytes:
+    """A codec of connectrpc that leaves bytes as they are: the door parses them, after its checks.
+
+    So nobody makes the server parse anything without a valid credential.
+    """
+
+    def __init__(self, name: str, kind: Callable[[bytes | bytearray], bytes]) -> None:
+        self._name = name
+        self._kind = kind
+
+    def name(self) -> str:
+        return self._name
+
+    def encode(self, message: bytes) -> bytes:
+        return message
+
+    def decode(self, data: bytes | bytearray, message_class: type) -> bytes:
+        return self._kind(data)
+
+
+class ConnectApplication(ConnectASGIApplication[None]):
+    """The contract as an ASGI application."""
+
+    path = "/"
+
+    def __init__(self, contract: Sequence[tuple[ServiceDescriptor, object]], door: Door) -> None:
+        endpoints = {
+            f"/{service.full_name}/{method.name}": _endpoint(method, handle)
+            for service, servicer in contract
+            for method, handle in handled(service, servicer, door)
+        }
+        super().__init__(
+            service=None,
+            endpoints=lambda _: endpoints,
+            # As for gRPC: above the limit, so that the refusal of the door has a reason.
+            read_max_bytes=2 * LIMITS.max_message,
+            # Compression would hold up the event loop, and with it every other call.
+            compressions=(),
+            codecs=(_Bytes("proto", bytes), _Bytes("json", JsonText)),
+        )
+
+
+class HttpContext:
+    """A call over HTTP, as the door sees it.
+
+    A message that it writes is passed on to connectrpc, and counts as written once connectrpc asks
+    for the next one. So a reader that is slow holds up its writer, as it does over gRPC.
+    """
+
+    def __init__(self, request: Request, requests: AsyncIterator[bytes] | None = None) -> None:
+        self._request = request
+        self._requests = requests
+        self._written: asyncio.Queue[Written | None] = asyncio.Queue()
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str]]:
+        return tuple(self._request.request_headers.allitems())
+
+    def time_remaining(self) -> float | None:
+        milliseconds = self._request.timeout_ms
+        return None if milliseconds is None else max(0.0, milliseconds / 1000)
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        return {}  # uvicorn passes no certificate on: here only tokens identify callers
+
+    async def read(self) -> Any:
+        if self._requests is None:
+            return grpc.aio.EOF
+        return await anext(self._requests, grpc.aio.EOF)
+
+    async def write(self, message: bytes, /) -> None:
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._written.put_nowait((message, sent))
+        await sent
+
+    async def abort_with_status(self, status: Any, /) -> Any:
+        packed = dict(status.trailing_metadata)["grpc-status-details-bin"]
+        refusal = status_pb2.Status.FromString(packed)
+        details = [
+            ErrorDetail(PackedDetail(type_url=detail.type_url, value=detail.value))
+            for detail in refusal.details
+        ]
+        raise ConnectError(_CODES[refusal.code], refusal.message, details)
+
+    async def answers(self, handle: Handle, raw: bytes | None) -> AsyncGenerator[bytes]:
+        """Answer a call, and yield what it writes; closing this cancels the call."""
+        task = asyncio.ensure_future(handle(raw, self))
+        task.add_done_callback(lambda _: self._written.put_nowait(None))
+        try:
+            while (written := await self._written.get()) is not None:
+                message, sent = written
+                yield message
+                if not sent.done():
+                    sent.set_result(None)
+            await task
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+
+
+def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
+    """Return the endpoint of a method: the library calls it with the bytes of a request."""
+    answer_class = message_factory.GetMessageClass(method.output_type)
+
+    def encoded(answer: bytes, request: Request) -> bytes:
+        content_type = request.request_headers.get("content-type", "").partition(";")[0]
+        is_json = content_type.strip().lower().endswith("json")
+        return to_json(answer_class.FromString(answer)) if is_json else answer
+
+    async def unary(raw: bytes, request: Request) -> bytes:
+        return encoded(await handle(raw, HttpContext(request)), request)
+
+    async def answers(raw: bytes, request: Request) -> AsyncIterator[bytes]:
+        async with aclosing(HttpContext(request).answers(handle, raw)) as written:
+            async for answer in written:
+                yield encoded(answer, request)
+
+    async def exchanged(raws: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
+        async with aclosing(HttpContext(request, raws).answers(handle, None)) as written:
+            async for answer in written:
+                yield encoded(answer, request)
+
+    if method.client_streaming:
+        return Endpoint.bidi_stream(_info(method, StreamType.BIDI_STREAM), exchanged)
+    if method.server_streaming:
+        return Endpoint.server_stream(_info(method, StreamType.SERVER_STREAM), answers)
+    return Endpoint.unary(_info(method, StreamType.UNARY), unary)
+
+
+def _info(method: MethodDescriptor, kind: StreamType) -> MethodInfo[Any, Any]:
+    return MethodInfo(
+        name=method.name,
+        service_name=method.containing_service.full_name,
+        input=bytes,
+        output=bytes,
+        # A level without side effects would let any page on the web call the method with GET.
+        idempotency_level=IdempotencyLevel.UNKNOWN,
+        stream_type=kind,
+    )

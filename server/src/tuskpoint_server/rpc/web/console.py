@@ -1,0 +1,70 @@
+"""The console's files: what `make console` built, with rules for the browser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+ASSETS = Path(__file__).parent / "assets"
+"""Where `make console` writes the console, and where a wheel has it."""
+
+_NOT_BUILT = (
+    "This server was installed without the console. In the repository, `make console` builds it; a "
+    "wheel has it.\nThe contract is served all the same: POST /tuskpoint.v1.ThreadService/"
+    "ListThreads with JSON, for one.\n"
+)
+
+_HEADERS = {
+    # Nothing from elsewhere, nothing inline: text that an agent wrote cannot become a script.
+    "content-security-policy": "; ".join(
+        (
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            "connect-src 'self'",
+            "base-uri 'none'",
+            "form-action 'none'",
+            "frame-ancestors 'none'",
+            "require-trusted-types-for 'script'",
+            "trusted-types 'none'",
+        )
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+
+
+class Console:
+    """Serves the console as an ASGI application: its files, and its page under any other path."""
+
+    def __init__(self, assets: Path = ASSETS) -> None:
+        self._page = assets / "index.html"
+        self._files: ASGIApp | None = None
+        if self._page.is_file():
+            self._files = StaticFiles(directory=assets / "static")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [(name.encode(), text.encode()) for name, text in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *headers]
+            await send(message)
+
+        await self._answer(scope)(scope, receive, send_with_headers)
+
+    def _answer(self, scope: Scope) -> ASGIApp:
+        path: str = scope["path"]
+        if self._files is None:
+            return PlainTextResponse(_NOT_BUILT, 404)
+        if path.startswith("/static/"):
+            scope["path"] = path.removeprefix("/static")
+            return self._files
+        if scope["method"] not in ("GET", "HEAD"):
+            return Response(status_code=405, headers={"allow": "GET, HEAD"})
+        return FileResponse(self._page, headers={"cache-control": "no-cache"})

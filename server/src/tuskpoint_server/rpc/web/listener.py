@@ -1,0 +1,117 @@
+"""The listener for HTTP: the contract, and the console under every other path."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+from google.protobuf.descriptor import ServiceDescriptor
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..around.door import Door
+from .connect import ConnectApplication
+from .console import Console
+from .guard import Guard
+
+_REQUEST_HEADERS = (
+    "authorization",
+    "connect-protocol-version",
+    "connect-timeout-ms",
+    "content-type",
+    "grpc-timeout",
+    "traceparent",
+    "tracestate",
+    "x-grpc-web",
+    "x-user-agent",
+)
+_ANSWER_HEADERS = ("grpc-message", "grpc-status", "grpc-status-details-bin")
+_PREFLIGHT_SECONDS = 7200  # that a browser remembers the answer; the most that Chromium does
+_CLOSING_SECONDS = 1  # that connections get to close once every call has ended
+
+
+class _Server(uvicorn.Server):
+    """A uvicorn that leaves signals to the program around it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass(slots=True)
+class Listener:
+    """A listener that is built and not yet started."""
+
+    url: str
+    _server: _Server
+    _socket: socket.socket
+    _serving: asyncio.Task[None] | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        """Serve."""
+        self._serving = asyncio.create_task(self._server.serve([self._socket]))
+
+    async def stop(self) -> None:
+        """Close every connection; the door must have been drained."""
+        self._server.should_exit = True
+        if self._serving is not None:
+            await self._serving
+        self._socket.close()
+
+
+def build(
+    host: str,
+    port: int,
+    contract: Sequence[tuple[ServiceDescriptor, object]],
+    door: Door,
+    *,
+    origins: Iterable[str] = (),
+    asks_for_tokens: bool = False,
+    tls: ssl.SSLContext | None = None,
+) -> Listener:
+    """Build a listener for an address (port 0 picks a free one), or raise `OSError`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.create_server((host, port), family=family)
+    origins = tuple(origins)
+    cors = CORSMiddleware(
+        _Paths(ConnectApplication(contract, door), Console()),
+        allow_origins=origins,
+        allow_methods=("POST",),
+        allow_headers=_REQUEST_HEADERS,
+        expose_headers=_ANSWER_HEADERS,
+        max_age=_PREFLIGHT_SECONDS,
+    )
+    guard = Guard(cors, host=host, origins=origins, asks_for_tokens=asks_for_tokens)
+    config = uvicorn.Config(
+        guard,
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_CLOSING_SECONDS,
+        ssl_context_factory=(lambda *_: tls) if tls is not None else None,
+    )
+    name = f"[{host}]" if ":" in host else host
+    scheme = "http" if tls is None else "https"
+    url = f"{scheme}://{name}:{listening.getsockname()[1]}"
+    return Listener(url, _Server(config), listening)
+
+
+class _Paths:
+    """Sends each request to the contract or to the console, by its path."""
+
+    def __init__(self, contract: ASGIApp, console: ASGIApp) -> None:
+        self._contract = contract
+        self._console = console
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_call = scope["path"].startswith("/tuskpoint.v1.")
+        await (self._contract if is_call else self._console)(scope, receive, send)
