@@ -71,7 +71,7 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 # --- checking -------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup node-modules ## run every check and every test (ARGS='-k NAME' for pytest)
+test: setup node-modules console-here ## run every check and every test (ARGS='-k NAME' for pytest)
 	@tools/side_by_side.sh pytest -- lint docs clients-here emulators-here frameworks WORKERS=0
 
 # A worker takes whole files, the slowest first. A third of the time it waits for servers, so there is one
@@ -210,7 +210,7 @@ clients: client-typescript client-go interop ## build and test the clients in Ty
 
 .PHONY: client-typescript
 client-typescript: env
-	@tools/node_modules.sh --required
+	@tools/node_modules.sh --required clients/typescript
 	cd clients/typescript && npm run --silent check && npm run --silent build -- --noCheck && npm run --silent test
 
 # Go's cache of results does not depend on the server; -count=1 makes Go run the tests.
@@ -234,14 +234,27 @@ interop: setup
 # For `make test`: without Node or Go it prints a line that names the skipped tests.
 .PHONY: clients-here
 clients-here: env
-	@status=0; tools/node_modules.sh || status=$$?; \
+	@status=0; tools/node_modules.sh clients/typescript || status=$$?; \
 	case $$status in 0) $(MAKE) client-typescript ;; 3) ;; *) exit $$status ;; esac
 	@if command -v go >/dev/null; then $(MAKE) client-go; \
 	else echo "skipped: the client in Go, because go is not on PATH"; fi
 
 .PHONY: node-modules
 node-modules:
-	@tools/node_modules.sh || test $$? = 3
+	@tools/node_modules.sh clients/typescript || test $$? = 3
+
+# --- the console ----------------------------------------------------------------------------------
+
+.PHONY: console
+console: ## check and test the console's code, and build it into the server's package (needs Node)
+	@tools/node_modules.sh --required console
+	cd console && npm run --silent check && npm run --silent test && npm run --silent build
+
+# For `make test`: without Node it prints a line, and the tests of the console say that it is not built.
+.PHONY: console-here
+console-here:
+	@status=0; tools/node_modules.sh console || status=$$?; \
+	case $$status in 0) $(MAKE) console ;; 3) ;; *) exit $$status ;; esac
 
 # --- measuring ------------------------------------------------------------------------------------
 
@@ -281,5 +294,6 @@ sbom: setup ## write what server and clients are made of into build/sbom, as Cyc
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist
 	rm -rf clients/typescript/node_modules clients/typescript/dist clients/typescript/build
+	rm -rf console/node_modules server/src/tuskpoint_server/rpc/web/assets
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard server clients emulators bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,68 @@
+/** The addresses of the console's pages: every view has one, and opens from it. */
+
+export interface Ref {
+  threadId: string;
+  checkpointNs: string;
+  checkpointId: string;
+}
+
+function address(path: string, parts: Record<string, string>): string {
+  const query = new URLSearchParams();
+  for (const [name, text] of Object.entries(parts)) {
+    if (text) {
+      query.set(name, text);
+    }
+  }
+  const search = query.toString();
+  return search ? `${path}?${search}` : path;
+}
+
+export interface ThreadFilter {
+  q?: string;
+  state?: string;
+  agent?: string;
+  label?: string;
+  since?: string;
+}
+
+export function threadsLink(filter: ThreadFilter = {}): string {
+  return address("/threads", { ...filter });
+}
+
+export function threadLink(threadId: string): string {
+  return address("/thread", { id: threadId });
+}
+
+/** A checkpoint, shown beside its thread's tree. */
+export function checkpointLink(ref: Ref, tab = ""): string {
+  const { threadId, checkpointNs, checkpointId } = ref;
+  return address("/thread", { id: threadId, ns: checkpointNs, checkpoint: checkpointId, tab });
+}
+
+/** The difference between two checkpoints. */
+export function diffLink(from: Ref, to: Ref): string {
+  return address("/diff", {
+    from: from.threadId,
+    from_ns: from.checkpointNs,
+    from_checkpoint: from.checkpointId,
+    to: to.threadId,
+    to_ns: to.checkpointNs,
+    to_checkpoint: to.checkpointId,
+  });
+}
+
+/** The proof of a thread: verdicts, manifest, chain. */
+export function proofLink(threadId: string): string {
+  return address("/proof", { thread: threadId });
+}
+
+export function searchLink(query = "", thread = ""): string {
+  return address("/search", { q: query, thread });
+}
+
+export function snapshotsLink(snapshotId = ""): string {
+  return address("/snapshots", { id: snapshotId });
+}
+
+export const adoptLink = "/adopt";
+export const operationsLink = "/operations";

@@ -1,0 +1,84 @@
+/** A dialog that asks before something is changed, and shows why it could not be. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { type Problem, problemOf } from "../server/problems.ts";
+import { ProblemNote } from "./problem.tsx";
+
+interface DialogProps {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+/** A modal dialog; Escape closes it, and the focus returns to where it was. */
+export function Dialog({ title, onClose, children }: DialogProps) {
+  const element = useRef<HTMLDialogElement>(null);
+  const name = useId();
+  useEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    return () => dialog?.close();
+  }, []);
+  return (
+    <dialog ref={element} aria-labelledby={name} onClose={onClose}>
+      <h2 id={name}>{title}</h2>
+      {children}
+    </dialog>
+  );
+}
+
+interface AskProps {
+  title: string;
+  /** Text of the button that does it. */
+  confirm: string;
+  /** It cannot be undone. */
+  dangerous?: boolean;
+  /** What is asked: what will change, and the fields of the form. */
+  children: ComponentChildren;
+  /** Does it. The dialog closes when it returns, and shows the problem if it throws. */
+  onConfirm: () => Promise<void>;
+  onClose: () => void;
+}
+
+export function Ask({ title, confirm, dangerous, children, onConfirm, onClose }: AskProps) {
+  const [problem, setProblem] = useState<Problem>();
+  const [busy, setBusy] = useState(false);
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    setBusy(true);
+    setProblem(undefined);
+    try {
+      await onConfirm();
+      onClose();
+    } catch (error) {
+      setProblem(error instanceof InputError ? error.problem : problemOf(error));
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog title={title} onClose={onClose}>
+      <form onSubmit={submit}>
+        {children}
+        {problem && <ProblemNote problem={problem} />}
+        <div class="buttons">
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class={dangerous ? "danger" : "primary"} disabled={busy}>
+            {busy ? "Working…" : confirm}
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+/** The person typed something that cannot be sent. */
+export class InputError extends Error {
+  readonly problem: Problem;
+
+  constructor(message: string) {
+    super(message);
+    this.problem = { title: "Check the input", message, advice: "", reason: "", passing: false };
+  }
+}

@@ -1,0 +1,39 @@
+/** What was done, said where it does not cover the page; screen readers read it out. */
+import { signal } from "@preact/signals";
+
+interface Notice {
+  id: number;
+  text: string;
+  link: { href: string; text: string } | undefined;
+}
+
+const LONGEST = 5;
+
+const notices = signal<Notice[]>([]);
+let last = 0;
+
+/** Says what was done, with a link to what came of it. */
+export function say(text: string, link?: { href: string; text: string }): void {
+  last += 1;
+  notices.value = [...notices.value, { id: last, text, link }].slice(-LONGEST);
+}
+
+function dismiss(id: number): void {
+  notices.value = notices.value.filter((notice) => notice.id !== id);
+}
+
+export function Notices() {
+  return (
+    <div class="notices" role="status" aria-live="polite">
+      {notices.value.map(({ id, text, link }) => (
+        <p key={id} class="notice">
+          <span>{text}</span>
+          {link && <a href={link.href}>{link.text}</a>}
+          <button type="button" class="plain" onClick={() => dismiss(id)} aria-label="Dismiss">
+            ×
+          </button>
+        </p>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,105 @@
+/** Small things that many views show: times, identifiers, states, fields. */
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { ThreadState } from "@contract/thread_pb.js";
+import type { ComponentChildren } from "preact";
+import { useId, useState } from "preact/hooks";
+import { ago, moment, oneLine, short } from "../words.ts";
+
+export function When({ time }: { time: Timestamp | undefined }) {
+  if (!time) {
+    return <span class="quiet">–</span>;
+  }
+  return <time title={moment(time)}>{ago(time)}</time>;
+}
+
+/** Copies text; says so where it was pressed. */
+export function Copy({ text, what }: { text: string; what: string }) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(text);
+    setCopied(true);
+    window.setTimeout(() => setCopied(false), 1500);
+  };
+  return (
+    <button type="button" class="plain copy" onClick={copy} aria-label={`Copy ${what}`}>
+      {copied ? "copied" : "copy"}
+    </button>
+  );
+}
+
+/** An ID, shortened, whole on hover and when copied. */
+export function Identifier({ id, what, href }: { id: string; what: string; href?: string }) {
+  const text = <code title={id}>{oneLine(short(id))}</code>;
+  return (
+    <span class="identifier">
+      {href ? <a href={href}>{text}</a> : text}
+      <Copy text={id} what={what} />
+    </span>
+  );
+}
+
+const STATES: Record<ThreadState, [string, string]> = {
+  [ThreadState.UNSPECIFIED]: ["unknown", "quiet"],
+  [ThreadState.IDLE]: ["idle", "quiet"],
+  [ThreadState.INTERRUPTED]: ["waits for a person", "warn"],
+  [ThreadState.FAILED]: ["failed", "bad"],
+};
+
+export function State({ state }: { state: ThreadState }) {
+  const [text, kind] = STATES[state];
+  return <Badge kind={kind}>{text}</Badge>;
+}
+
+export function Badge({ kind = "", children }: { kind?: string; children: ComponentChildren }) {
+  return <span class={`badge ${kind}`}>{children}</span>;
+}
+
+interface FieldProps {
+  label: string;
+  /** Said below the field. */
+  hint?: string;
+  children: (id: string, described: string | undefined) => ComponentChildren;
+}
+
+/** A labelled field of a form. */
+export function Field({ label, hint, children }: FieldProps) {
+  const id = useId();
+  const described = hint ? `${id}-hint` : undefined;
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children(id, described)}
+      {hint && (
+        <p id={described} class="hint">
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface TextFieldProps {
+  label: string;
+  value: string;
+  onInput: (text: string) => void;
+  hint?: string;
+  placeholder?: string;
+  required?: boolean;
+}
+
+export function TextField({ label, value, onInput, hint, placeholder, required }: TextFieldProps) {
+  return (
+    <Field label={label} {...(hint ? { hint } : {})}>
+      {(id, described) => (
+        <input
+          id={id}
+          value={value}
+          placeholder={placeholder}
+          required={required}
+          aria-describedby={described}
+          onInput={(event) => onInput(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}

@@ -1,0 +1,54 @@
+/** The services of the contract, over the Connect protocol, on the server that served this page. */
+import { Code, ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-web";
+import { AdminService } from "@contract/admin_service_pb.js";
+import { CheckpointService } from "@contract/checkpoint_service_pb.js";
+import { HandoffService } from "@contract/handoff_service_pb.js";
+import { HistoryService } from "@contract/history_service_pb.js";
+import { SearchService } from "@contract/search_service_pb.js";
+import { SnapshotService } from "@contract/snapshot_service_pb.js";
+import { ThreadService } from "@contract/thread_service_pb.js";
+import { refused, token } from "./session.ts";
+
+function noteRefusal(error: unknown): void {
+  const problem = ConnectError.from(error);
+  if (problem.code === Code.Unauthenticated) {
+    refused.value = problem.rawMessage;
+  }
+}
+
+async function* noting<T>(messages: AsyncIterable<T>): AsyncIterable<T> {
+  try {
+    yield* messages;
+  } catch (error) {
+    noteRefusal(error);
+    throw error;
+  }
+}
+
+const credential: Interceptor = (next) => async (request) => {
+  if (token.value) {
+    request.header.set("authorization", `Bearer ${token.value}`);
+  }
+  try {
+    const answer = await next(request);
+    return answer.stream ? { ...answer, message: noting(answer.message) } : answer;
+  } catch (error) {
+    noteRefusal(error);
+    throw error;
+  }
+};
+
+const transport = createConnectTransport({
+  baseUrl: window.location.origin,
+  useBinaryFormat: true,
+  interceptors: [credential],
+});
+
+export const admin = createClient(AdminService, transport);
+export const checkpoints = createClient(CheckpointService, transport);
+export const handoffs = createClient(HandoffService, transport);
+export const history = createClient(HistoryService, transport);
+export const search = createClient(SearchService, transport);
+export const snapshots = createClient(SnapshotService, transport);
+export const threads = createClient(ThreadService, transport);

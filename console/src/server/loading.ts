@@ -1,0 +1,78 @@
+/** Loading for a view: once, again on demand, and again by itself while the server is away. */
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { isCancelled, type Problem, problemOf } from "./problems.ts";
+import { signIns } from "./session.ts";
+
+const FIRST_RETRY_MS = 1000;
+const LONGEST_RETRY_MS = 8000;
+
+export interface Loaded<T> {
+  /** What was loaded last; stays while it is loaded again. */
+  data: T | undefined;
+  /** Why the last try failed. */
+  problem: Problem | undefined;
+  loading: boolean;
+  /** Loads again. */
+  reload: () => void;
+}
+
+/**
+ * Calls `load` when the view appears and whenever `inputs` change.
+ *
+ * `load` gets a signal that cancels it, and must pass it to its calls.
+ */
+export function useLoad<T>(
+  load: (signal: AbortSignal) => Promise<T>,
+  inputs: readonly unknown[],
+): Loaded<T> {
+  const [state, setState] = useState<Omit<Loaded<T>, "reload">>({
+    data: undefined,
+    problem: undefined,
+    loading: true,
+  });
+  const [round, setRound] = useState(0);
+  const retries = useRef(0);
+  const reload = useCallback(() => {
+    retries.current = 0;
+    setRound((before) => before + 1);
+  }, []);
+  const key = JSON.stringify(inputs);
+  const shown = useRef(key);
+  useEffect(() => {
+    const leaving = new AbortController();
+    let timer = 0;
+    // Other inputs ask for something else: what was loaded before does not belong to them.
+    const fresh = shown.current !== key;
+    shown.current = key;
+    setState((before) => ({
+      data: fresh ? undefined : before.data,
+      problem: fresh ? undefined : before.problem,
+      loading: true,
+    }));
+    load(leaving.signal).then(
+      (data) => {
+        retries.current = 0;
+        if (!leaving.signal.aborted) {
+          setState({ data, problem: undefined, loading: false });
+        }
+      },
+      (error: unknown) => {
+        if (leaving.signal.aborted || isCancelled(error)) {
+          return;
+        }
+        const problem = problemOf(error);
+        setState((before) => ({ data: before.data, problem, loading: false }));
+        if (problem.passing) {
+          const wait = Math.min(FIRST_RETRY_MS * 2 ** retries.current, LONGEST_RETRY_MS);
+          retries.current += 1;
+          timer = window.setTimeout(() => setRound((before) => before + 1), wait);
+        }
+      },
+    );
+    return () => {
+      leaving.abort();
+      window.clearTimeout(timer);
+    };
+  }, [key, round, signIns.value]);
+  return { ...state, reload };
+}

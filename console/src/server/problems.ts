@@ -1,0 +1,57 @@
+/** What a failed call means for the person who reads the page. */
+import { Code, ConnectError } from "@connectrpc/connect";
+import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
+
+export interface Problem {
+  /** What happened, in a few words. */
+  title: string;
+  /** The server's own message. */
+  message: string;
+  /** What to do; empty if the message says it. */
+  advice: string;
+  /** Reason of the contract without its prefix, such as `THREAD_NOT_FOUND`; may be empty. */
+  reason: string;
+  /** The same call may succeed later. */
+  passing: boolean;
+}
+
+const TITLES: Partial<Record<Code, string>> = {
+  [Code.NotFound]: "Not found",
+  [Code.PermissionDenied]: "Not allowed",
+  [Code.Unauthenticated]: "Sign in again",
+  [Code.Unavailable]: "The server does not answer",
+  [Code.ResourceExhausted]: "Too much at once",
+  [Code.DataLoss]: "Stored data is damaged",
+  [Code.DeadlineExceeded]: "It took too long",
+  [Code.Aborted]: "Somebody else was faster",
+  [Code.AlreadyExists]: "It exists already",
+  [Code.InvalidArgument]: "The server refused the input",
+  [Code.FailedPrecondition]: "Not possible now",
+};
+
+const ADVICE: Partial<Record<Code, string>> = {
+  [Code.Unavailable]: "This page tries again by itself. Nothing that is shown was lost.",
+  [Code.PermissionDenied]: "Use a token with the scope that the message names.",
+  [Code.Unauthenticated]: "Enter a valid token; the page stays as it is.",
+  [Code.ResourceExhausted]: "This page tries again by itself.",
+};
+
+/** Describes an error of a call. */
+export function problemOf(error: unknown): Problem {
+  const failure = ConnectError.from(error);
+  // The browser's own failures of a request have no status: fetch could not reach the server.
+  const unreachable = failure.code === Code.Unknown && failure.cause instanceof TypeError;
+  const code = unreachable ? Code.Unavailable : failure.code;
+  return {
+    title: TITLES[code] ?? "The call failed",
+    message: unreachable ? "The connection to the server failed." : failure.rawMessage,
+    advice: ADVICE[code] ?? "",
+    reason: failure.findDetails(ErrorInfoSchema)[0]?.reason ?? "",
+    passing: code === Code.Unavailable || code === Code.ResourceExhausted,
+  };
+}
+
+/** Whether the page itself ended a call, because nobody waits for it any more. */
+export function isCancelled(error: unknown): boolean {
+  return ConnectError.from(error).code === Code.Canceled;
+}

@@ -1,0 +1,198 @@
+/** All threads: those that wait for a person first, then those that failed, then all others. */
+import { type Thread, ThreadState } from "@contract/thread_pb.js";
+import { useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
+import { searchLink, type ThreadFilter, threadLink, threadsLink } from "../links.ts";
+import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
+import { Rows } from "../parts/rows.tsx";
+import { Field, State, TextField, When } from "../parts/small.tsx";
+import { threads } from "../server/calls.ts";
+import { useLoad } from "../server/loading.ts";
+import { oneLine } from "../words.ts";
+
+const PAGE = 100;
+
+const GROUPS: [string, string, ThreadState][] = [
+  ["interrupted", "Waiting for a person", ThreadState.INTERRUPTED],
+  ["failed", "Failed", ThreadState.FAILED],
+  ["idle", "Idle", ThreadState.IDLE],
+];
+
+export function ThreadsPage() {
+  const { query, route } = useLocation();
+  const filter: ThreadFilter = query;
+  const groups = GROUPS.filter(([name]) => !filter.state || filter.state === name);
+  return (
+    <>
+      <div class="page-head">
+        <h1>Threads</h1>
+      </div>
+      <WordSearch onSearch={(words) => route(searchLink(words))} />
+      <Filters
+        key={JSON.stringify(filter)}
+        filter={filter}
+        onChange={(changed) => route(threadsLink(changed), true)}
+      />
+      {groups.map(([name, title, state]) => (
+        <Group key={name} title={title} state={state} filter={filter} />
+      ))}
+    </>
+  );
+}
+
+/** Search in plain words; the search page shows what it finds. */
+function WordSearch({ onSearch }: { onSearch: (words: string) => void }) {
+  const [words, setWords] = useState("");
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (words.trim()) {
+      onSearch(words.trim());
+    }
+  };
+  return (
+    <search>
+      <form class="filters" onSubmit={submit}>
+        <div class="wide">
+          <Field label="What happened, in plain words">
+            {(id) => (
+              <input
+                id={id}
+                type="search"
+                value={words}
+                placeholder="asked for approval"
+                onInput={(event) => setWords(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+        </div>
+        <button type="submit">Search</button>
+      </form>
+    </search>
+  );
+}
+
+interface FiltersProps {
+  filter: ThreadFilter;
+  onChange: (filter: ThreadFilter) => void;
+}
+
+function Filters({ filter, onChange }: FiltersProps) {
+  const [agent, setAgent] = useState(filter.agent ?? "");
+  const [label, setLabel] = useState(filter.label ?? "");
+  const submit = (event: Event) => {
+    event.preventDefault();
+    onChange({ ...filter, agent, label });
+  };
+  return (
+    <form class="filters" onSubmit={submit} aria-label="Filter">
+      <Field label="State">
+        {(id) => (
+          <select
+            id={id}
+            value={filter.state ?? ""}
+            onChange={(event) => onChange({ ...filter, state: event.currentTarget.value })}
+          >
+            <option value="">any</option>
+            {GROUPS.map(([name, title]) => (
+              <option key={name} value={name}>
+                {title}
+              </option>
+            ))}
+          </select>
+        )}
+      </Field>
+      <TextField label="Agent" value={agent} onInput={setAgent} />
+      <TextField label="Label" value={label} onInput={setLabel} />
+      <button type="submit">Filter</button>
+      {Object.keys(filter).length > 0 && (
+        <a class="button" href={threadsLink()}>
+          Clear
+        </a>
+      )}
+    </form>
+  );
+}
+
+interface GroupProps {
+  title: string;
+  state: ThreadState;
+  filter: ThreadFilter;
+}
+
+/** The threads in one state, a page at a time. */
+function Group({ title, state, filter }: GroupProps) {
+  const [pages, setPages] = useState(1);
+  const { agent: agentId = "", label = "" } = filter;
+  const loaded = useLoad(
+    async (signal) => {
+      const found: Thread[] = [];
+      let pageToken = "";
+      for (let page = 0; page < pages; page += 1) {
+        const asked = { state, agentId, label, pageSize: PAGE, pageToken };
+        const answer = await threads.listThreads(asked, { signal });
+        found.push(...answer.threads);
+        pageToken = answer.nextPageToken;
+        if (!pageToken) {
+          break;
+        }
+      }
+      return { found, more: pageToken !== "" };
+    },
+    [state, agentId, label, pages],
+  );
+  const { data, problem } = loaded;
+  return (
+    <section class="card" aria-label={title}>
+      <h2>{title}</h2>
+      {problem && <ProblemNote problem={problem} retry={loaded.reload} />}
+      {!data && !problem && <Loading what="threads" />}
+      {data && data.found.length === 0 && <Nothing state={state} filter={filter} />}
+      {data && data.found.length > 0 && (
+        <Rows label={title}>
+          {data.found.map((thread) => (
+            <ThreadRow key={thread.threadId} thread={thread} />
+          ))}
+        </Rows>
+      )}
+      {data?.more && (
+        <button type="button" onClick={() => setPages(pages + 1)}>
+          Show more
+        </button>
+      )}
+    </section>
+  );
+}
+
+function ThreadRow({ thread }: { thread: Thread }) {
+  return (
+    <li>
+      <a class="row" href={threadLink(thread.threadId)}>
+        <span class="row-name">{oneLine(thread.threadId)}</span>
+        <span class="row-side">
+          <State state={thread.state} />
+          {thread.agentId && <span>{oneLine(thread.agentId)}</span>}
+          <span class="quiet">
+            <When time={thread.updateTime} />
+          </span>
+        </span>
+      </a>
+    </li>
+  );
+}
+
+function Nothing({ state, filter }: { state: ThreadState; filter: ThreadFilter }) {
+  if (filter.agent || filter.label) {
+    return <Empty title="No thread matches the filter." />;
+  }
+  if (state !== ThreadState.IDLE) {
+    return <p class="quiet">None.</p>;
+  }
+  return (
+    <Empty title="No threads yet.">
+      <p>
+        An agent that saves a checkpoint appears here: with LangGraph,{" "}
+        <code>checkpointer=TuskPointSaver("{window.location.hostname}:7390")</code>.
+      </p>
+    </Empty>
+  );
+}

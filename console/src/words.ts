@@ -1,0 +1,85 @@
+/** Numbers, sizes, times and identifiers as people read them. */
+import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
+
+const whole = new Intl.NumberFormat("en");
+const absolute = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
+
+const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
+  ["second", 60],
+  ["minute", 60],
+  ["hour", 24],
+  ["day", 7],
+  ["week", 4.35],
+  ["month", 12],
+  ["year", Number.POSITIVE_INFINITY],
+];
+
+export function count(number: number | bigint): string {
+  return whole.format(number);
+}
+
+/** A number of things, such as "1 thread" or "2,000 threads". */
+export function counted(number: number | bigint, one: string, many = `${one}s`): string {
+  return `${count(number)} ${BigInt(number) === 1n ? one : many}`;
+}
+
+export function bytes(number: number | bigint): string {
+  let size = Number(number);
+  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
+    if (size < 1024) {
+      return `${size < 10 && unit !== "B" ? size.toFixed(1) : Math.round(size)} ${unit}`;
+    }
+    size /= 1024;
+  }
+  return `${size.toFixed(1)} TiB`;
+}
+
+/** A moment as date and time. */
+export function moment(time: Timestamp): string {
+  return absolute.format(timestampMs(time));
+}
+
+/** A moment as seen from another, by default now: "3 minutes ago". */
+export function ago(time: Timestamp, now = Date.now()): string {
+  let distance = (timestampMs(time) - now) / 1000;
+  for (const [unit, size] of STEPS) {
+    if (Math.abs(distance) < size) {
+      return relative.format(Math.round(distance), unit);
+    }
+    distance /= size;
+  }
+  return moment(time);
+}
+
+/** The part of an ID that tells it from its neighbours. UUIDv6 begin with their time. */
+export function short(id: string): string {
+  return id.length > 13 ? `${id.slice(0, 8)}…${id.slice(-4)}` : id;
+}
+
+export function hex(data: Uint8Array): string {
+  return Array.from(data, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/**
+ * Text of an agent on one line, for a place that has little room.
+ *
+ * Control characters, and those that change the direction of text, are shown as their code.
+ */
+export function oneLine(text: string, longest = 300): string {
+  const cut = text.length > longest ? `${text.slice(0, longest)}…` : text;
+  return visible(cut.replace(/\s+/g, " ").trim());
+}
+
+/**
+ * Text with its control and formatting characters shown as their codes.
+ *
+ * Line breaks and tabs stay, and the joiner that emoji are made with.
+ */
+export function visible(text: string): string {
+  return text.replace(/(?![\n\t\u200d])[\p{Cc}\p{Cf}]/gu, code);
+}
+
+function code(character: string): string {
+  return `\\u${(character.codePointAt(0) ?? 0).toString(16).padStart(4, "0")}`;
+}

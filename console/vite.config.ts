@@ -1,0 +1,22 @@
+import { fileURLToPath } from "node:url";
+import { defineConfig } from "vite";
+
+const contract = fileURLToPath(new URL("../clients/typescript/src/gen", import.meta.url));
+
+export default defineConfig({
+  resolve: {
+    alias: { "@contract": `${contract}/tuskpoint/v1`, "@google": `${contract}/google` },
+    // The generated stubs lie outside of this package and must not bring a second runtime.
+    dedupe: ["@bufbuild/protobuf"],
+  },
+  build: {
+    outDir: "../server/src/tuskpoint_server/rpc/web/assets",
+    emptyOutDir: true,
+    assetsDir: "static",
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    target: "es2022",
+    reportCompressedSize: false,
+  },
+  server: { proxy: { "/tuskpoint.v1.": "http://127.0.0.1:7391" } },
+});
