@@ -104,6 +104,9 @@ type WatchOptions struct {
 	// Progress is the silence, 1 second or more, after which an event of the kind [Progress] is
 	// yielded, so that the caller has a newer cursor and a sign of life. 0: none is yielded.
 	Progress time.Duration
+
+	// FromNow, without a cursor, yields only what happens after the call.
+	FromNow bool
 }
 
 // Event is one change of a thread.
@@ -152,7 +155,7 @@ func (c *Client) Watch(
 	start := func() *watchStream {
 		request := &tuskpointv1.WatchThreadRequest{
 			ThreadId: threadID, Cursor: given.Cursor, Kinds: given.Kinds,
-			View: cmp.Or(given.View, ViewFull),
+			View: cmp.Or(given.View, ViewFull), FromNow: given.FromNow,
 		}
 		if given.Progress > 0 {
 			request.ProgressInterval = durationpb.New(given.Progress)

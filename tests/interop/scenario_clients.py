@@ -48,7 +48,10 @@ def _python(_: Path) -> Sequence[str]:
 
 def _typescript(_: Path) -> Sequence[str]:
     made = subprocess.run(
-        [str(ROOT / "tools" / "node_modules.sh"), "clients/typescript"], capture_output=True, text=True, check=False
+        [str(ROOT / "tools" / "node_modules.sh"), "clients/typescript"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if made.returncode == LACKING:
         raise CannotBuildError(made.stdout.strip())

@@ -307,8 +307,12 @@ type WatchThreadRequest struct {
 	View View `protobuf:"varint,4,opt,name=view,proto3,enum=tuskpoint.v1.View" json:"view,omitempty"`
 	// Longest silence before a progress event. Absent: 15 s; least: 1 s.
 	ProgressInterval *durationpb.Duration `protobuf:"bytes,5,opt,name=progress_interval,json=progressInterval,proto3" json:"progress_interval,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Without a cursor: deliver only the changes after the call. A progress event
+	// comes at once, so that the caller has a cursor; whatever it reads after that
+	// event and the events that follow leave no gap. Ignored with a cursor.
+	FromNow       bool `protobuf:"varint,6,opt,name=from_now,json=fromNow,proto3" json:"from_now,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WatchThreadRequest) Reset() {
@@ -374,6 +378,13 @@ func (x *WatchThreadRequest) GetProgressInterval() *durationpb.Duration {
 		return x.ProgressInterval
 	}
 	return nil
+}
+
+func (x *WatchThreadRequest) GetFromNow() bool {
+	if x != nil {
+		return x.FromNow
+	}
+	return false
 }
 
 // One frame of a `WatchThread` stream.
@@ -587,13 +598,14 @@ const file_tuskpoint_v1_history_service_proto_rawDesc = "" +
 	"checkpoint\x18\x01 \x01(\v2\x18.tuskpoint.v1.CheckpointH\x00R\n" +
 	"checkpoint\x120\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x18.tuskpoint.v1.ValueChunkH\x00R\x05chunkB\a\n" +
-	"\x05frame\"\xe8\x01\n" +
+	"\x05frame\"\x83\x02\n" +
 	"\x12WatchThreadRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x16\n" +
 	"\x06cursor\x18\x02 \x01(\fR\x06cursor\x12-\n" +
 	"\x05kinds\x18\x03 \x03(\x0e2\x17.tuskpoint.v1.EventKindR\x05kinds\x12&\n" +
 	"\x04view\x18\x04 \x01(\x0e2\x12.tuskpoint.v1.ViewR\x04view\x12F\n" +
-	"\x11progress_interval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\"\x83\x01\n" +
+	"\x11progress_interval\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x10progressInterval\x12\x19\n" +
+	"\bfrom_now\x18\x06 \x01(\bR\afromNow\"\x83\x01\n" +
 	"\x13WatchThreadResponse\x121\n" +
 	"\x05event\x18\x01 \x01(\v2\x19.tuskpoint.v1.ThreadEventH\x00R\x05event\x120\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x18.tuskpoint.v1.ValueChunkH\x00R\x05chunkB\a\n" +

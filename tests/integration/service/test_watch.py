@@ -345,6 +345,26 @@ async def test_a_watcher_that_is_too_slow_gets_an_error(house: HistoryHouse) -> 
     assert len(delivered) < 300
 
 
+async def test_a_watch_from_now_begins_with_a_cursor_and_skips_the_past(
+    house: HistoryHouse,
+) -> None:
+    await house.save("1")
+    await house.home.flush()
+    watch = house.watch(from_now=True)
+    progress = await next_event(watch)
+    assert short(progress) == (1, "PROGRESS", "")
+    await house.save("2", parent_id="1")
+    assert short(await next_event(watch)) == (2, "CHECKPOINT_SAVED", "2")
+    resumed = house.watch(cursor=progress.cursor, from_now=True)
+    assert short(await next_event(resumed)) == (2, "CHECKPOINT_SAVED", "2")
+
+
+async def test_a_watch_from_now_needs_no_event_that_was_dropped(house: HistoryHouse) -> None:
+    await house.save("1")
+    await house.forget()
+    assert short(await next_event(house.watch(from_now=True))) == (1, "PROGRESS", "")
+
+
 # --- progress ------------------------------------------------------------------------------
 
 

@@ -77,6 +77,8 @@ export interface WatchOptions extends CallOptions {
    * so that the caller has a newer cursor and a sign of life. Default: none is yielded.
    */
   readonly progressMs?: number | undefined;
+  /** Without a cursor: yield only what happens after the call. */
+  readonly fromNow?: boolean | undefined;
 }
 
 /** One change of a thread. */
@@ -153,6 +155,7 @@ export function watching(threadId: string, options: WatchOptions): WatchThreadRe
     cursor,
     kinds: (kinds ?? []).map((kind) => choice("kinds", kind, KINDS)),
     view: view(options.view),
+    fromNow: options.fromNow ?? false,
     ...(progressMs === undefined ? {} : { progressInterval: durationFromMs(progressMs) }),
   });
 }

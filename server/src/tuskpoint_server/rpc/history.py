@@ -62,7 +62,14 @@ class HistoryServicer:
         if request.HasField("progress_interval"):
             progress_s = request.progress_interval.ToNanoseconds() / 1e9
         deliveries = self._history.watch(
-            call.tenant, request.thread_id, request.cursor, kinds, view, progress_s, call
+            call.tenant,
+            request.thread_id,
+            request.cursor,
+            kinds,
+            view,
+            progress_s,
+            call,
+            from_now=request.from_now,
         )
         async with aclosing(deliveries) as coming:
             async for delivery in coming:

@@ -204,8 +204,12 @@ class History:
         view: View,
         progress_s: float,
         holder: Holder,
+        *,
+        from_now: bool = False,
     ) -> AsyncGenerator[Delivery, None]:
         """Yield the events of a thread after a cursor, then new ones as they happen; endless.
+
+        Without a cursor it begins with the thread, or `from_now`: then progress comes first.
 
         Events are read from the journal on demand, so a slow watcher holds none of them in
         memory; if they are dropped meanwhile, the watch ends with `CURSOR_COMPACTED`.
@@ -213,9 +217,11 @@ class History:
         wanted = frozenset(kinds) or frozenset(EventKind)
         # Before anything is read, so that nothing falls between the reading and the waiting.
         with self._log.subscribe(tenant, thread_id) as waiter:
-            at = await self._begin(tenant, thread_id, cursor)
+            at = await self._begin(tenant, thread_id, cursor, from_now=from_now)
             clock = asyncio.get_running_loop().time
             heard = clock()
+            if from_now and not cursor:
+                yield self._unnumbered(tenant, thread_id, EventKind.PROGRESS, at)
             while True:
                 try:
                     news = await self._log.after(tenant, thread_id, at.seq, EVENTS_AT_ONCE)
@@ -239,7 +245,9 @@ class History:
                 if not news.events:
                     await waiter.wait(heard + progress_s - clock())
 
-    async def _begin(self, tenant: str, thread_id: str, cursor: bytes) -> Position:
+    async def _begin(
+        self, tenant: str, thread_id: str, cursor: bytes, *, from_now: bool
+    ) -> Position:
         position = None
         if cursor:
             try:
@@ -252,6 +260,8 @@ class History:
         kept = await self._log.kept(tenant, thread_id)
         if kept is None or (kept.deleted and not cursor):
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
+        if not cursor and from_now:
+            return Position(kept.incarnation, kept.seq, kept.certified_seq)
         if not cursor:
             position = Position(kept.incarnation, kept.begun_seq, kept.begun_seq)
         if position is None or position.seq < kept.compacted_seq:

@@ -118,13 +118,17 @@ def watching(
     kinds: Iterable[EventName] | None,
     how_much: ViewName,
     progress_s: float | None,
+    *,
+    from_now: bool,
 ) -> history.WatchThreadRequest:
     """Return the request of a watch; see `Client.watch`.
 
     Raises:
         InvalidRequest: A kind or a view is unknown, or `progress_s` is less than 1.
     """
-    request = history.WatchThreadRequest(thread_id=thread_id, cursor=cursor, view=view(how_much))
+    request = history.WatchThreadRequest(
+        thread_id=thread_id, cursor=cursor, view=view(how_much), from_now=from_now
+    )
     for kind in kinds or ():
         request.kinds.append(choice("kinds", kind, _KINDS))
     if kinds is not None and not request.kinds:

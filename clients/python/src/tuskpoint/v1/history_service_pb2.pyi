@@ -65,18 +65,20 @@ class ReplayThreadResponse(_message.Message):
     def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., chunk: _Optional[_Union[_value_pb2.ValueChunk, _Mapping]] = ...) -> None: ...
 
 class WatchThreadRequest(_message.Message):
-    __slots__ = ("thread_id", "cursor", "kinds", "view", "progress_interval")
+    __slots__ = ("thread_id", "cursor", "kinds", "view", "progress_interval", "from_now")
     THREAD_ID_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
     KINDS_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_INTERVAL_FIELD_NUMBER: _ClassVar[int]
+    FROM_NOW_FIELD_NUMBER: _ClassVar[int]
     thread_id: str
     cursor: bytes
     kinds: _containers.RepeatedScalarFieldContainer[EventKind]
     view: _checkpoint_pb2.View
     progress_interval: _duration_pb2.Duration
-    def __init__(self, thread_id: _Optional[str] = ..., cursor: _Optional[bytes] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., view: _Optional[_Union[_checkpoint_pb2.View, str]] = ..., progress_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ...) -> None: ...
+    from_now: bool
+    def __init__(self, thread_id: _Optional[str] = ..., cursor: _Optional[bytes] = ..., kinds: _Optional[_Iterable[_Union[EventKind, str]]] = ..., view: _Optional[_Union[_checkpoint_pb2.View, str]] = ..., progress_interval: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., from_now: bool = ...) -> None: ...
 
 class WatchThreadResponse(_message.Message):
     __slots__ = ("event", "chunk")

@@ -54,6 +54,7 @@ class AsyncHistory(AsyncPart):
         kinds: Iterable[EventName] | None = None,
         view: ViewName = "full",
         progress_s: float | None = None,
+        from_now: bool = False,
     ) -> AsyncGenerator[ThreadEvent, None]:
         """Yield the changes of a thread in order: past ones, then each new one as it happens.
 
@@ -71,13 +72,14 @@ class AsyncHistory(AsyncPart):
             view: How much to return of a checkpoint that was saved, as in `load`.
             progress_s: Seconds of silence, 1 or more, after which an event of the kind
                 "progress" is yielded, with a newer cursor. Default: none is yielded.
+            from_now: Without a cursor: yield only what happens after the call.
 
         Raises:
             NotFound: There is no such thread, and no cursor.
             CursorCompacted: Events after the cursor were compacted.
             Unavailable: No server was found for minutes.
         """
-        request = watching(thread_id, cursor, kinds, view, progress_s)
+        request = watching(thread_id, cursor, kinds, view, progress_s, from_now=from_now)
         async with aclosing(self._calls.watch_thread(request)) as found:
             async for one in found:
                 event = thread_event(one)

@@ -55,6 +55,7 @@ class SyncHistory(SyncPart):
         kinds: Iterable[EventName] | None = None,
         view: ViewName = "full",
         progress_s: float | None = None,
+        from_now: bool = False,
     ) -> Generator[ThreadEvent, None, None]:
         """Yield the changes of a thread in order: past ones, then each new one as it happens.
 
@@ -72,13 +73,14 @@ class SyncHistory(SyncPart):
             view: How much to return of a checkpoint that was saved, as in `load`.
             progress_s: Seconds of silence, 1 or more, after which an event of the kind
                 "progress" is yielded, with a newer cursor. Default: none is yielded.
+            from_now: Without a cursor: yield only what happens after the call.
 
         Raises:
             NotFound: There is no such thread, and no cursor.
             CursorCompacted: Events after the cursor were compacted.
             Unavailable: No server was found for minutes.
         """
-        request = watching(thread_id, cursor, kinds, view, progress_s)
+        request = watching(thread_id, cursor, kinds, view, progress_s, from_now=from_now)
         with closing(self._calls.watch_thread(request)) as found:
             for one in found:
                 event = thread_event(one)
