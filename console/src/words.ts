@@ -3,6 +3,7 @@ import { type Timestamp, timestampMs } from "@bufbuild/protobuf/wkt";
 
 const whole = new Intl.NumberFormat("en");
 const absolute = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+const timeOnly = new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" });
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto" });
 
 const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
@@ -38,6 +39,11 @@ export function bytes(number: number | bigint): string {
 /** A moment as date and time. */
 export function moment(time: Timestamp): string {
   return absolute.format(timestampMs(time));
+}
+
+/** The time of day of a moment. */
+export function timeOfDay(time: Timestamp): string {
+  return timeOnly.format(timestampMs(time));
 }
 
 /** A moment as seen from another, by default now: "3 minutes ago". */

@@ -1,4 +1,5 @@
 /** A dialog that asks before something is changed, and shows why it could not be. */
+import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { type Problem, problemOf } from "../server/problems.ts";
@@ -9,6 +10,9 @@ interface DialogProps {
   onClose: () => void;
   children: ComponentChildren;
 }
+
+/** How often something was done in a dialog: what may have changed is loaded again then. */
+export const done = signal(0);
 
 /** A modal dialog; Escape closes it, and the focus returns to where it was. */
 export function Dialog({ title, onClose, children }: DialogProps) {
@@ -49,6 +53,7 @@ export function Ask({ title, confirm, dangerous, children, onConfirm, onClose }:
     setProblem(undefined);
     try {
       await onConfirm();
+      done.value += 1;
       onClose();
     } catch (error) {
       setProblem(error instanceof InputError ? error.problem : problemOf(error));

@@ -1,15 +1,24 @@
 /** Small things that many views show: times, identifiers, states, fields. */
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { ThreadState } from "@contract/thread_pb.js";
+import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useId, useState } from "preact/hooks";
 import { ago, moment, oneLine, short } from "../words.ts";
 
+const CLOCK_MS = 10_000;
+
+const now = signal(Date.now());
+window.setInterval(() => {
+  now.value = Date.now();
+}, CLOCK_MS);
+
+/** A moment as seen from now, which goes on. */
 export function When({ time }: { time: Timestamp | undefined }) {
   if (!time) {
     return <span class="quiet">–</span>;
   }
-  return <time title={moment(time)}>{ago(time)}</time>;
+  return <time title={moment(time)}>{ago(time, Math.max(now.value, Date.now()))}</time>;
 }
 
 /** Copies text; says so where it was pressed. */

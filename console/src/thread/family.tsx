@@ -1,0 +1,139 @@
+/** What a thread came from and what came from it: forks, rollbacks, hand-offs in and out. */
+
+import { base64Decode } from "@bufbuild/protobuf/wire";
+import { ConnectError } from "@connectrpc/connect";
+import type { CheckpointRef } from "@contract/checkpoint_pb.js";
+import { EventKind } from "@contract/history_service_pb.js";
+import { LineageKind, type LineageStep } from "@contract/thread_service_pb.js";
+import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
+import { checkpointLink, threadLink } from "../links.ts";
+import { done } from "../parts/ask.tsx";
+import { ProblemNote } from "../parts/problem.tsx";
+import { When } from "../parts/small.tsx";
+import { history, threads } from "../server/calls.ts";
+import { type Loaded, useLoad } from "../server/loading.ts";
+import { oneLine } from "../words.ts";
+import { keyOf } from "./log.ts";
+
+const MOST = 50; // steps that are listed each way
+const QUIET_SECONDS = 1n; // after which a watch of the past has told all
+
+export interface Family {
+  ancestors: LineageStep[];
+  descendants: LineageStep[];
+  truncated: boolean;
+  /** Keys of checkpoints that were handed off, as far as the server keeps events. */
+  handedOff: Set<string>;
+}
+
+/** Loads the family of a thread; again when something was done, or `version` changes. */
+export function useFamily(threadId: string, version: unknown): Loaded<Family> {
+  return useLoad(
+    async (signal) => {
+      const [lineage, handedOff] = await Promise.all([
+        threads.getLineage({ threadId }, { signal }),
+        handOffs(threadId, signal),
+      ]);
+      const { ancestors, descendants, truncated } = lineage;
+      return { ancestors, descendants, truncated, handedOff };
+    },
+    [threadId, version, done.value],
+  );
+}
+
+/** Reads the past hand-offs from the thread's events, until nothing more comes. */
+async function handOffs(threadId: string, signal: AbortSignal): Promise<Set<string>> {
+  const found = new Set<string>();
+  let cursor = new Uint8Array();
+  for (;;) {
+    const asked = {
+      threadId,
+      cursor,
+      kinds: [EventKind.HANDED_OFF],
+      progressInterval: { seconds: QUIET_SECONDS, nanos: 0 },
+    };
+    try {
+      for await (const { frame } of history.watchThread(asked, { signal })) {
+        if (frame.case !== "event") {
+          continue;
+        }
+        if (frame.value.kind === EventKind.PROGRESS) {
+          return found;
+        }
+        const { checkpointNs = "", checkpointId = "" } = frame.value.checkpoint?.ref ?? {};
+        found.add(keyOf(checkpointNs, checkpointId));
+      }
+      return found;
+    } catch (error) {
+      const info = ConnectError.from(error).findDetails(ErrorInfoSchema)[0];
+      const oldest = info?.metadata["oldest_cursor"];
+      if (info?.reason !== "CURSOR_COMPACTED" || !oldest || cursor.length > 0) {
+        throw error;
+      }
+      cursor = base64Decode(oldest) as Uint8Array<ArrayBuffer>;
+    }
+  }
+}
+
+const VERBS: Record<LineageKind, string> = {
+  [LineageKind.UNSPECIFIED]: "from",
+  [LineageKind.FORK]: "forked",
+  [LineageKind.ADOPTION]: "adopted",
+  [LineageKind.ROLLBACK]: "rolled back",
+};
+
+export function FamilyCard({ threadId, family }: { threadId: string; family: Loaded<Family> }) {
+  const { data, problem } = family;
+  if (problem) {
+    return <ProblemNote problem={problem} retry={family.reload} />;
+  }
+  if (!data || data.ancestors.length + data.descendants.length === 0) {
+    return null;
+  }
+  return (
+    <section class="card" aria-label="Family">
+      <h2>Where it came from, and what came from it</h2>
+      <ul class="family">
+        {data.ancestors.slice(-MOST).map((step) => (
+          <Step key={stepKey(step)} step={step} here={threadId} />
+        ))}
+        {data.descendants.slice(0, MOST).map((step) => (
+          <Step key={stepKey(step)} step={step} here={threadId} />
+        ))}
+      </ul>
+      {(data.truncated || data.descendants.length > MOST) && (
+        <p class="quiet">There are more. `tuskpoint lineage` on the command line lists them.</p>
+      )}
+    </section>
+  );
+}
+
+function stepKey(step: LineageStep): string {
+  return `${step.to?.threadId} ${step.to?.checkpointId}`;
+}
+
+function Step({ step, here }: { step: LineageStep; here: string }) {
+  return (
+    <li>
+      <Place reference={step.from} here={here} />
+      <span class="quiet"> {VERBS[step.kind]} → </span>
+      <Place reference={step.to} here={here} />
+      <span class="quiet">
+        {" "}
+        <When time={step.createTime} />
+      </span>
+    </li>
+  );
+}
+
+function Place({ reference, here }: { reference: CheckpointRef | undefined; here: string }) {
+  if (!reference) {
+    return <span class="quiet">another server</span>;
+  }
+  const { threadId, checkpointNs, checkpointId } = reference;
+  const name = threadId === here ? "this thread" : oneLine(threadId, 60);
+  const href = checkpointId
+    ? checkpointLink({ threadId, checkpointNs, checkpointId })
+    : threadLink(threadId);
+  return <a href={href}>{name}</a>;
+}

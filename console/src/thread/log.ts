@@ -1,0 +1,153 @@
+/** The checkpoints of a thread as the page knows them, from its listing and its events. */
+import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
+import { EventKind, type ThreadEvent } from "@contract/history_service_pb.js";
+import type { Knot } from "./lanes.ts";
+
+export function keyOf(checkpointNs: string, checkpointId: string): string {
+  return `${checkpointNs}\0${checkpointId}`;
+}
+
+export interface Entry extends Knot {
+  checkpoint: Checkpoint;
+  checkpointNs: string;
+  checkpointId: string;
+  /** One line that says what happened. */
+  title: string;
+}
+
+/** What an event asks of the page, besides what the log took from it. */
+export type Consequence = "none" | "changed" | "list-again" | "deleted" | "began-again";
+
+export class ThreadLog {
+  /** Keys of checkpoints that were handed off while the page was open. */
+  readonly handedOff = new Set<string>();
+  private readonly entries = new Map<string, Entry>();
+  private sorted: Entry[] | undefined;
+  private incarnation = 0n;
+  private deleted = false;
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  find(checkpointNs: string, checkpointId: string): Entry | undefined {
+    return this.entries.get(keyOf(checkpointNs, checkpointId));
+  }
+
+  /** The checkpoints, greatest ID first. */
+  newestFirst(): readonly Entry[] {
+    this.sorted ??= [...this.entries.values()].sort(newerFirst);
+    return this.sorted;
+  }
+
+  /** Takes the entry of a checkpoint, unless a later one is known. */
+  put(checkpoint: Checkpoint): void {
+    const entry = entryOf(checkpoint);
+    const known = this.entries.get(entry.key);
+    if (!known || known.checkpoint.seq <= checkpoint.seq) {
+      this.entries.set(entry.key, entry);
+      this.sorted = undefined;
+    }
+  }
+
+  /** Forgets the checkpoints that a whole listing did not name. */
+  keepOnly(keys: ReadonlySet<string>, listedAt: bigint): void {
+    for (const [key, { checkpoint }] of this.entries) {
+      if (!keys.has(key) && checkpoint.seq <= listedAt) {
+        this.entries.delete(key);
+        this.sorted = undefined;
+      }
+    }
+  }
+
+  /** Takes an event of the thread. */
+  take(event: ThreadEvent): Consequence {
+    const first = this.incarnation === 0n;
+    if (this.deleted && event.incarnation > this.incarnation) {
+      return "began-again";
+    }
+    this.incarnation = event.incarnation;
+    switch (event.kind) {
+      case EventKind.PROGRESS:
+        return first ? "changed" : "none";
+      case EventKind.CERTIFIED:
+        this.certify(event.seq);
+        return "changed";
+      case EventKind.CHECKPOINTS_DELETED:
+      case EventKind.RECOVERED:
+        return "list-again";
+      case EventKind.THREAD_DELETED:
+        this.deleted = true;
+        return "deleted";
+      default:
+        // A checkpoint that was deleted before the event was delivered has no time.
+        if (event.checkpoint?.createTime) {
+          this.put(event.checkpoint);
+        }
+        if (event.kind === EventKind.HANDED_OFF && event.checkpoint?.ref) {
+          const { checkpointNs, checkpointId } = event.checkpoint.ref;
+          this.handedOff.add(keyOf(checkpointNs, checkpointId));
+        }
+        return "changed";
+    }
+  }
+
+  private certify(seq: bigint): void {
+    for (const { checkpoint } of this.entries.values()) {
+      if (checkpoint.seq <= seq) {
+        checkpoint.durability = Durability.CERTIFIED;
+      }
+    }
+  }
+}
+
+function newerFirst(one: Entry, other: Entry): number {
+  if (one.checkpointId !== other.checkpointId) {
+    return one.checkpointId < other.checkpointId ? 1 : -1;
+  }
+  return one.checkpointNs < other.checkpointNs ? 1 : -1;
+}
+
+function entryOf(checkpoint: Checkpoint): Entry {
+  const checkpointNs = checkpoint.ref?.checkpointNs ?? "";
+  const checkpointId = checkpoint.ref?.checkpointId ?? "";
+  const metadata = metadataOf(checkpoint);
+  const own = checkpoint.parentCheckpointId;
+  const caller = own ? undefined : callerOf(checkpointNs, metadata["parents"]);
+  return {
+    key: keyOf(checkpointNs, checkpointId),
+    parent: own ? keyOf(checkpointNs, own) : caller,
+    aside: caller !== undefined,
+    checkpoint,
+    checkpointNs,
+    checkpointId,
+    title: checkpoint.summary || stepOf(metadata),
+  };
+}
+
+/** The checkpoint of the graph around a subgraph, from which its first checkpoint was reached. */
+function callerOf(checkpointNs: string, parents: unknown): string | undefined {
+  if (typeof parents !== "object" || parents === null) {
+    return undefined;
+  }
+  const around = Object.entries(parents)
+    .filter(([ns, id]) => ns !== checkpointNs && typeof id === "string")
+    .sort(([one], [other]) => other.length - one.length)[0];
+  return around && keyOf(around[0], String(around[1]));
+}
+
+/** The metadata of a checkpoint; empty if it cannot be read. */
+export function metadataOf(checkpoint: Checkpoint): Record<string, unknown> {
+  try {
+    const found: unknown = JSON.parse(new TextDecoder().decode(checkpoint.metadataJson) || "{}");
+    return typeof found === "object" && found !== null ? (found as Record<string, unknown>) : {};
+  } catch {
+    return {};
+  }
+}
+
+function stepOf(metadata: Record<string, unknown>): string {
+  const { step, source } = metadata;
+  const named = typeof step === "number" ? `step ${step}` : "checkpoint";
+  return typeof source === "string" ? `${named} (${source})` : named;
+}
