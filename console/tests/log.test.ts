@@ -5,7 +5,11 @@ import { EventKind, ThreadEventSchema } from "@contract/history_service_pb.js";
 import { expect, test } from "vitest";
 import { keyOf, ThreadLog } from "../src/thread/log.ts";
 
-function saved(checkpointId: string, seq: number, more: Partial<Checkpoint> = {}): Checkpoint {
+function saved(
+  checkpointId: string,
+  seq: number,
+  more: { label?: string; metadataJson?: Uint8Array } = {},
+): Checkpoint {
   return create(CheckpointSchema, {
     ref: { threadId: "t", checkpointNs: "", checkpointId },
     seq: BigInt(seq),

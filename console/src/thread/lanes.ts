@@ -59,6 +59,6 @@ export function lanesOf(knots: readonly Knot[]): LaneRow[] {
 }
 
 function freeLane(open: readonly unknown[]): number {
-  const free = open.findIndex((one) => one === undefined);
+  const free = open.indexOf(undefined);
   return free < 0 ? open.length : free;
 }
