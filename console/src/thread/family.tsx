@@ -12,7 +12,7 @@ import { ProblemNote } from "../parts/problem.tsx";
 import { When } from "../parts/small.tsx";
 import { history, threads } from "../server/calls.ts";
 import { type Loaded, useLoad } from "../server/loading.ts";
-import { oneLine } from "../words.ts";
+import { oneLine, short } from "../words.ts";
 import { keyOf } from "./log.ts";
 
 const MOST = 50; // steps that are listed each way
@@ -131,7 +131,8 @@ function Place({ reference, here }: { reference: CheckpointRef | undefined; here
     return <span class="quiet">another server</span>;
   }
   const { threadId, checkpointNs, checkpointId } = reference;
-  const name = threadId === here ? "this thread" : oneLine(threadId, 60);
+  const thread = threadId === here ? "this thread" : oneLine(threadId, 60);
+  const name = checkpointId ? `${thread} at ${short(checkpointId)}` : thread;
   const href = checkpointId
     ? checkpointLink({ threadId, checkpointNs, checkpointId })
     : threadLink(threadId);

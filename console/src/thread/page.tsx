@@ -52,12 +52,19 @@ function ThreadView({ threadId }: { threadId: string }) {
   const family = useFamily(threadId, standing === "listing");
   const select = (entry: Entry, byKey: boolean) =>
     route(checkpointLink({ threadId, ...placeOf(entry) }, query["tab"]), byKey);
-  const missing = standing === "lost" && all.length === 0;
+  if (standing === "lost" && all.length === 0 && following.problem) {
+    return (
+      <>
+        <h1>{oneLine(threadId)}</h1>
+        <ProblemNote problem={following.problem} />
+        <a href={threadsLink()}>All threads</a>
+      </>
+    );
+  }
   return (
     <>
       <Head threadId={threadId} thread={thread.data} size={all.length} />
       <Banner following={following} />
-      {missing && following.problem && <ProblemNote problem={following.problem} />}
       {standing === "listing" && all.length === 0 && <Loading what="checkpoints" />}
       {all.length > 0 && (
         <div class="thread">
@@ -138,8 +145,8 @@ function Head({ threadId, thread, size }: HeadProps) {
 
 /** Says when what is shown is not what is. */
 function Banner({ following }: { following: Following }) {
-  const { standing, problem, log } = following;
-  if (standing === "live" || standing === "listing" || (standing === "lost" && log.size === 0)) {
+  const { standing, problem } = following;
+  if (standing === "live" || standing === "listing") {
     return (
       <p class="unseen" role="status">
         {standing === "live" ? "Live: changes appear as they happen." : ""}
@@ -155,7 +162,9 @@ function Banner({ following }: { following: Following }) {
       {standing === "began-again" && (
         <>
           This thread was deleted and began again.{" "}
-          <a href={window.location.href}>Show the new one</a>
+          <button type="button" onClick={() => window.location.reload()}>
+            Show the new one
+          </button>
         </>
       )}
     </p>
