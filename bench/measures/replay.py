@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import statistics
 import time
 from collections.abc import AsyncIterator
@@ -52,7 +53,8 @@ _HEADER = ("checkpointer", "seconds", "checkpoints/s", "TuskPoint is")
 
 async def fill(saver: Saver, count: int) -> str:
     """Save a thread of so many checkpoints; return its name."""
-    agent = Agent(saver, "history", steps_per_thread=0, window=_MESSAGES)
+    # The measures share one PostgreSQL.
+    agent = Agent(saver, f"history-{secrets.token_hex(4)}", steps_per_thread=0, window=_MESSAGES)
     for _ in range(count):
         await agent.save()
     return agent.thread_id
