@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"tuskpoint.dev/go/tuskpoint/tuskpointv1"
 )
@@ -33,9 +34,19 @@ type ThreadOptions struct {
 
 	// State lists only threads in this state. The default is any.
 	State tuskpointv1.ThreadState
+
+	// ChangedAfter lists only threads that changed at this time or later, if not zero.
+	ChangedAfter time.Time
+
+	// ChangedBefore lists only threads whose last change was earlier, if not zero.
+	ChangedBefore time.Time
+
+	// LatestFirst lists by the last change, the latest first. A thread that changes meanwhile may be
+	// missing.
+	LatestFirst bool
 }
 
-// ListThreads yields the threads by ID; pages are fetched as needed. Options may be nil. The
+// ListThreads yields the threads; pages are fetched as needed. Options may be nil. The
 // sequence ends with the first error.
 func (c *Client) ListThreads(
 	ctx context.Context, options *ThreadOptions,
@@ -43,6 +54,15 @@ func (c *Client) ListThreads(
 	given := valueOf(options)
 	begin := &tuskpointv1.ListThreadsRequest{
 		AgentId: given.AgentID, Label: given.Label, State: given.State, PageSize: batch,
+	}
+	if !given.ChangedAfter.IsZero() {
+		begin.ChangedAfter = timestamppb.New(given.ChangedAfter)
+	}
+	if !given.ChangedBefore.IsZero() {
+		begin.ChangedBefore = timestamppb.New(given.ChangedBefore)
+	}
+	if given.LatestFirst {
+		begin.Order = tuskpointv1.ThreadOrder_THREAD_ORDER_LATEST
 	}
 	return pages(func(token string) ([]*tuskpointv1.Thread, string, error) {
 		request := proto.CloneOf(begin)

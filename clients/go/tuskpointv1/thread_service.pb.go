@@ -23,6 +23,56 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Order of a listing of threads.
+type ThreadOrder int32
+
+const (
+	// By `thread_id`. Every thread that is there the whole time is listed once.
+	ThreadOrder_THREAD_ORDER_UNSPECIFIED ThreadOrder = 0
+	// By `update_time`, the latest first; equal ones by `thread_id`. A thread that
+	// changes while pages are read may be missing in the rest; none comes twice.
+	ThreadOrder_THREAD_ORDER_LATEST ThreadOrder = 1
+)
+
+// Enum value maps for ThreadOrder.
+var (
+	ThreadOrder_name = map[int32]string{
+		0: "THREAD_ORDER_UNSPECIFIED",
+		1: "THREAD_ORDER_LATEST",
+	}
+	ThreadOrder_value = map[string]int32{
+		"THREAD_ORDER_UNSPECIFIED": 0,
+		"THREAD_ORDER_LATEST":      1,
+	}
+)
+
+func (x ThreadOrder) Enum() *ThreadOrder {
+	p := new(ThreadOrder)
+	*p = x
+	return p
+}
+
+func (x ThreadOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ThreadOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[0].Descriptor()
+}
+
+func (ThreadOrder) Type() protoreflect.EnumType {
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[0]
+}
+
+func (x ThreadOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ThreadOrder.Descriptor instead.
+func (ThreadOrder) EnumDescriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{0}
+}
+
 // What `PruneThreads` keeps.
 type PruneStrategy int32
 
@@ -60,11 +110,11 @@ func (x PruneStrategy) String() string {
 }
 
 func (PruneStrategy) Descriptor() protoreflect.EnumDescriptor {
-	return file_tuskpoint_v1_thread_service_proto_enumTypes[0].Descriptor()
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[1].Descriptor()
 }
 
 func (PruneStrategy) Type() protoreflect.EnumType {
-	return &file_tuskpoint_v1_thread_service_proto_enumTypes[0]
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[1]
 }
 
 func (x PruneStrategy) Number() protoreflect.EnumNumber {
@@ -73,7 +123,7 @@ func (x PruneStrategy) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PruneStrategy.Descriptor instead.
 func (PruneStrategy) EnumDescriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{0}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{1}
 }
 
 // How one thread came from another.
@@ -117,11 +167,11 @@ func (x LineageKind) String() string {
 }
 
 func (LineageKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_tuskpoint_v1_thread_service_proto_enumTypes[1].Descriptor()
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[2].Descriptor()
 }
 
 func (LineageKind) Type() protoreflect.EnumType {
-	return &file_tuskpoint_v1_thread_service_proto_enumTypes[1]
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[2]
 }
 
 func (x LineageKind) Number() protoreflect.EnumNumber {
@@ -130,7 +180,7 @@ func (x LineageKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use LineageKind.Descriptor instead.
 func (LineageKind) EnumDescriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{1}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{2}
 }
 
 // Kinds of changes.
@@ -174,11 +224,11 @@ func (x ChangeKind) String() string {
 }
 
 func (ChangeKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_tuskpoint_v1_thread_service_proto_enumTypes[2].Descriptor()
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[3].Descriptor()
 }
 
 func (ChangeKind) Type() protoreflect.EnumType {
-	return &file_tuskpoint_v1_thread_service_proto_enumTypes[2]
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[3]
 }
 
 func (x ChangeKind) Number() protoreflect.EnumNumber {
@@ -187,7 +237,7 @@ func (x ChangeKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeKind.Descriptor instead.
 func (ChangeKind) EnumDescriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{2}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{3}
 }
 
 // Verdicts on a stored checkpoint.
@@ -236,11 +286,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_tuskpoint_v1_thread_service_proto_enumTypes[3].Descriptor()
+	return file_tuskpoint_v1_thread_service_proto_enumTypes[4].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_tuskpoint_v1_thread_service_proto_enumTypes[3]
+	return &file_tuskpoint_v1_thread_service_proto_enumTypes[4]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -249,7 +299,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{3}
+	return file_tuskpoint_v1_thread_service_proto_rawDescGZIP(), []int{4}
 }
 
 // Request of `GetThread`.
@@ -357,7 +407,13 @@ type ListThreadsRequest struct {
 	// negative is `INVALID_ARGUMENT`.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// `next_page_token` of the page before, with the same other fields.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only threads whose `update_time` is this or later. Absent: any.
+	ChangedAfter *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=changed_after,json=changedAfter,proto3" json:"changed_after,omitempty"`
+	// Only threads whose `update_time` is earlier. Absent: any.
+	ChangedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=changed_before,json=changedBefore,proto3" json:"changed_before,omitempty"`
+	// Order of the threads.
+	Order         ThreadOrder `protobuf:"varint,8,opt,name=order,proto3,enum=tuskpoint.v1.ThreadOrder" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,10 +483,31 @@ func (x *ListThreadsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListThreadsRequest) GetChangedAfter() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAfter
+	}
+	return nil
+}
+
+func (x *ListThreadsRequest) GetChangedBefore() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedBefore
+	}
+	return nil
+}
+
+func (x *ListThreadsRequest) GetOrder() ThreadOrder {
+	if x != nil {
+		return x.Order
+	}
+	return ThreadOrder_THREAD_ORDER_UNSPECIFIED
+}
+
 // Response of `ListThreads`.
 type ListThreadsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The threads, by `thread_id`.
+	// The threads, in the order asked for.
 	Threads []*Thread `protobuf:"bytes,1,rep,name=threads,proto3" json:"threads,omitempty"`
 	// Token of the next page; empty on the last.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
@@ -2750,14 +2827,17 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\x10GetThreadRequest\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\"A\n" +
 	"\x11GetThreadResponse\x12,\n" +
-	"\x06thread\x18\x01 \x01(\v2\x14.tuskpoint.v1.ThreadR\x06thread\"\xb2\x01\n" +
+	"\x06thread\x18\x01 \x01(\v2\x14.tuskpoint.v1.ThreadR\x06thread\"\xe7\x02\n" +
 	"\x12ListThreadsRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05label\x18\x02 \x01(\tR\x05label\x12/\n" +
 	"\x05state\x18\x03 \x01(\x0e2\x19.tuskpoint.v1.ThreadStateR\x05state\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"m\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12?\n" +
+	"\rchanged_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fchangedAfter\x12A\n" +
+	"\x0echanged_before\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\rchangedBefore\x12/\n" +
+	"\x05order\x18\b \x01(\x0e2\x19.tuskpoint.v1.ThreadOrderR\x05order\"m\n" +
 	"\x13ListThreadsResponse\x12.\n" +
 	"\athreads\x18\x01 \x03(\v2\x14.tuskpoint.v1.ThreadR\athreads\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"l\n" +
@@ -2952,7 +3032,10 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\acatalog\x18\x05 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\acatalog\x12=\n" +
 	"\fcertify_time\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\vcertifyTime\x126\n" +
 	"\bmanifest\x18\a \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\bmanifest\x12&\n" +
-	"\x0fnext_page_token\x18\b \x01(\tR\rnextPageToken*n\n" +
+	"\x0fnext_page_token\x18\b \x01(\tR\rnextPageToken*D\n" +
+	"\vThreadOrder\x12\x1c\n" +
+	"\x18THREAD_ORDER_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13THREAD_ORDER_LATEST\x10\x01*n\n" +
 	"\rPruneStrategy\x12\x1e\n" +
 	"\x1aPRUNE_STRATEGY_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aPRUNE_STRATEGY_KEEP_LATEST\x10\x01\x12\x1d\n" +
@@ -3010,148 +3093,152 @@ func file_tuskpoint_v1_thread_service_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_thread_service_proto_rawDescData
 }
 
-var file_tuskpoint_v1_thread_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_tuskpoint_v1_thread_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_tuskpoint_v1_thread_service_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_tuskpoint_v1_thread_service_proto_goTypes = []any{
-	(PruneStrategy)(0),               // 0: tuskpoint.v1.PruneStrategy
-	(LineageKind)(0),                 // 1: tuskpoint.v1.LineageKind
-	(ChangeKind)(0),                  // 2: tuskpoint.v1.ChangeKind
-	(Verdict)(0),                     // 3: tuskpoint.v1.Verdict
-	(*GetThreadRequest)(nil),         // 4: tuskpoint.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),        // 5: tuskpoint.v1.GetThreadResponse
-	(*ListThreadsRequest)(nil),       // 6: tuskpoint.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),      // 7: tuskpoint.v1.ListThreadsResponse
-	(*DeleteThreadRequest)(nil),      // 8: tuskpoint.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),     // 9: tuskpoint.v1.DeleteThreadResponse
-	(*SetRetentionRequest)(nil),      // 10: tuskpoint.v1.SetRetentionRequest
-	(*SetRetentionResponse)(nil),     // 11: tuskpoint.v1.SetRetentionResponse
-	(*SetSearchableRequest)(nil),     // 12: tuskpoint.v1.SetSearchableRequest
-	(*SetSearchableResponse)(nil),    // 13: tuskpoint.v1.SetSearchableResponse
-	(*CopyThreadRequest)(nil),        // 14: tuskpoint.v1.CopyThreadRequest
-	(*CopyThreadResponse)(nil),       // 15: tuskpoint.v1.CopyThreadResponse
-	(*PruneThreadsRequest)(nil),      // 16: tuskpoint.v1.PruneThreadsRequest
-	(*PruneThreadsResponse)(nil),     // 17: tuskpoint.v1.PruneThreadsResponse
-	(*DeleteRunsRequest)(nil),        // 18: tuskpoint.v1.DeleteRunsRequest
-	(*DeleteRunsResponse)(nil),       // 19: tuskpoint.v1.DeleteRunsResponse
-	(*RetentionRule)(nil),            // 20: tuskpoint.v1.RetentionRule
-	(*PreviewRetentionRequest)(nil),  // 21: tuskpoint.v1.PreviewRetentionRequest
-	(*RetentionEffect)(nil),          // 22: tuskpoint.v1.RetentionEffect
-	(*PreviewRetentionResponse)(nil), // 23: tuskpoint.v1.PreviewRetentionResponse
-	(*EraseThreadsRequest)(nil),      // 24: tuskpoint.v1.EraseThreadsRequest
-	(*EraseThreadsResponse)(nil),     // 25: tuskpoint.v1.EraseThreadsResponse
-	(*ForkThreadRequest)(nil),        // 26: tuskpoint.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),       // 27: tuskpoint.v1.ForkThreadResponse
-	(*RollbackThreadRequest)(nil),    // 28: tuskpoint.v1.RollbackThreadRequest
-	(*RollbackThreadResponse)(nil),   // 29: tuskpoint.v1.RollbackThreadResponse
-	(*GetLineageRequest)(nil),        // 30: tuskpoint.v1.GetLineageRequest
-	(*LineageStep)(nil),              // 31: tuskpoint.v1.LineageStep
-	(*GetLineageResponse)(nil),       // 32: tuskpoint.v1.GetLineageResponse
-	(*DiffCheckpointsRequest)(nil),   // 33: tuskpoint.v1.DiffCheckpointsRequest
-	(*Change)(nil),                   // 34: tuskpoint.v1.Change
-	(*DiffCheckpointsResponse)(nil),  // 35: tuskpoint.v1.DiffCheckpointsResponse
-	(*VerifyThreadRequest)(nil),      // 36: tuskpoint.v1.VerifyThreadRequest
-	(*CheckpointVerdict)(nil),        // 37: tuskpoint.v1.CheckpointVerdict
-	(*VerificationTotal)(nil),        // 38: tuskpoint.v1.VerificationTotal
-	(*VerifyThreadResponse)(nil),     // 39: tuskpoint.v1.VerifyThreadResponse
-	(*GetManifestRequest)(nil),       // 40: tuskpoint.v1.GetManifestRequest
-	(*GetManifestResponse)(nil),      // 41: tuskpoint.v1.GetManifestResponse
-	(*Thread)(nil),                   // 42: tuskpoint.v1.Thread
-	(ThreadState)(0),                 // 43: tuskpoint.v1.ThreadState
-	(Durability)(0),                  // 44: tuskpoint.v1.Durability
-	(*durationpb.Duration)(nil),      // 45: google.protobuf.Duration
-	(*CheckpointRef)(nil),            // 46: tuskpoint.v1.CheckpointRef
-	(*timestamppb.Timestamp)(nil),    // 47: google.protobuf.Timestamp
-	(*BlobLocation)(nil),             // 48: tuskpoint.v1.BlobLocation
-	(*ManifestEntry)(nil),            // 49: tuskpoint.v1.ManifestEntry
+	(ThreadOrder)(0),                 // 0: tuskpoint.v1.ThreadOrder
+	(PruneStrategy)(0),               // 1: tuskpoint.v1.PruneStrategy
+	(LineageKind)(0),                 // 2: tuskpoint.v1.LineageKind
+	(ChangeKind)(0),                  // 3: tuskpoint.v1.ChangeKind
+	(Verdict)(0),                     // 4: tuskpoint.v1.Verdict
+	(*GetThreadRequest)(nil),         // 5: tuskpoint.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),        // 6: tuskpoint.v1.GetThreadResponse
+	(*ListThreadsRequest)(nil),       // 7: tuskpoint.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),      // 8: tuskpoint.v1.ListThreadsResponse
+	(*DeleteThreadRequest)(nil),      // 9: tuskpoint.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),     // 10: tuskpoint.v1.DeleteThreadResponse
+	(*SetRetentionRequest)(nil),      // 11: tuskpoint.v1.SetRetentionRequest
+	(*SetRetentionResponse)(nil),     // 12: tuskpoint.v1.SetRetentionResponse
+	(*SetSearchableRequest)(nil),     // 13: tuskpoint.v1.SetSearchableRequest
+	(*SetSearchableResponse)(nil),    // 14: tuskpoint.v1.SetSearchableResponse
+	(*CopyThreadRequest)(nil),        // 15: tuskpoint.v1.CopyThreadRequest
+	(*CopyThreadResponse)(nil),       // 16: tuskpoint.v1.CopyThreadResponse
+	(*PruneThreadsRequest)(nil),      // 17: tuskpoint.v1.PruneThreadsRequest
+	(*PruneThreadsResponse)(nil),     // 18: tuskpoint.v1.PruneThreadsResponse
+	(*DeleteRunsRequest)(nil),        // 19: tuskpoint.v1.DeleteRunsRequest
+	(*DeleteRunsResponse)(nil),       // 20: tuskpoint.v1.DeleteRunsResponse
+	(*RetentionRule)(nil),            // 21: tuskpoint.v1.RetentionRule
+	(*PreviewRetentionRequest)(nil),  // 22: tuskpoint.v1.PreviewRetentionRequest
+	(*RetentionEffect)(nil),          // 23: tuskpoint.v1.RetentionEffect
+	(*PreviewRetentionResponse)(nil), // 24: tuskpoint.v1.PreviewRetentionResponse
+	(*EraseThreadsRequest)(nil),      // 25: tuskpoint.v1.EraseThreadsRequest
+	(*EraseThreadsResponse)(nil),     // 26: tuskpoint.v1.EraseThreadsResponse
+	(*ForkThreadRequest)(nil),        // 27: tuskpoint.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),       // 28: tuskpoint.v1.ForkThreadResponse
+	(*RollbackThreadRequest)(nil),    // 29: tuskpoint.v1.RollbackThreadRequest
+	(*RollbackThreadResponse)(nil),   // 30: tuskpoint.v1.RollbackThreadResponse
+	(*GetLineageRequest)(nil),        // 31: tuskpoint.v1.GetLineageRequest
+	(*LineageStep)(nil),              // 32: tuskpoint.v1.LineageStep
+	(*GetLineageResponse)(nil),       // 33: tuskpoint.v1.GetLineageResponse
+	(*DiffCheckpointsRequest)(nil),   // 34: tuskpoint.v1.DiffCheckpointsRequest
+	(*Change)(nil),                   // 35: tuskpoint.v1.Change
+	(*DiffCheckpointsResponse)(nil),  // 36: tuskpoint.v1.DiffCheckpointsResponse
+	(*VerifyThreadRequest)(nil),      // 37: tuskpoint.v1.VerifyThreadRequest
+	(*CheckpointVerdict)(nil),        // 38: tuskpoint.v1.CheckpointVerdict
+	(*VerificationTotal)(nil),        // 39: tuskpoint.v1.VerificationTotal
+	(*VerifyThreadResponse)(nil),     // 40: tuskpoint.v1.VerifyThreadResponse
+	(*GetManifestRequest)(nil),       // 41: tuskpoint.v1.GetManifestRequest
+	(*GetManifestResponse)(nil),      // 42: tuskpoint.v1.GetManifestResponse
+	(*Thread)(nil),                   // 43: tuskpoint.v1.Thread
+	(ThreadState)(0),                 // 44: tuskpoint.v1.ThreadState
+	(*timestamppb.Timestamp)(nil),    // 45: google.protobuf.Timestamp
+	(Durability)(0),                  // 46: tuskpoint.v1.Durability
+	(*durationpb.Duration)(nil),      // 47: google.protobuf.Duration
+	(*CheckpointRef)(nil),            // 48: tuskpoint.v1.CheckpointRef
+	(*BlobLocation)(nil),             // 49: tuskpoint.v1.BlobLocation
+	(*ManifestEntry)(nil),            // 50: tuskpoint.v1.ManifestEntry
 }
 var file_tuskpoint_v1_thread_service_proto_depIdxs = []int32{
-	42, // 0: tuskpoint.v1.GetThreadResponse.thread:type_name -> tuskpoint.v1.Thread
-	43, // 1: tuskpoint.v1.ListThreadsRequest.state:type_name -> tuskpoint.v1.ThreadState
-	42, // 2: tuskpoint.v1.ListThreadsResponse.threads:type_name -> tuskpoint.v1.Thread
-	44, // 3: tuskpoint.v1.DeleteThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	44, // 4: tuskpoint.v1.DeleteThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	45, // 5: tuskpoint.v1.SetRetentionRequest.retention:type_name -> google.protobuf.Duration
-	44, // 6: tuskpoint.v1.SetRetentionRequest.durability:type_name -> tuskpoint.v1.Durability
-	44, // 7: tuskpoint.v1.SetRetentionResponse.durability:type_name -> tuskpoint.v1.Durability
-	44, // 8: tuskpoint.v1.SetSearchableRequest.durability:type_name -> tuskpoint.v1.Durability
-	44, // 9: tuskpoint.v1.SetSearchableResponse.durability:type_name -> tuskpoint.v1.Durability
-	44, // 10: tuskpoint.v1.CopyThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	44, // 11: tuskpoint.v1.CopyThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	0,  // 12: tuskpoint.v1.PruneThreadsRequest.strategy:type_name -> tuskpoint.v1.PruneStrategy
-	44, // 13: tuskpoint.v1.PruneThreadsRequest.durability:type_name -> tuskpoint.v1.Durability
-	44, // 14: tuskpoint.v1.PruneThreadsResponse.durability:type_name -> tuskpoint.v1.Durability
-	44, // 15: tuskpoint.v1.DeleteRunsRequest.durability:type_name -> tuskpoint.v1.Durability
-	44, // 16: tuskpoint.v1.DeleteRunsResponse.durability:type_name -> tuskpoint.v1.Durability
-	45, // 17: tuskpoint.v1.RetentionRule.delete_after:type_name -> google.protobuf.Duration
-	45, // 18: tuskpoint.v1.RetentionRule.keep_for:type_name -> google.protobuf.Duration
-	20, // 19: tuskpoint.v1.PreviewRetentionRequest.rules:type_name -> tuskpoint.v1.RetentionRule
-	20, // 20: tuskpoint.v1.PreviewRetentionResponse.rules:type_name -> tuskpoint.v1.RetentionRule
-	22, // 21: tuskpoint.v1.PreviewRetentionResponse.effects:type_name -> tuskpoint.v1.RetentionEffect
-	22, // 22: tuskpoint.v1.PreviewRetentionResponse.total:type_name -> tuskpoint.v1.RetentionEffect
-	46, // 23: tuskpoint.v1.ForkThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	44, // 24: tuskpoint.v1.ForkThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 25: tuskpoint.v1.ForkThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	44, // 26: tuskpoint.v1.ForkThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	46, // 27: tuskpoint.v1.RollbackThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
-	44, // 28: tuskpoint.v1.RollbackThreadRequest.durability:type_name -> tuskpoint.v1.Durability
-	46, // 29: tuskpoint.v1.RollbackThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
-	44, // 30: tuskpoint.v1.RollbackThreadResponse.durability:type_name -> tuskpoint.v1.Durability
-	1,  // 31: tuskpoint.v1.LineageStep.kind:type_name -> tuskpoint.v1.LineageKind
-	46, // 32: tuskpoint.v1.LineageStep.from:type_name -> tuskpoint.v1.CheckpointRef
-	46, // 33: tuskpoint.v1.LineageStep.to:type_name -> tuskpoint.v1.CheckpointRef
-	47, // 34: tuskpoint.v1.LineageStep.create_time:type_name -> google.protobuf.Timestamp
-	31, // 35: tuskpoint.v1.GetLineageResponse.ancestors:type_name -> tuskpoint.v1.LineageStep
-	31, // 36: tuskpoint.v1.GetLineageResponse.descendants:type_name -> tuskpoint.v1.LineageStep
-	46, // 37: tuskpoint.v1.DiffCheckpointsRequest.from:type_name -> tuskpoint.v1.CheckpointRef
-	46, // 38: tuskpoint.v1.DiffCheckpointsRequest.to:type_name -> tuskpoint.v1.CheckpointRef
-	2,  // 39: tuskpoint.v1.Change.kind:type_name -> tuskpoint.v1.ChangeKind
-	34, // 40: tuskpoint.v1.DiffCheckpointsResponse.changes:type_name -> tuskpoint.v1.Change
-	46, // 41: tuskpoint.v1.CheckpointVerdict.ref:type_name -> tuskpoint.v1.CheckpointRef
-	3,  // 42: tuskpoint.v1.CheckpointVerdict.verdict:type_name -> tuskpoint.v1.Verdict
-	48, // 43: tuskpoint.v1.CheckpointVerdict.location:type_name -> tuskpoint.v1.BlobLocation
-	37, // 44: tuskpoint.v1.VerifyThreadResponse.verdict:type_name -> tuskpoint.v1.CheckpointVerdict
-	38, // 45: tuskpoint.v1.VerifyThreadResponse.total:type_name -> tuskpoint.v1.VerificationTotal
-	49, // 46: tuskpoint.v1.GetManifestResponse.entries:type_name -> tuskpoint.v1.ManifestEntry
-	48, // 47: tuskpoint.v1.GetManifestResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	47, // 48: tuskpoint.v1.GetManifestResponse.certify_time:type_name -> google.protobuf.Timestamp
-	48, // 49: tuskpoint.v1.GetManifestResponse.manifest:type_name -> tuskpoint.v1.BlobLocation
-	4,  // 50: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
-	6,  // 51: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
-	8,  // 52: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
-	10, // 53: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
-	12, // 54: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
-	14, // 55: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
-	16, // 56: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
-	18, // 57: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
-	21, // 58: tuskpoint.v1.ThreadService.PreviewRetention:input_type -> tuskpoint.v1.PreviewRetentionRequest
-	24, // 59: tuskpoint.v1.ThreadService.EraseThreads:input_type -> tuskpoint.v1.EraseThreadsRequest
-	26, // 60: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
-	28, // 61: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
-	30, // 62: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
-	33, // 63: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
-	36, // 64: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
-	40, // 65: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
-	5,  // 66: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
-	7,  // 67: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
-	9,  // 68: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
-	11, // 69: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
-	13, // 70: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
-	15, // 71: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
-	17, // 72: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
-	19, // 73: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
-	23, // 74: tuskpoint.v1.ThreadService.PreviewRetention:output_type -> tuskpoint.v1.PreviewRetentionResponse
-	25, // 75: tuskpoint.v1.ThreadService.EraseThreads:output_type -> tuskpoint.v1.EraseThreadsResponse
-	27, // 76: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
-	29, // 77: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
-	32, // 78: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
-	35, // 79: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
-	39, // 80: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
-	41, // 81: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
-	66, // [66:82] is the sub-list for method output_type
-	50, // [50:66] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	43, // 0: tuskpoint.v1.GetThreadResponse.thread:type_name -> tuskpoint.v1.Thread
+	44, // 1: tuskpoint.v1.ListThreadsRequest.state:type_name -> tuskpoint.v1.ThreadState
+	45, // 2: tuskpoint.v1.ListThreadsRequest.changed_after:type_name -> google.protobuf.Timestamp
+	45, // 3: tuskpoint.v1.ListThreadsRequest.changed_before:type_name -> google.protobuf.Timestamp
+	0,  // 4: tuskpoint.v1.ListThreadsRequest.order:type_name -> tuskpoint.v1.ThreadOrder
+	43, // 5: tuskpoint.v1.ListThreadsResponse.threads:type_name -> tuskpoint.v1.Thread
+	46, // 6: tuskpoint.v1.DeleteThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 7: tuskpoint.v1.DeleteThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	47, // 8: tuskpoint.v1.SetRetentionRequest.retention:type_name -> google.protobuf.Duration
+	46, // 9: tuskpoint.v1.SetRetentionRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 10: tuskpoint.v1.SetRetentionResponse.durability:type_name -> tuskpoint.v1.Durability
+	46, // 11: tuskpoint.v1.SetSearchableRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 12: tuskpoint.v1.SetSearchableResponse.durability:type_name -> tuskpoint.v1.Durability
+	46, // 13: tuskpoint.v1.CopyThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 14: tuskpoint.v1.CopyThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	1,  // 15: tuskpoint.v1.PruneThreadsRequest.strategy:type_name -> tuskpoint.v1.PruneStrategy
+	46, // 16: tuskpoint.v1.PruneThreadsRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 17: tuskpoint.v1.PruneThreadsResponse.durability:type_name -> tuskpoint.v1.Durability
+	46, // 18: tuskpoint.v1.DeleteRunsRequest.durability:type_name -> tuskpoint.v1.Durability
+	46, // 19: tuskpoint.v1.DeleteRunsResponse.durability:type_name -> tuskpoint.v1.Durability
+	47, // 20: tuskpoint.v1.RetentionRule.delete_after:type_name -> google.protobuf.Duration
+	47, // 21: tuskpoint.v1.RetentionRule.keep_for:type_name -> google.protobuf.Duration
+	21, // 22: tuskpoint.v1.PreviewRetentionRequest.rules:type_name -> tuskpoint.v1.RetentionRule
+	21, // 23: tuskpoint.v1.PreviewRetentionResponse.rules:type_name -> tuskpoint.v1.RetentionRule
+	23, // 24: tuskpoint.v1.PreviewRetentionResponse.effects:type_name -> tuskpoint.v1.RetentionEffect
+	23, // 25: tuskpoint.v1.PreviewRetentionResponse.total:type_name -> tuskpoint.v1.RetentionEffect
+	48, // 26: tuskpoint.v1.ForkThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	46, // 27: tuskpoint.v1.ForkThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	48, // 28: tuskpoint.v1.ForkThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	46, // 29: tuskpoint.v1.ForkThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	48, // 30: tuskpoint.v1.RollbackThreadRequest.ref:type_name -> tuskpoint.v1.CheckpointRef
+	46, // 31: tuskpoint.v1.RollbackThreadRequest.durability:type_name -> tuskpoint.v1.Durability
+	48, // 32: tuskpoint.v1.RollbackThreadResponse.ref:type_name -> tuskpoint.v1.CheckpointRef
+	46, // 33: tuskpoint.v1.RollbackThreadResponse.durability:type_name -> tuskpoint.v1.Durability
+	2,  // 34: tuskpoint.v1.LineageStep.kind:type_name -> tuskpoint.v1.LineageKind
+	48, // 35: tuskpoint.v1.LineageStep.from:type_name -> tuskpoint.v1.CheckpointRef
+	48, // 36: tuskpoint.v1.LineageStep.to:type_name -> tuskpoint.v1.CheckpointRef
+	45, // 37: tuskpoint.v1.LineageStep.create_time:type_name -> google.protobuf.Timestamp
+	32, // 38: tuskpoint.v1.GetLineageResponse.ancestors:type_name -> tuskpoint.v1.LineageStep
+	32, // 39: tuskpoint.v1.GetLineageResponse.descendants:type_name -> tuskpoint.v1.LineageStep
+	48, // 40: tuskpoint.v1.DiffCheckpointsRequest.from:type_name -> tuskpoint.v1.CheckpointRef
+	48, // 41: tuskpoint.v1.DiffCheckpointsRequest.to:type_name -> tuskpoint.v1.CheckpointRef
+	3,  // 42: tuskpoint.v1.Change.kind:type_name -> tuskpoint.v1.ChangeKind
+	35, // 43: tuskpoint.v1.DiffCheckpointsResponse.changes:type_name -> tuskpoint.v1.Change
+	48, // 44: tuskpoint.v1.CheckpointVerdict.ref:type_name -> tuskpoint.v1.CheckpointRef
+	4,  // 45: tuskpoint.v1.CheckpointVerdict.verdict:type_name -> tuskpoint.v1.Verdict
+	49, // 46: tuskpoint.v1.CheckpointVerdict.location:type_name -> tuskpoint.v1.BlobLocation
+	38, // 47: tuskpoint.v1.VerifyThreadResponse.verdict:type_name -> tuskpoint.v1.CheckpointVerdict
+	39, // 48: tuskpoint.v1.VerifyThreadResponse.total:type_name -> tuskpoint.v1.VerificationTotal
+	50, // 49: tuskpoint.v1.GetManifestResponse.entries:type_name -> tuskpoint.v1.ManifestEntry
+	49, // 50: tuskpoint.v1.GetManifestResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	45, // 51: tuskpoint.v1.GetManifestResponse.certify_time:type_name -> google.protobuf.Timestamp
+	49, // 52: tuskpoint.v1.GetManifestResponse.manifest:type_name -> tuskpoint.v1.BlobLocation
+	5,  // 53: tuskpoint.v1.ThreadService.GetThread:input_type -> tuskpoint.v1.GetThreadRequest
+	7,  // 54: tuskpoint.v1.ThreadService.ListThreads:input_type -> tuskpoint.v1.ListThreadsRequest
+	9,  // 55: tuskpoint.v1.ThreadService.DeleteThread:input_type -> tuskpoint.v1.DeleteThreadRequest
+	11, // 56: tuskpoint.v1.ThreadService.SetRetention:input_type -> tuskpoint.v1.SetRetentionRequest
+	13, // 57: tuskpoint.v1.ThreadService.SetSearchable:input_type -> tuskpoint.v1.SetSearchableRequest
+	15, // 58: tuskpoint.v1.ThreadService.CopyThread:input_type -> tuskpoint.v1.CopyThreadRequest
+	17, // 59: tuskpoint.v1.ThreadService.PruneThreads:input_type -> tuskpoint.v1.PruneThreadsRequest
+	19, // 60: tuskpoint.v1.ThreadService.DeleteRuns:input_type -> tuskpoint.v1.DeleteRunsRequest
+	22, // 61: tuskpoint.v1.ThreadService.PreviewRetention:input_type -> tuskpoint.v1.PreviewRetentionRequest
+	25, // 62: tuskpoint.v1.ThreadService.EraseThreads:input_type -> tuskpoint.v1.EraseThreadsRequest
+	27, // 63: tuskpoint.v1.ThreadService.ForkThread:input_type -> tuskpoint.v1.ForkThreadRequest
+	29, // 64: tuskpoint.v1.ThreadService.RollbackThread:input_type -> tuskpoint.v1.RollbackThreadRequest
+	31, // 65: tuskpoint.v1.ThreadService.GetLineage:input_type -> tuskpoint.v1.GetLineageRequest
+	34, // 66: tuskpoint.v1.ThreadService.DiffCheckpoints:input_type -> tuskpoint.v1.DiffCheckpointsRequest
+	37, // 67: tuskpoint.v1.ThreadService.VerifyThread:input_type -> tuskpoint.v1.VerifyThreadRequest
+	41, // 68: tuskpoint.v1.ThreadService.GetManifest:input_type -> tuskpoint.v1.GetManifestRequest
+	6,  // 69: tuskpoint.v1.ThreadService.GetThread:output_type -> tuskpoint.v1.GetThreadResponse
+	8,  // 70: tuskpoint.v1.ThreadService.ListThreads:output_type -> tuskpoint.v1.ListThreadsResponse
+	10, // 71: tuskpoint.v1.ThreadService.DeleteThread:output_type -> tuskpoint.v1.DeleteThreadResponse
+	12, // 72: tuskpoint.v1.ThreadService.SetRetention:output_type -> tuskpoint.v1.SetRetentionResponse
+	14, // 73: tuskpoint.v1.ThreadService.SetSearchable:output_type -> tuskpoint.v1.SetSearchableResponse
+	16, // 74: tuskpoint.v1.ThreadService.CopyThread:output_type -> tuskpoint.v1.CopyThreadResponse
+	18, // 75: tuskpoint.v1.ThreadService.PruneThreads:output_type -> tuskpoint.v1.PruneThreadsResponse
+	20, // 76: tuskpoint.v1.ThreadService.DeleteRuns:output_type -> tuskpoint.v1.DeleteRunsResponse
+	24, // 77: tuskpoint.v1.ThreadService.PreviewRetention:output_type -> tuskpoint.v1.PreviewRetentionResponse
+	26, // 78: tuskpoint.v1.ThreadService.EraseThreads:output_type -> tuskpoint.v1.EraseThreadsResponse
+	28, // 79: tuskpoint.v1.ThreadService.ForkThread:output_type -> tuskpoint.v1.ForkThreadResponse
+	30, // 80: tuskpoint.v1.ThreadService.RollbackThread:output_type -> tuskpoint.v1.RollbackThreadResponse
+	33, // 81: tuskpoint.v1.ThreadService.GetLineage:output_type -> tuskpoint.v1.GetLineageResponse
+	36, // 82: tuskpoint.v1.ThreadService.DiffCheckpoints:output_type -> tuskpoint.v1.DiffCheckpointsResponse
+	40, // 83: tuskpoint.v1.ThreadService.VerifyThread:output_type -> tuskpoint.v1.VerifyThreadResponse
+	42, // 84: tuskpoint.v1.ThreadService.GetManifest:output_type -> tuskpoint.v1.GetManifestResponse
+	69, // [69:85] is the sub-list for method output_type
+	53, // [53:69] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_thread_service_proto_init() }
@@ -3173,7 +3260,7 @@ func file_tuskpoint_v1_thread_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_thread_service_proto_rawDesc), len(file_tuskpoint_v1_thread_service_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,

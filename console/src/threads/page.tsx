@@ -1,5 +1,8 @@
 /** All threads: those that wait for a person first, then those that failed, then all others. */
+
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { type Thread, ThreadState } from "@contract/thread_pb.js";
+import { ThreadOrder } from "@contract/thread_service_pb.js";
 import { useState } from "preact/hooks";
 import { useLocation } from "preact-iso";
 import { searchLink, type ThreadFilter, threadLink, threadsLink } from "../links.ts";
@@ -11,6 +14,14 @@ import { useLoad } from "../server/loading.ts";
 import { oneLine } from "../words.ts";
 
 const PAGE = 100;
+
+/** Choices of how long ago a thread may have changed, in hours. */
+const AGES: [string, string, number][] = [
+  ["1h", "in the last hour", 1],
+  ["1d", "in the last day", 24],
+  ["7d", "in the last 7 days", 7 * 24],
+  ["30d", "in the last 30 days", 30 * 24],
+];
 
 const GROUPS: [string, string, ThreadState][] = [
   ["interrupted", "Waiting for a person", ThreadState.INTERRUPTED],
@@ -101,6 +112,22 @@ function Filters({ filter, onChange }: FiltersProps) {
           </select>
         )}
       </Field>
+      <Field label="Changed">
+        {(id) => (
+          <select
+            id={id}
+            value={filter.since ?? ""}
+            onChange={(event) => onChange({ ...filter, since: event.currentTarget.value })}
+          >
+            <option value="">at any time</option>
+            {AGES.map(([name, title]) => (
+              <option key={name} value={name}>
+                {title}
+              </option>
+            ))}
+          </select>
+        )}
+      </Field>
       <TextField label="Agent" value={agent} onInput={setAgent} />
       <TextField label="Label" value={label} onInput={setLabel} />
       <button type="submit">Filter</button>
@@ -113,6 +140,11 @@ function Filters({ filter, onChange }: FiltersProps) {
   );
 }
 
+function changedSince(since: string, now: number) {
+  const age = AGES.find(([name]) => name === since);
+  return age ? { changedAfter: timestampFromMs(now - age[2] * 3_600_000) } : {};
+}
+
 interface GroupProps {
   title: string;
   state: ThreadState;
@@ -122,13 +154,15 @@ interface GroupProps {
 /** The threads in one state, a page at a time. */
 function Group({ title, state, filter }: GroupProps) {
   const [pages, setPages] = useState(1);
-  const { agent: agentId = "", label = "" } = filter;
+  const { agent: agentId = "", label = "", since = "" } = filter;
   const loaded = useLoad(
     async (signal) => {
+      const begun = Date.now();
       const found: Thread[] = [];
       let pageToken = "";
       for (let page = 0; page < pages; page += 1) {
-        const asked = { state, agentId, label, pageSize: PAGE, pageToken };
+        const filters = { state, agentId, label, ...changedSince(since, begun) };
+        const asked = { ...filters, order: ThreadOrder.LATEST, pageSize: PAGE, pageToken };
         const answer = await threads.listThreads(asked, { signal });
         found.push(...answer.threads);
         pageToken = answer.nextPageToken;
@@ -138,7 +172,7 @@ function Group({ title, state, filter }: GroupProps) {
       }
       return { found, more: pageToken !== "" };
     },
-    [state, agentId, label, pages],
+    [state, agentId, label, since, pages],
   );
   const { data, problem } = loaded;
   return (
@@ -181,7 +215,7 @@ function ThreadRow({ thread }: { thread: Thread }) {
 }
 
 function Nothing({ state, filter }: { state: ThreadState; filter: ThreadFilter }) {
-  if (filter.agent || filter.label) {
+  if (filter.agent || filter.label || filter.since) {
     return <Empty title="No thread matches the filter." />;
   }
   if (state !== ThreadState.IDLE) {

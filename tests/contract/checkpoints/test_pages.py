@@ -232,7 +232,7 @@ async def test_threads_are_listed_by_id_in_pages(journal: Journal) -> None:
             ),
         )
 
-    async def names(query: ThreadQuery, after: str = "", limit: int = 9) -> str:
+    async def names(query: ThreadQuery, after: str | tuple[int, str] = "", limit: int = 9) -> str:
         found = await journal.list_threads(TENANT, query, after, limit)
         return "".join(thread.thread_id for thread in found)
 
@@ -244,6 +244,19 @@ async def test_threads_are_listed_by_id_in_pages(journal: Journal) -> None:
     assert await names(ThreadQuery(state=ThreadState.FAILED)) == "c"
     assert await names(ThreadQuery(state=ThreadState.IDLE, agent_id="odd", label="named")) == "ab"
     assert await journal.list_threads("another tenant", ThreadQuery(), "", 9) == []
+
+    times = {
+        one.thread_id: one.updated_us
+        for one in await journal.list_threads(TENANT, ThreadQuery(), "", 9)
+    }
+    by_time = "".join(sorted(times, key=lambda name: (-times[name], name)))
+    latest = ThreadQuery(latest_first=True)
+    assert await names(latest) == by_time
+    first = by_time[0]
+    assert await names(latest, (times[first], first)) == by_time[1:]
+    assert await names(ThreadQuery(since_us=times["b"], until_us=times["d"])) == "".join(
+        name for name in "abcd" if times["b"] <= times[name] < times["d"]
+    )
 
 
 async def test_a_thread_names_its_heads_up_to_a_bound(journal: Journal) -> None:

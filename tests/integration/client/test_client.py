@@ -193,6 +193,11 @@ async def test_threads_are_copied_listed_labelled_and_pruned(client: AsyncClient
     assert await client.label("b", "final") == ids[2]
     assert [one.thread_id async for one in client.threads()] == ["a", "b"]
     assert [one.thread_id async for one in client.threads(label="final")] == ["b"]
+    latest = [one async for one in client.threads(latest_first=True)]
+    assert [one.thread_id for one in latest] == ["b", "a"]
+    changed = latest[0].updated
+    assert [one.thread_id async for one in client.threads(changed_after=changed)] == ["b"]
+    assert [one.thread_id async for one in client.threads(changed_before=changed)] == ["a"]
     assert [one.label async for one in client.list("b", label="final")] == ["final"]
     found = [one async for one in client.list(metadata={"run_id": "r1"}, full=True)]
     assert sorted((one.thread_id, one.state["n"]) for one in found) == [("a", 1), ("b", 1)]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tests.kit.messages import FIRST, channel, collect, ref, refused, save_request, write
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
@@ -266,6 +267,19 @@ CALLS: list[tuple[Callable[[ThreadServiceAsyncStub], Any], str]] = [
     (lambda t: t.ListThreads(tpb.ListThreadsRequest(page_size=-1)), "page_size"),
     (lambda t: t.ListThreads(tpb.ListThreadsRequest(state=UNKNOWN)), "state"),
     (lambda t: t.ListThreads(tpb.ListThreadsRequest(agent_id="\0")), "agent_id"),
+    (lambda t: t.ListThreads(tpb.ListThreadsRequest(order=UNKNOWN)), "order"),
+    (
+        lambda t: t.ListThreads(tpb.ListThreadsRequest(changed_after=Timestamp(nanos=-1))),
+        "changed_after",
+    ),
+    (
+        lambda t: t.ListThreads(
+            tpb.ListThreadsRequest(
+                changed_after=Timestamp(seconds=1), changed_before=Timestamp(seconds=1)
+            )
+        ),
+        "changed_before",
+    ),
     (lambda t: t.DeleteThread(tpb.DeleteThreadRequest(thread_id="\0")), "thread_id"),
     (lambda t: t.DeleteThread(tpb.DeleteThreadRequest(thread_id="a", durability=UNKNOWN)),
      "durability"),

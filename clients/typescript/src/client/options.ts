@@ -138,6 +138,12 @@ export interface ThreadFilter extends CallOptions {
   readonly label?: string | undefined;
   /** Only threads in this state. */
   readonly state?: StateName | undefined;
+  /** Only threads that changed at this time or later. */
+  readonly changedAfter?: Date | undefined;
+  /** Only threads whose last change was earlier. */
+  readonly changedBefore?: Date | undefined;
+  /** List by the last change, the latest first. A thread that changes meanwhile may be missing. */
+  readonly latestFirst?: boolean | undefined;
 }
 
 /** What is handed off, and to which agent. */

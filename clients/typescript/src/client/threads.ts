@@ -1,9 +1,9 @@
 /** Describing, listing, keeping, copying and deleting threads. */
 
-import { durationFromMs } from "@bufbuild/protobuf/wkt";
+import { durationFromMs, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
 import { invalidField } from "../errors.js";
-import { PruneStrategy } from "../gen/tuskpoint/v1/thread_service_pb.js";
+import { PruneStrategy, ThreadOrder } from "../gen/tuskpoint/v1/thread_service_pb.js";
 import { locationOf, type Location } from "../messages/records.js";
 import {
   manifestRecord,
@@ -39,13 +39,16 @@ export abstract class Threads extends History {
     return threadRecord(thread);
   }
 
-  /** Yield threads by ID. */
+  /** Yield threads, by ID unless `latestFirst`. */
   async *listThreads(options: ThreadFilter = {}): AsyncGenerator<ThreadRecord, void, undefined> {
-    const { agentId = "", label = "", state } = options;
+    const { agentId = "", label = "", state, changedAfter, changedBefore } = options;
     const filter = {
       agentId,
       label,
       ...(state === undefined ? {} : { state: choice("state", state, THREAD_STATES) }),
+      ...(changedAfter === undefined ? {} : { changedAfter: timestampFromDate(changedAfter) }),
+      ...(changedBefore === undefined ? {} : { changedBefore: timestampFromDate(changedBefore) }),
+      order: options.latestFirst ? ThreadOrder.LATEST : ThreadOrder.UNSPECIFIED,
       pageSize: BATCH,
     };
     const fetch = (pageToken: string) =>

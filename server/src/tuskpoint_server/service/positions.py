@@ -54,15 +54,22 @@ async def page(
     scope: Parts,
     size: int,
     token: str,
-    read: Callable[[str, int], Awaitable[Sequence[ItemT]]],
-    name: Callable[[ItemT], str],
+    read: Callable[[Any, int], Awaitable[Sequence[ItemT]]],
+    place: Callable[[ItemT], Parts],
+    *kinds: type,
 ) -> tuple[Sequence[ItemT], str]:
-    """Return a page of items that are read by name, and the token of the next page."""
-    after = unseal(scope, token, str)[0] if token else ""
+    """Return a page of items, and the token of the next page.
+
+    `read` gets the place after which the page begins, empty for the first, and the number of items.
+    A place has parts of these `kinds`, by default one text, which `read` gets as it is.
+    """
+    after: Any = ()
+    if token:
+        after = tuple(unseal(scope, token, *(kinds or (str,))))
     size = page_size(size)
-    found = await read(after, size + 1)
+    found = await read(after if kinds else "".join(after), size + 1)
     items = found[:size]
-    return items, seal(scope, [name(items[-1])]) if len(found) > size else ""
+    return items, seal(scope, place(items[-1])) if len(found) > size else ""
 
 
 def page_size(asked: int) -> int:

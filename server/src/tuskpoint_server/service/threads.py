@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from ..archive.archive import Archive
@@ -79,11 +80,15 @@ class Threads:
     async def list(
         self, tenant: str, query: ThreadQuery, size: int, token: str
     ) -> tuple[Sequence[Thread], str]:
-        """Return a page of threads, by ID, and the token of the next."""
+        """Return a page of threads, and the token of the next."""
         asked = (query.agent_id, query.label, query.state or 0)
-        listing = ("threads", self._journal_id, tenant, *asked)
+        times = (query.since_us or 0, query.until_us or 0, query.latest_first)
+        listing = ("threads", self._journal_id, tenant, *asked, *times)
         read = partial(self._journal.list_threads, tenant, query)
-        return await page(listing, size, token, read, lambda one: one.thread_id)
+        if query.latest_first:
+            place = attrgetter("updated_us", "thread_id")
+            return await page(listing, size, token, read, place, int, str)
+        return await page(listing, size, token, read, lambda one: (one.thread_id,))
 
     async def lineage(self, tenant: str, thread_id: str) -> LineageTree:
         """Return the steps that lead to a thread and from it."""
@@ -260,7 +265,7 @@ class Snapshots:
         asked = (query.session_id, query.hostname, query.working_directory)
         read = partial(self._journal.list_snapshots, tenant, query)
         listing = ("snapshots", self._journal_id, tenant, *asked)
-        return await page(listing, size, token, read, lambda one: one.snapshot_id)
+        return await page(listing, size, token, read, lambda one: (one.snapshot_id,))
 
     async def create(
         self, tenant: str, draft: SnapshotDraft, request_id: str, wanted: Durability

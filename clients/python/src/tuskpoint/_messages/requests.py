@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from ..errors import NotFound
@@ -238,11 +238,25 @@ def _batches(names: str | Iterable[str]) -> Iterator[Sequence[str]]:
 
 
 def thread_listing(
-    agent_id: str, label: str, state: StateName | None
+    agent_id: str,
+    label: str,
+    state: StateName | None,
+    changed_after: datetime | None,
+    changed_before: datetime | None,
+    *,
+    latest_first: bool,
 ) -> threads.ListThreadsRequest:
     """Return the request of the first page of threads."""
     wanted = None if state is None else choice("state", state, THREAD_STATES)
-    return threads.ListThreadsRequest(agent_id=agent_id, label=label, state=wanted, page_size=BATCH)
+    order = threads.THREAD_ORDER_LATEST if latest_first else None
+    request = threads.ListThreadsRequest(
+        agent_id=agent_id, label=label, state=wanted, page_size=BATCH, order=order
+    )
+    if changed_after is not None:
+        request.changed_after.FromDatetime(changed_after)
+    if changed_before is not None:
+        request.changed_before.FromDatetime(changed_before)
+    return request
 
 
 def metadata_json(metadata: Mapping[str, Any] | None, what: str = "metadata") -> bytes:

@@ -14,6 +14,11 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ThreadOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    THREAD_ORDER_UNSPECIFIED: _ClassVar[ThreadOrder]
+    THREAD_ORDER_LATEST: _ClassVar[ThreadOrder]
+
 class PruneStrategy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PRUNE_STRATEGY_UNSPECIFIED: _ClassVar[PruneStrategy]
@@ -41,6 +46,8 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERDICT_FAIL: _ClassVar[Verdict]
     VERDICT_UNVERIFIED: _ClassVar[Verdict]
     VERDICT_RETRACTED: _ClassVar[Verdict]
+THREAD_ORDER_UNSPECIFIED: ThreadOrder
+THREAD_ORDER_LATEST: ThreadOrder
 PRUNE_STRATEGY_UNSPECIFIED: PruneStrategy
 PRUNE_STRATEGY_KEEP_LATEST: PruneStrategy
 PRUNE_STRATEGY_DELETE_ALL: PruneStrategy
@@ -71,18 +78,24 @@ class GetThreadResponse(_message.Message):
     def __init__(self, thread: _Optional[_Union[_thread_pb2.Thread, _Mapping]] = ...) -> None: ...
 
 class ListThreadsRequest(_message.Message):
-    __slots__ = ("agent_id", "label", "state", "page_size", "page_token")
+    __slots__ = ("agent_id", "label", "state", "page_size", "page_token", "changed_after", "changed_before", "order")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     LABEL_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     label: str
     state: _thread_pb2.ThreadState
     page_size: int
     page_token: str
-    def __init__(self, agent_id: _Optional[str] = ..., label: _Optional[str] = ..., state: _Optional[_Union[_thread_pb2.ThreadState, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    changed_after: _timestamp_pb2.Timestamp
+    changed_before: _timestamp_pb2.Timestamp
+    order: ThreadOrder
+    def __init__(self, agent_id: _Optional[str] = ..., label: _Optional[str] = ..., state: _Optional[_Union[_thread_pb2.ThreadState, str]] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., changed_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., changed_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., order: _Optional[_Union[ThreadOrder, str]] = ...) -> None: ...
 
 class ListThreadsResponse(_message.Message):
     __slots__ = ("threads", "next_page_token")

@@ -212,9 +212,9 @@ class Checkpoints:
         )
 
     async def list_threads(
-        self, tenant: str, query: ThreadQuery, after: str, limit: int
+        self, tenant: str, query: ThreadQuery, after: str | threads.Place, limit: int
     ) -> list[Thread]:
-        """Return threads whose ID is above `after`, by ID."""
+        """Return threads after an ID or, latest first, after a place; empty: from the first on."""
         return await self._database.query(
             lambda connection: threads.list_threads(connection, tenant, query, after, limit)
         )

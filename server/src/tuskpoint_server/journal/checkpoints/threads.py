@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, distinct, func, select
+from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
 
 from ...domain.errors import Reason, Refusal
 from ...domain.threads import EventKind, Thread, ThreadDetail, ThreadState
@@ -61,6 +61,13 @@ class ThreadQuery:
     agent_id: str = ""
     label: str = ""
     state: ThreadState | None = None
+    since_us: int | None = None  # changed at this time or later
+    until_us: int | None = None  # changed before
+    latest_first: bool = False  # in this order, and not by their IDs
+
+
+Place = tuple[int, str]
+"""Place of a thread in a listing, latest first: the time of its last change, and its ID."""
 
 
 def stored_by(connection: Connection, tenant: str) -> tuple[int, int]:
@@ -84,15 +91,28 @@ def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail 
 
 
 def list_threads(
-    connection: Connection, tenant: str, query: ThreadQuery, after: str, limit: int
+    connection: Connection, tenant: str, query: ThreadQuery, after: str | Place, limit: int
 ) -> list[Thread]:
-    """Return threads whose ID is above `after`, by ID."""
-    statement = (
-        select(*_THREAD)
-        .where(threads.c.tenant == tenant, threads.c.thread_id > after, _LIVE, of_users(threads))
-        .order_by(threads.c.thread_id)
-        .limit(limit)
-    )
+    """Return threads after an ID or, latest first, after a place; empty: from the first on.
+
+    No index has the times, because every save would have to maintain it: a page of the latest
+    reads all threads of the tenant.
+    """
+    by_id, by_time = threads.c.thread_id, threads.c.updated_us
+    statement = select(*_THREAD).where(threads.c.tenant == tenant, _LIVE, of_users(threads))
+    if not query.latest_first:
+        statement = statement.order_by(by_id).where(by_id > after)
+    else:
+        statement = statement.order_by(by_time.desc(), by_id)
+        if isinstance(after, tuple) and after:
+            time_us, thread_id = after
+            later = and_(by_time == time_us, by_id > thread_id)
+            statement = statement.where(or_(by_time < time_us, later))
+    statement = statement.limit(limit)
+    if query.since_us is not None:
+        statement = statement.where(by_time >= query.since_us)
+    if query.until_us is not None:
+        statement = statement.where(by_time < query.until_us)
     if query.agent_id:
         statement = statement.where(threads.c.agent_id == query.agent_id)
     if query.state is not None:

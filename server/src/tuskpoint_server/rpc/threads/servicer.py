@@ -32,11 +32,34 @@ from .messages import (
 )
 
 _MAX_RULES = 100  # of a preview
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
+"""Seconds of a `Timestamp`: from the year 1 to the end of the year 9999."""
 
 
 def _manifest(checks: Checks, request: thread_pb.GetManifestRequest) -> None:
     if request.store and request.page_token:
         checks.fail("store", "must not be set with a page token; ask for it with the first page")
+
+
+def _listing(checks: Checks, request: thread_pb.ListThreadsRequest) -> None:
+    times = []
+    for name in ("changed_after", "changed_before"):
+        if request.HasField(name):
+            time = getattr(request, name)
+            times.append((time.seconds, time.nanos))
+            if not (_FIRST_S <= time.seconds <= _LAST_S and 0 <= time.nanos < 10**9):
+                checks.fail(name, "must be a time from the year 1 to the year 9999")
+    if len(times) == 2 and times[0] >= times[1]:
+        checks.fail("changed_before", "must be later than changed_after")
+
+
+def _microseconds(request: thread_pb.ListThreadsRequest, name: str) -> int | None:
+    """Return a time in microseconds since the Unix epoch, rounded up; `None` if it is absent."""
+    if not request.HasField(name):
+        return None
+    time = getattr(request, name)
+    microseconds: int = time.seconds * 1_000_000 - -time.nanos // 1000
+    return microseconds
 
 
 def _retention(checks: Checks, request: thread_pb.SetRetentionRequest) -> None:
@@ -82,6 +105,7 @@ class ThreadServicer:
         "DeleteRunsRequest": _delete_runs,
         "EraseThreadsRequest": _erase,
         "GetManifestRequest": _manifest,
+        "ListThreadsRequest": _listing,
         "PreviewRetentionRequest": _preview,
         "SetRetentionRequest": _retention,
     }
@@ -95,7 +119,14 @@ class ThreadServicer:
 
     async def ListThreads(self, request: thread_pb.ListThreadsRequest, call: Call) -> Fields:
         state = ThreadState(request.state) if request.state else None
-        query = ThreadQuery(request.agent_id, request.label, state)
+        query = ThreadQuery(
+            request.agent_id,
+            request.label,
+            state,
+            since_us=_microseconds(request, "changed_after"),
+            until_us=_microseconds(request, "changed_before"),
+            latest_first=request.order == thread_pb.THREAD_ORDER_LATEST,
+        )
         asked = (query, request.page_size, request.page_token)
         threads, token = await self._threads.list(call.tenant, *asked)
         return {"threads": map(thread, threads), "next_page_token": token}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from ..._messages import requests
 from ..._messages.records import DurabilityName, Location
@@ -42,7 +42,14 @@ class AsyncThreads(AsyncPart):
         return thread_record((await self._calls.unary(methods.GET_THREAD, request)).thread)
 
     async def list_threads(
-        self, *, agent_id: str = "", label: str = "", state: StateName | None = None
+        self,
+        *,
+        agent_id: str = "",
+        label: str = "",
+        state: StateName | None = None,
+        changed_after: datetime | None = None,
+        changed_before: datetime | None = None,
+        latest_first: bool = False,
     ) -> AsyncIterator[ThreadRecord]:
         """Yield threads by ID. Also called `threads`.
 
@@ -50,8 +57,15 @@ class AsyncThreads(AsyncPart):
             agent_id: Only threads that this agent drives.
             label: Only threads that have a checkpoint with this label.
             state: Only threads in this state.
+            changed_after: Only threads that changed at this time or later; without a time zone it
+                is in UTC.
+            changed_before: Only threads whose last change was earlier.
+            latest_first: Yield them by their last change, the latest first. A thread that changes
+                meanwhile may be missing.
         """
-        request = requests.thread_listing(agent_id, label, state)
+        request = requests.thread_listing(
+            agent_id, label, state, changed_after, changed_before, latest_first=latest_first
+        )
         while True:
             page = await self._calls.unary(methods.LIST_THREADS, request)
             for one in page.threads:

@@ -49,6 +49,7 @@ def threads(
         typer.Option(metavar="LABEL", help="Only threads that have a checkpoint with this label."),
     ] = "",
     state: Annotated[State | None, typer.Option(help="Only threads in this state.")] = None,
+    latest: Annotated[bool, typer.Option("--latest", help="List the latest change first.")] = False,
     limit: Limit = None,
 ) -> None:
     """List the threads, or describe some."""
@@ -56,7 +57,7 @@ def threads(
         _describe(cli, thread_ids)
         return
     wanted: StateName | None = None if state is None else state.value
-    found = cli.client.threads(agent_id=agent, label=label, state=wanted)
+    found = cli.client.threads(agent_id=agent, label=label, state=wanted, latest_first=latest)
     most = table_limit(limit, is_json=cli.out.is_json)
     if cli.out.is_json:
         for one in islice(found, most):
