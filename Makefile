@@ -48,6 +48,10 @@ lock: env ## resolve requirements/*.in again (ARGS=--upgrade for newer releases)
 demo: env ## run the example: an agent and its server are killed and resume; then another server continues the thread
 	@$(PY) examples/document_agent/demo.py $(ARGS)
 
+.PHONY: console-demo
+console-demo: env console ## run the agent, and leave a server with the console on which to look at the runs
+	@$(PY) examples/document_agent/console_demo.py $(ARGS)
+
 .PHONY: demo-walrus
 demo-walrus: env ## run the same with blobs on an emulated Walrus, then rebuild the server from the blobs alone
 	@$(PY) examples/document_agent/demo_walrus.py $(ARGS)

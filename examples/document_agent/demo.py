@@ -307,6 +307,7 @@ def main(kind: type[Demo] = Demo) -> int:
             show(f"\nData, logs and output are kept in {folder}")
     seconds = time.monotonic() - began
     show(f"\n{'Every check held' if held else 'Not every check held'} ({seconds:.1f} s).")
+    show("To look at such runs in a browser: make console-demo")
     return 0 if held else 1
 
 

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 HERE = Path(__file__).resolve().parent
 _LISTENING = " listening on "
+_CONSOLE = "console and JSON over HTTP on "
 _FOREIGN = ("TUSKPOINT_", "WALRUS_", "MEMWAL_", "OTEL_", "LANGSMITH_", "LANGCHAIN_")
 
 
@@ -90,9 +91,13 @@ class Process:
         return self.until("it was ready", self._listening)
 
     def _listening(self) -> str | None:
+        return self._after(_LISTENING)
+
+    def _after(self, words: str) -> str | None:
+        """Return what a whole line says after these words."""
         for line in self.stdout.read_text("utf-8", "replace").splitlines(keepends=True):
-            if _LISTENING in line and line.endswith("\n"):
-                return line.rpartition(_LISTENING)[2].strip()
+            if words in line and line.endswith("\n"):
+                return line.rpartition(words)[2].strip()
         return None
 
     def last_words(self, count: int = 12) -> str:
@@ -117,6 +122,10 @@ class Server(Process):
         command += ["--listen", f"127.0.0.1:{port}", "--data-dir", str(data)]
         super().__init__(name, command, folder, deadline)
         self.target = self.address()
+
+    def console(self) -> str:
+        """Wait until it serves the console, and return where."""
+        return self.until("it served the console", lambda: self._after(_CONSOLE))
 
     @property
     def port(self) -> int:

@@ -1,0 +1,143 @@
+"""A browser that looks at the console, and notices whatever must not happen in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+
+from tests.kit.servers.processes import ROOT
+from tuskpoint_server.rpc.web.console import ASSETS
+
+AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
+PATIENCE_MS = 15_000
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+_FAILED_REQUEST = "Failed to load resource"
+
+
+def chromium() -> str | None:
+    """Return the path of a Chromium on this machine, if there is one."""
+    return next(filter(None, map(shutil.which, _NAMES)), None)
+
+
+def lacking() -> str:
+    """Return what the tests of the console need and do not find; empty if it is all there."""
+    if not (ASSETS / "index.html").is_file():
+        return "the console is not built: make console (it needs Node)"
+    if not AXE.is_file():
+        return "axe-core is not installed: make console (it needs Node)"
+    if chromium() is None:
+        return f"none of {', '.join(_NAMES)} is on PATH: apt-get install chromium"
+    return ""
+
+
+@dataclass
+class Look:
+    """A page of the console, and what went wrong in it.
+
+    Attributes:
+        page: The page.
+        problems: Errors of its scripts, violations of its policy, dialogs, requests to others.
+        allows_failures: Requests may fail: the server is down, or refuses on purpose.
+    """
+
+    page: Page
+    address: str
+    problems: list[str] = field(default_factory=list)
+    allows_failures: bool = False
+
+    def open(self, path: str) -> None:
+        """Go to a page of the console."""
+        self.page.goto(self.address + path)
+
+    def check(self) -> None:
+        """Fail if anything happened that must not."""
+        assert self.problems == []
+
+    def accessible(self) -> None:
+        """Fail if axe finds something in the page as it is."""
+        self.page.evaluate(AXE.read_text("utf-8"))
+        found: list[dict[str, Any]] = self.page.evaluate(
+            "axe.run().then(({violations}) => violations)"
+        )
+        told = [
+            f"{one['id']}: {one['help']}: {node['html'][:200]}"
+            for one in found
+            for node in one["nodes"]
+        ]
+        assert told == []
+
+    def fits(self) -> None:
+        """Fail if the page has to be scrolled sideways."""
+        wide, room = self.page.evaluate(
+            "[document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+        )
+        assert wide <= room
+
+    def _heard(self, message: ConsoleMessage) -> None:
+        if message.type not in ("error", "warning"):
+            return
+        if not (self.allows_failures and message.text.startswith(_FAILED_REQUEST)):
+            self.problems.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Request) -> None:
+        parts = urlsplit(request.url)
+        if (
+            parts.scheme not in ("blob", "data")
+            and f"{parts.scheme}://{parts.netloc}" != self.address
+        ):
+            self.problems.append(f"a request to {request.url}")
+
+    def listen(self) -> None:
+        """Begin to notice."""
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.problems.append(f"exception: {error}"))
+        self.page.on("request", self._asked)
+        self.page.on("dialog", self._refuse)
+
+    def _refuse(self, dialog: Any) -> None:
+        self.problems.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+
+@contextmanager
+def looking(
+    browser: Browser, address: str, *, width: int = 1280, height: int = 850, dark: bool = False
+) -> Iterator[Look]:
+    """Look at the console with an empty browser; fail in the end if something went wrong."""
+    context = browser.new_context(
+        viewport={"width": width, "height": height},
+        color_scheme="dark" if dark else "light",
+        permissions=["clipboard-read", "clipboard-write"],
+        accept_downloads=True,
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    look = Look(context.new_page(), address)
+    look.listen()
+    try:
+        yield look
+    finally:
+        context.close()
+    look.check()
+
+
+def picture(look: Look, folder: str | None, name: str, *, whole: bool = False) -> None:
+    """Keep a picture of a page for the docs, if pictures are wanted."""
+    if folder:
+        look.page.screenshot(path=Path(folder) / f"{name}.png", full_page=whole)

@@ -1,0 +1,84 @@
+"""Servers with the console, and a browser to look at it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.console.browser import FLAGS, Look, chromium, lacking, looking
+from tests.kit.servers.processes import ROOT, ServerProcess, unused_port
+
+Looking = Callable[..., AbstractContextManager[Look]]
+
+EXAMPLE = ROOT / "examples" / "document_agent"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    if reason := lacking():
+        for item in items:
+            if item.path.is_relative_to(here):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+class ConsoleServer(ServerProcess):
+    """A server that serves the console, too, always at the same address."""
+
+    def __init__(self, folder: Path, settings: dict[str, str] | None = None) -> None:
+        listen = f"127.0.0.1:{unused_port()}"
+        super().__init__(folder, {"TUSKPOINT_HTTP_LISTEN": listen, **(settings or {})})
+        self.address = f"http://{listen}"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
+    """A server on an empty directory."""
+    with ConsoleServer(tmp_path_factory.mktemp("console")) as server:
+        server.start()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def demo(server: ConsoleServer, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The demo's threads on that server; the module that made them."""
+    sys.path.insert(0, str(EXAMPLE))
+    try:
+        import console_demo  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(EXAMPLE))
+    console_demo.fill(server.target, tmp_path_factory.mktemp("demo"))
+    return console_demo
+
+
+@pytest.fixture
+def look_at(browser: Browser, server: ConsoleServer) -> Looking:
+    """Looks at the console of the server, as often as needed."""
+    return partial(looking, browser, server.address)
+
+
+@pytest.fixture
+def look(look_at: Looking) -> Iterator[Look]:
+    with look_at() as look:
+        yield look
+
+
+@pytest.fixture(scope="session")
+def pictures() -> str | None:
+    """Folder for pictures of the docs, if they are to be made."""
+    return os.environ.get("TUSKPOINT_PICTURES") or None

@@ -1,0 +1,149 @@
+"""The list of threads, and a thread as a live tree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.browser import Look
+from tests.console.conftest import ConsoleServer
+from tuskpoint import Client
+
+ROWS = "[role=option][aria-posinset]"
+
+
+def rows(look: Look) -> Any:
+    """The rows of the tree that are drawn."""
+    return look.page.locator(ROWS)
+
+
+def test_who_waits_for_a_person_comes_first(look: Look, demo: Any) -> None:
+    look.open("/")
+    sections = look.page.get_by_role("region")
+    expect(sections.nth(0)).to_contain_text("Waiting for a person")
+    expect(sections.nth(0).get_by_role("link", name=demo.WAITING)).to_be_visible()
+    expect(sections.nth(1).get_by_role("link", name=demo.BROKEN)).to_be_visible()
+    expect(sections.nth(2).get_by_role("link", name=demo.FINISHED)).to_be_visible()
+
+
+def test_filters_are_in_the_address(look: Look, demo: Any) -> None:
+    look.open("/threads")
+    look.page.get_by_label("Agent").fill("editor")
+    look.page.get_by_role("button", name="Filter").click()
+    expect(look.page.get_by_role("link", name=demo.ADOPTED)).to_be_visible()
+    expect(look.page.get_by_role("link", name=demo.FINISHED)).to_have_count(0)
+    look.page.get_by_label("State").select_option("failed")
+    expect(look.page.get_by_text("No thread matches the filter")).to_be_visible()
+    assert "agent=editor" in look.page.url
+    assert "state=failed" in look.page.url
+    look.page.get_by_role("link", name="Clear").click()
+    expect(look.page.get_by_role("link", name=demo.FINISHED)).to_be_visible()
+    look.page.get_by_label("Label").fill("approved")
+    look.page.get_by_role("button", name="Filter").click()
+    expect(look.page.locator("a.row")).to_have_count(2)
+    look.page.get_by_label("Changed").select_option("1h")
+    expect(look.page.locator("a.row")).to_have_count(2)
+
+
+def test_a_list_is_walked_through_with_keys(look: Look, demo: Any) -> None:
+    look.open("/threads")
+    look.page.get_by_role("link", name=demo.ADOPTED).focus()
+    look.page.keyboard.press("j")
+    look.page.keyboard.press("k")
+    look.page.keyboard.press("End")
+    look.page.keyboard.press("Home")
+    look.page.keyboard.press("Enter")
+    expect(look.page.get_by_role("heading", level=1)).to_have_text(demo.ADOPTED)
+    look.page.keyboard.press("?")
+    expect(look.page.get_by_role("dialog", name="Keys")).to_be_visible()
+    look.page.keyboard.press("Escape")
+    expect(look.page.get_by_role("dialog")).to_have_count(0)
+    look.page.keyboard.press("t")
+    expect(look.page.get_by_role("heading", level=1)).to_have_text("Threads")
+
+
+def test_the_tree_shows_subgraphs_forks_and_hand_offs(
+    look: Look, demo: Any, server: ConsoleServer
+) -> None:
+    with Client(server.target) as client:
+        entries = list(client.list(demo.FINISHED, view="entry"))
+    look.open(f"/thread?id={demo.FINISHED}")
+    tree = look.page.get_by_role("listbox")
+    expect(tree).to_have_attribute("aria-label", f"{len(entries)} checkpoints, newest first")
+    expect(rows(look).first).to_contain_text("publish ran")
+    expect(tree.get_by_text("1 fork")).to_be_visible()
+    expect(tree.get_by_text("handed off")).to_be_visible()
+    expect(tree.locator("path.aside").first).to_be_attached()
+    family = look.page.get_by_role("region", name="Family")
+    expect(family.get_by_role("link", name=demo.FORKED)).to_be_visible()
+    expect(family.get_by_role("link", name=demo.ADOPTED)).to_be_visible()
+    look.page.get_by_label("Graph", exact=True).select_option("the graph alone")
+    roots = [one for one in entries if not one.checkpoint_ns]
+    expect(tree).to_have_attribute("aria-label", f"{len(roots)} checkpoints, newest first")
+
+
+def test_a_checkpoint_has_an_address_and_keys_move_on(look: Look, demo: Any) -> None:
+    look.open(f"/thread?id={demo.WAITING}")
+    expect(rows(look).first).to_have_attribute("aria-selected", "true")
+    look.page.get_by_role("listbox").focus()
+    look.page.keyboard.press("ArrowDown")
+    look.page.keyboard.press("ArrowDown")
+    third = rows(look).nth(2)
+    expect(third).to_have_attribute("aria-selected", "true")
+    title = third.locator(".tree-title").inner_text()
+    look.page.reload()
+    expect(look.page.locator(f"{ROWS}[aria-selected=true]")).to_contain_text(title)
+    look.page.get_by_role("listbox").focus()
+    look.page.keyboard.press("End")
+    expect(look.page.locator(f"{ROWS}[aria-selected=true]")).to_contain_text("input received")
+
+
+def test_what_is_saved_appears_and_then_is_certified(look: Look, server: ConsoleServer) -> None:
+    with Client(server.target) as client:
+        client.save("live", {"n": 1}, summary="the first")
+        client.flush()
+        look.open("/thread?id=live")
+        expect(rows(look)).to_have_count(1)
+        client.save("live", {"n": 2}, summary="the second")
+        expect(rows(look).first).to_contain_text("the second")
+        client.label("live", "checked")
+        expect(rows(look).first).to_contain_text("checked")
+        client.flush()
+        expect(look.page.locator(".knot.certified")).to_have_count(2)
+        client.save("live", {"n": 3}, summary="the third")
+        client.prune(["live"])
+        expect(rows(look)).to_have_count(1)
+        expect(rows(look).first).to_contain_text("the third")
+
+
+def test_a_deleted_thread_stays_on_screen(look: Look, server: ConsoleServer) -> None:
+    look.allows_failures = True  # the thread can be described no more
+    with Client(server.target) as client:
+        client.save("gone", {"n": 1}, summary="what it was")
+        look.open("/thread?id=gone")
+        expect(rows(look)).to_have_count(1)
+        client.delete("gone")
+        expect(look.page.get_by_text("This thread was deleted")).to_be_visible()
+        expect(rows(look).first).to_contain_text("what it was")
+        client.save("gone", {"n": 2}, summary="what began")
+        expect(look.page.get_by_text("began again")).to_be_visible()
+    look.page.get_by_role("button", name="Show the new one").click()
+    expect(rows(look).first).to_contain_text("what began")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/thread?id=never-was", "no thread 'never-was'"),
+        ("/thread", "No thread is named"),
+        ("/thread?id=%FF%00", "The server refused the input"),
+        ("/thread?id=" + "x" * 600, "The server refused the input"),
+        ("/nowhere", "There is no such page"),
+    ],
+)
+def test_an_address_that_leads_nowhere_says_so(look: Look, path: str, said: str) -> None:
+    look.allows_failures = True
+    look.open(path)
+    expect(look.page.get_by_role("main")).to_contain_text(said)
