@@ -1,24 +1,27 @@
-/** The frame around every view: navigation, the sign-in, and what was said. */
+/**
+ * The frame around every view: navigation, the sign-in, and what was said.
+ *
+ * All views are loaded at once: a page that is open works on while its server is away or replaced.
+ */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { ErrorBoundary, LocationProvider, lazy, Route, Router, useLocation } from "preact-iso";
+import { ErrorBoundary, LocationProvider, Route, Router, useLocation } from "preact-iso";
+import DiffPage from "./diff/page.tsx";
+import AdoptPage from "./handoff/adopt_page.tsx";
 import { Keys } from "./keys.tsx";
 import { adoptLink, operationsLink, searchLink, snapshotsLink, threadsLink } from "./links.ts";
+import OperationsPage from "./operations/page.tsx";
 import { Dialog } from "./parts/ask.tsx";
 import { Notices } from "./parts/notices.tsx";
 import { Empty } from "./parts/problem.tsx";
 import { TextField } from "./parts/small.tsx";
+import ProofPage from "./proof/page.tsx";
+import SearchPage from "./search/page.tsx";
 import { refused, signIn, token } from "./server/session.ts";
+import SnapshotsPage from "./snapshots/page.tsx";
 import { type Theme, theme } from "./theme.ts";
+import ThreadPage from "./thread/page.tsx";
 import { ThreadsPage } from "./threads/page.tsx";
-
-const ThreadPage = lazy(() => import("./thread/page.tsx"));
-const DiffPage = lazy(() => import("./diff/page.tsx"));
-const ProofPage = lazy(() => import("./proof/page.tsx"));
-const SearchPage = lazy(() => import("./search/page.tsx"));
-const SnapshotsPage = lazy(() => import("./snapshots/page.tsx"));
-const AdoptPage = lazy(() => import("./handoff/adopt_page.tsx"));
-const OperationsPage = lazy(() => import("./operations/page.tsx"));
 
 export function App() {
   return (

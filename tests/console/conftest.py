@@ -59,7 +59,7 @@ def demo(server: ConsoleServer, tmp_path_factory: pytest.TempPathFactory) -> Any
     """The demo's threads on that server; the module that made them."""
     sys.path.insert(0, str(EXAMPLE))
     try:
-        import console_demo  # type: ignore[import-not-found]
+        import console_demo
     finally:
         sys.path.remove(str(EXAMPLE))
     console_demo.fill(server.target, tmp_path_factory.mktemp("demo"))

@@ -1,0 +1,121 @@
+"""What a page says when its server or its credential goes away, and that it loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.console.browser import looking
+from tests.console.conftest import ConsoleServer
+from tuskpoint import Client
+from tuskpoint_server.domain.credentials import token_digest
+
+TOKENS = {name: f"tusk_{name * 40}" for name in "abc"}
+
+
+class Tokens:
+    """The token file of a server."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def accept(self, *names: str, scopes: str = '["admin", "handoff", "read", "write"]') -> None:
+        """Let the server accept these tokens alone."""
+        entries = [
+            f'[[token]]\nname = "{name}"\nsha256 = "{token_digest(TOKENS[name]).hex()}"\n'
+            f'tenant = "default"\nscopes = {scopes}\n'
+            for name in names
+        ]
+        self.path.write_text("\n".join(entries), "utf-8")
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Tokens:
+    tokens = Tokens(tmp_path / "tokens.toml")
+    tokens.accept("a", "b")
+    return tokens
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, tokens: Tokens) -> Iterator[ConsoleServer]:
+    """A server that asks for tokens."""
+    with ConsoleServer(tmp_path, {"TUSKPOINT_TOKENS": str(tokens.path)}) as server:
+        server.start()
+        yield server
+
+
+def test_a_token_that_ends_is_asked_for_again_over_the_page(
+    browser: Browser, guarded: ConsoleServer, tokens: Tokens
+) -> None:
+    with (
+        Client(guarded.target, token=TOKENS["b"]) as client,
+        looking(browser, guarded.address) as look,
+    ):
+        client.save("kept", {"n": 1}, summary="before the end")
+        look.allows_failures = True  # refused calls
+        page = look.page
+        look.open("/thread?id=kept")
+        sign_in = page.get_by_role("dialog", name="Sign in")
+        expect(sign_in).to_be_visible()
+        page.get_by_label("Token").fill("tusk_wrong")
+        page.get_by_role("button", name="Sign in").click()
+        expect(sign_in).to_be_visible()
+        page.get_by_label("Token").fill(TOKENS["a"])
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("before the end").first).to_be_visible()
+        expect(sign_in).to_have_count(0)
+
+        tokens.accept("b")
+        expect(sign_in).to_be_visible()
+        expect(page.locator(".tree-title").first).to_have_text("before the end")
+        client.save("kept", {"n": 2}, summary="while nobody could read")
+        page.get_by_label("Token").fill(TOKENS["b"])
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.get_by_text("while nobody could read").first).to_be_visible()
+
+        page.get_by_role("button", name="Sign out").click()
+        expect(sign_in).to_be_visible()
+
+
+def test_a_server_that_is_killed_under_a_live_page_loses_nothing(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with ConsoleServer(tmp_path) as server, looking(browser, server.address) as look:
+        server.start()
+        look.allows_failures = True  # the server is down for a while
+        with Client(server.target) as client:
+            client.save("t", {"n": 1}, summary="before the kill")
+            look.open("/thread?id=t")
+            expect(look.page.get_by_text("before the kill").first).to_be_visible()
+            server.kill()
+            banner = look.page.get_by_text("goes on by itself")
+            expect(banner).to_be_visible()
+            expect(look.page.locator(".tree-title").first).to_have_text("before the kill")
+            server.start()
+            client.save("t", {"n": 2}, summary="after the kill")
+            expect(look.page.get_by_text("after the kill").first).to_be_visible()
+            expect(banner).to_have_count(0)
+            expect(look.page.locator(".tree-title")).to_have_text(
+                ["after the kill", "before the kill"]
+            )
+
+
+def test_a_page_that_opens_while_the_server_is_away_goes_on_by_itself(
+    browser: Browser, tmp_path: Path
+) -> None:
+    with ConsoleServer(tmp_path) as server, looking(browser, server.address) as look:
+        server.start()
+        with Client(server.target) as client:
+            client.save("t", {"n": 1}, summary="it was saved")
+        look.open("/")
+        row = look.page.locator("a.row")
+        expect(row).to_contain_text("idle")
+        look.allows_failures = True
+        server.kill()
+        row.click()
+        expect(look.page.get_by_text("The server does not answer").first).to_be_visible()
+        server.start()
+        expect(look.page.get_by_text("it was saved").first).to_be_visible()
