@@ -1,12 +1,17 @@
 /** A JSON value as a tree that folds; only what is open is in the page, so that any size works. */
-import { useState } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { count, visible } from "../words.ts";
+import { type Branch, type Json, plain, preview, type Reading, ranges, viewed } from "./json.ts";
+import { moved } from "./list_keys.ts";
+import { Copy } from "./small.tsx";
 
-export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+export type { Json } from "./json.ts";
 
 const PAGE = 100; // members that are shown at a time
 const LONG_TEXT = 2000; // characters of a string that are shown at first
 const LONGEST_TEXT = 200_000; // characters that are shown at all; the rest can be copied
+const PREVIEW = 60; // characters of what is inside a folded branch
 
 interface JsonTreeProps {
   value: Json;
@@ -14,33 +19,80 @@ interface JsonTreeProps {
   open?: number;
   /** Name of the value, shown before it. */
   name?: string;
+  /** The value is a JSON view: its escapes are shown as what they stand for. */
+  view?: boolean;
 }
 
-export function JsonTree({ value, open = 1, name }: JsonTreeProps) {
+export function JsonTree({ value, open = 1, name, view = false }: JsonTreeProps) {
+  const tree = useRef<HTMLDivElement>(null);
+  const press = (event: KeyboardEvent) => {
+    const toggles = Array.from(tree.current?.querySelectorAll<HTMLElement>(".json-toggle") ?? []);
+    const index = toggles.indexOf(event.target as HTMLElement);
+    const next = index < 0 ? undefined : moved(event, index, toggles.length);
+    if (next !== undefined) {
+      event.preventDefault();
+      toggles[next]?.focus();
+    }
+  };
   return (
-    <div class="json">
-      <Node value={value} open={open} name={name} />
+    // biome-ignore lint/a11y/noStaticElementInteractions: the keys move between its buttons
+    <div class="json" ref={tree} onKeyDown={press}>
+      <Node value={value} open={open} name={name} read={view ? viewed : plain} />
     </div>
   );
 }
 
-function Node({ value, open, name }: { value: Json; open: number; name: string | undefined }) {
-  const [unfolded, setUnfolded] = useState(open > 0);
-  const [pages, setPages] = useState(1);
+interface NodeProps {
+  value: Json;
+  open: number;
+  name: string | undefined;
+  read: Reading;
+}
+
+function Node({ value, open, name, read }: NodeProps) {
+  const shown = useMemo(() => read(value), [value, read]);
   const label = name === undefined ? null : <span class="json-key">{visible(name)}: </span>;
-  if (value === null || typeof value !== "object") {
+  if (shown.kind !== "branch") {
     return (
       <div class="json-leaf">
         {label}
-        <Leaf value={value} />
+        {shown.kind === "text" ? (
+          <Text text={shown.text} />
+        ) : (
+          <span class={`json-${shown.kind}`}>{visible(shown.text)}</span>
+        )}
       </div>
     );
   }
-  const keys = Array.isArray(value) ? value.length : Object.keys(value).length;
-  const members: Iterable<[string | number, Json]> = Array.isArray(value)
-    ? value.entries()
-    : Object.entries(value);
-  const shown = unfolded ? Array.from(take(members, pages * PAGE)) : [];
+  return (
+    <Fold
+      open={open > 0}
+      label={label}
+      kind={shown.label}
+      inside={() => preview(value, read, PREVIEW)}
+    >
+      {() => <Members of={shown} start={0} end={shown.size} open={open - 1} read={read} />}
+    </Fold>
+  );
+}
+
+interface FoldProps {
+  open: boolean;
+  label: ComponentChildren;
+  kind: string;
+  /** What is inside, in a few words; shown while it is folded. */
+  inside: () => string;
+  children: () => ComponentChildren;
+}
+
+function Fold({ open, label, kind, inside, children }: FoldProps) {
+  const [unfolded, setUnfolded] = useState(open);
+  const press = (event: KeyboardEvent) => {
+    if (event.key === "ArrowRight" || event.key === "ArrowLeft") {
+      event.preventDefault();
+      setUnfolded(event.key === "ArrowRight");
+    }
+  };
   return (
     <div class="json-branch">
       <button
@@ -48,52 +100,53 @@ function Node({ value, open, name }: { value: Json; open: number; name: string |
         class="json-toggle"
         aria-expanded={unfolded}
         onClick={() => setUnfolded(!unfolded)}
+        onKeyDown={press}
       >
         {label}
-        <span class="json-kind">{kindOf(value, keys)}</span>
+        <span class="json-kind">
+          {visible(kind)}
+          {!unfolded && ` ${visible(inside())}`}
+        </span>
       </button>
-      {unfolded && (
-        <div class="json-members">
-          {shown.map(([key, member]) => (
-            <Node key={key} name={String(key)} value={member} open={open - 1} />
-          ))}
-          {keys > shown.length && (
-            <button type="button" onClick={() => setPages(pages + 1)}>
-              Show {count(Math.min(PAGE, keys - shown.length))} more of {count(keys)}
-            </button>
-          )}
-        </div>
-      )}
+      {unfolded && <div class="json-members">{children()}</div>}
     </div>
   );
 }
 
-function* take<T>(items: Iterable<T>, most: number): Iterable<T> {
-  let taken = 0;
-  for (const item of items) {
-    if (taken === most) {
-      return;
-    }
-    taken += 1;
-    yield item;
-  }
+interface MembersProps {
+  of: Branch;
+  start: number;
+  end: number;
+  open: number;
+  read: Reading;
 }
 
-function kindOf(value: Json[] | { [key: string]: Json }, size: number): string {
-  if (Array.isArray(value)) {
-    return `[${count(size)}]`;
+/** Members of a branch; many of them in ranges that fold. */
+function Members({ of, start, end, open, read }: MembersProps) {
+  if (end - start <= PAGE) {
+    return of
+      .members(start, end)
+      .map(([key, member], index) => (
+        <Node
+          key={of.list ? start + index : key}
+          name={key}
+          value={member}
+          open={open}
+          read={read}
+        />
+      ));
   }
-  const type = value["$type"];
-  return typeof type === "string"
-    ? `${type.split(".").at(-1)} {${count(size - 1)}}`
-    : `{${count(size)}}`;
-}
-
-function Leaf({ value }: { value: null | boolean | number | string }) {
-  if (typeof value === "string") {
-    return <Text text={value} />;
-  }
-  return <span class={`json-${value === null ? "null" : typeof value}`}>{String(value)}</span>;
+  return ranges(start, end, PAGE).map(([first, past]) => (
+    <Fold
+      key={first}
+      open={first === 0}
+      label={null}
+      kind={`${count(first)} … ${count(past - 1)}`}
+      inside={() => ""}
+    >
+      {() => <Members of={of} start={first} end={past} open={open} read={read} />}
+    </Fold>
+  ));
 }
 
 /** A string of any length: long ones are cut until somebody asks for more. */
@@ -114,6 +167,7 @@ export function Text({ text }: { text: string }) {
               Show more
             </button>
           )}
+          <Copy text={text} what="the whole text" />
         </>
       )}
     </span>
