@@ -45,8 +45,11 @@ test("chunks are put together in the values they belong to", async () => {
     chunk(2, 0, "ef"),
     announced(0),
   );
-  const found = await Array.fromAsync(wholeCheckpoints(frames));
-  expect(found.map(texts)).toEqual([["abcd", "", "ef"], [""]]);
+  const found: string[][] = [];
+  for await (const checkpoint of wholeCheckpoints(frames)) {
+    found.push(texts(checkpoint));
+  }
+  expect(found).toEqual([["abcd", "", "ef"], [""]]);
 });
 
 test.each<[string, Framed["frame"][]]>([

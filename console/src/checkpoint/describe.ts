@@ -1,0 +1,143 @@
+/** What a checkpoint is about, in words: its title, its lineage, its tasks. Pure. */
+import type { Checkpoint, Lineage } from "@contract/checkpoint_pb.js";
+import type { PendingWrite } from "@contract/value_pb.js";
+import type { Ref } from "../links.ts";
+import type { Json } from "../parts/json.ts";
+import { oneLine, short } from "../words.ts";
+import { dataOf, type Parsed, parsed } from "./values.ts";
+
+export interface Metadata {
+  /** The whole; `{}` if the checkpoint has none. */
+  whole: Parsed;
+  source: string;
+  step: string;
+  runId: string;
+}
+
+export function metadataOf({ metadataJson }: Checkpoint): Metadata {
+  const whole = metadataJson.length > 0 ? parsed(metadataJson) : { json: {} };
+  const json = "json" in whole ? whole.json : null;
+  const member = (name: string): string => {
+    const found: Json | undefined =
+      json && typeof json === "object" && !Array.isArray(json) ? json[name] : undefined;
+    return typeof found === "string" || typeof found === "number" ? String(found) : "";
+  };
+  return { whole, source: member("source"), step: member("step"), runId: member("run_id") };
+}
+
+/** What happened at the checkpoint, on one line. */
+export function titleOf(checkpoint: Checkpoint): string {
+  const { summary, ref } = checkpoint;
+  const { step } = metadataOf(checkpoint);
+  return (
+    oneLine(summary) || (step ? `Step ${oneLine(step)}` : oneLine(short(ref?.checkpointId ?? "")))
+  );
+}
+
+const ORIGINS: [keyof Lineage, string][] = [
+  ["forkedFrom", "Forked from"],
+  ["rolledBackFrom", "Rolled back to"],
+  ["adoptedFrom", "Adopted from"],
+];
+
+/** Where a checkpoint comes from besides its parent: in words, and the checkpoint. */
+export function originsOf({ lineage, ref }: Checkpoint): { words: string; from: Ref }[] {
+  return ORIGINS.flatMap(([field, words]) => {
+    const text = lineage?.[field];
+    if (typeof text !== "string" || !text) {
+      return [];
+    }
+    // A thread's ID may have colons; checkpoints' IDs rarely do.
+    const colon = text.lastIndexOf(":");
+    const from = {
+      threadId: text.slice(0, colon),
+      checkpointNs: ref?.checkpointNs ?? "",
+      checkpointId: text.slice(colon + 1),
+    };
+    return [{ words, from }];
+  });
+}
+
+/** The writes of one task, in order. */
+export interface Task {
+  taskId: string;
+  name: string;
+  writes: PendingWrite[];
+}
+
+const NOBODY = "00000000-0000-0000-0000-000000000000";
+
+export function tasksOf(writes: PendingWrite[]): Task[] {
+  const tasks = new Map<string, Task>();
+  for (const write of writes) {
+    const { taskId, taskPath } = write;
+    const key = JSON.stringify([taskPath, taskId]);
+    const task = tasks.get(key) ?? { taskId, name: taskName(taskId, taskPath), writes: [] };
+    task.writes.push(write);
+    tasks.set(key, task);
+  }
+  return [...tasks.values()];
+}
+
+/** The node that a task runs, from LangGraph's path of the task; else what is known of it. */
+export function taskName(taskId: string, taskPath: string): string {
+  if (taskId === NOBODY) {
+    return "An answer for the whole graph";
+  }
+  const [, node] = /^~__pregel_pull, (.+)$/s.exec(taskPath) ?? [];
+  if (node) {
+    return node;
+  }
+  return taskPath.startsWith("~__pregel_push") ? "A task that was sent" : short(taskId);
+}
+
+const SPECIAL: Record<string, string> = {
+  __error__: "the task failed",
+  __interrupt__: "the task asks a person",
+  __resume__: "the answer to the task",
+  __scheduled__: "the task was scheduled",
+  __no_writes__: "the task ended and wrote nothing",
+  __return__: "what the task returned",
+  __pregel_tasks: "tasks to run next",
+};
+
+/** What a write on a special channel means; empty for ordinary channels. */
+export function meaningOf(channel: string): string {
+  return Object.hasOwn(SPECIAL, channel) ? (SPECIAL[channel] ?? "") : "";
+}
+
+export interface Failure {
+  task: string;
+  text: string;
+}
+
+/** The errors that tasks of the checkpoint ended with. */
+export function failuresOf(writes: PendingWrite[]): Failure[] {
+  return writes
+    .filter(({ channel }) => channel === "__error__")
+    .map((write) => {
+      const data = dataOf(write);
+      const value = data ? parsed(data) : { json: null };
+      const task = taskName(write.taskId, write.taskPath);
+      return { task, text: "json" in value ? errorText(value.json) : value.problem };
+    });
+}
+
+/** An exception as its text: Python's `repr`, or a name and a message. */
+function errorText(value: Json): string {
+  if (typeof value === "string") {
+    return value;
+  }
+  if (value !== null && typeof value === "object" && !Array.isArray(value)) {
+    const { name, message } = value;
+    if (typeof message === "string") {
+      return typeof name === "string" ? `${name}: ${message}` : message;
+    }
+  }
+  return JSON.stringify(value);
+}
+
+/** Whether a task of the checkpoint asks a person. */
+export function asks(writes: PendingWrite[]): boolean {
+  return writes.some(({ channel }) => channel === "__interrupt__");
+}

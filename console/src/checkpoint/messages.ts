@@ -1,0 +1,267 @@
+/** Messages of a conversation, as the frameworks save them, in one form. Pure. */
+import { type Json, unescaped } from "../parts/json.ts";
+
+export interface Message {
+  /** Who speaks: `human`, `assistant`, `system`, `tool`, or what the framework says. */
+  role: string;
+  name: string;
+  blocks: Block[];
+  calls: ToolCall[];
+  /** The call that a tool answers; empty for others. */
+  callId: string;
+  failed: boolean;
+}
+
+export type Block =
+  | { kind: "text" | "reasoning"; text: string }
+  /** Something that is not text: an image, a file. */
+  | { kind: "media"; text: string }
+  | { kind: "data"; value: Json };
+
+export interface ToolCall {
+  id: string;
+  name: string;
+  /** The arguments; text if they could not be parsed. */
+  args: Json;
+}
+
+type JsonObject = { [key: string]: Json };
+
+const ROLES: Record<string, string> = {
+  ai: "assistant",
+  model: "assistant",
+  user: "human",
+  developer: "system",
+  function: "tool",
+};
+
+const CLASSES = /^(Human|AI|System|Tool|Function|Chat|Remove)Message(Chunk)?$/;
+const CONSIDERED = 50; // items of a list that decide whether it is a conversation
+
+/** The messages in a value of the JSON view; undefined if it holds none. */
+export function messagesOf(value: Json): Message[] | undefined {
+  const items = itemsOf(value);
+  const first = items.slice(0, CONSIDERED);
+  const known = first.filter((item) => messageOf(item) !== undefined).length;
+  if (known === 0 || known * 2 < first.length) {
+    return undefined;
+  }
+  return items.map((item) => messageOf(item) ?? unknown(item));
+}
+
+/** Whether the value is a delta channel: its messages are writes that a reducer still merges. */
+export function isDelta(value: Json): boolean {
+  return isObject(value) && Array.isArray(value["$delta"]);
+}
+
+function itemsOf(value: Json): Json[] {
+  if (Array.isArray(value)) {
+    return value;
+  }
+  if (!isObject(value)) {
+    return [];
+  }
+  const { $delta, $seed, $type, value: stored } = value;
+  if (Array.isArray($delta)) {
+    const seed = $seed === undefined ? [] : itemsOf($seed);
+    return [...seed, ...$delta.flatMap((write) => (Array.isArray(write) ? write : [write]))];
+  }
+  if (typeof $type === "string" && $type.endsWith("_DeltaSnapshot") && stored !== undefined) {
+    return itemsOf(stored);
+  }
+  const inner = value["messages"];
+  return Array.isArray(inner) ? inner : [value];
+}
+
+/** One message in any of the known forms; undefined if it is something else. */
+export function messageOf(item: Json): Message | undefined {
+  if (!isObject(item)) {
+    return undefined;
+  }
+  const { $type, lc, id, kwargs, message, content, role } = item;
+  const path = typeof $type === "string" ? $type.split(".") : Array.isArray(id) ? id : [];
+  const name = path.at(-1);
+  if (typeof name === "string" && CLASSES.test(name)) {
+    const fields = lc !== undefined && isObject(kwargs) ? kwargs : item;
+    return spoken(fields, name.replace(/Message(Chunk)?$/, "").toLowerCase());
+  }
+  if (typeof role === "string" && (content !== undefined || item["tool_calls"] || item["parts"])) {
+    return spoken(item, role);
+  }
+  // Transcripts and events wrap a message with what the framework knows about it.
+  for (const inner of [message, content]) {
+    const found = isObject(inner) ? messageOf(inner) : undefined;
+    if (found) {
+      return found;
+    }
+  }
+  return withParts(item) ?? itemOfOpenAI(item);
+}
+
+function spoken(fields: JsonObject, role: string): Message {
+  const content = fields["content"] ?? fields["parts"] ?? null;
+  const found: Message = {
+    role: ROLES[role] ?? role,
+    name: text(fields["name"]),
+    blocks: [],
+    calls: [],
+    callId: text(fields["tool_call_id"]),
+    failed: fields["status"] === "error",
+  };
+  const blocks = Array.isArray(content) ? content : [content];
+  for (const block of blocks) {
+    addBlock(found, block);
+  }
+  addCalls(found, fields["tool_calls"]);
+  addCalls(found, fields["invalid_tool_calls"]);
+  return found;
+}
+
+function addCalls(message: Message, calls: Json | undefined): void {
+  for (const call of Array.isArray(calls) ? calls : []) {
+    const found = isObject(call) ? callOf(call) : undefined;
+    // A call is in the content too with some providers.
+    if (found && !message.calls.some(({ id }) => id !== "" && id === found.id)) {
+      message.calls.push(found);
+    }
+  }
+}
+
+function callOf(call: JsonObject): ToolCall | undefined {
+  const inner = isObject(call["function"]) ? call["function"] : call;
+  const args = inner["args"] ?? inner["input"] ?? inner["arguments"] ?? null;
+  const name = text(inner["name"]) || text(inner["tool_name"]);
+  if (!name) {
+    return undefined;
+  }
+  const id = text(call["id"]) || text(call["call_id"]) || text(call["tool_call_id"]);
+  return { id, name, args: parsed(args) };
+}
+
+/** Arguments that came as JSON text are shown as what they are. */
+function parsed(value: Json): Json {
+  if (typeof value !== "string") {
+    return value;
+  }
+  try {
+    return JSON.parse(value) as Json;
+  } catch (error) {
+    if (error instanceof SyntaxError) {
+      return value;
+    }
+    throw error;
+  }
+}
+
+function addBlock(message: Message, block: Json): void {
+  if (block === null || block === "") {
+    return;
+  }
+  if (typeof block === "string") {
+    message.blocks.push({ kind: "text", text: block });
+    return;
+  }
+  if (!isObject(block)) {
+    message.blocks.push({ kind: "data", value: block });
+    return;
+  }
+  const type = text(block["type"]);
+  const call = block["functionCall"] ?? block["function_call"];
+  const answer = block["functionResponse"] ?? block["function_response"];
+  if (type === "tool_use" || type === "tool_call") {
+    addCalls(message, [block]);
+  } else if (isObject(call)) {
+    addCalls(message, [call]);
+  } else if (isObject(answer)) {
+    answered(message, text(answer["id"]), answer["response"] ?? null, false);
+    message.name ||= text(answer["name"]);
+  } else if (type === "tool_result") {
+    const failed = block["is_error"] === true;
+    answered(message, text(block["tool_use_id"]), block["content"] ?? null, failed);
+  } else {
+    message.blocks.push(blockOf(block, type));
+  }
+}
+
+function answered(message: Message, callId: string, content: Json, failed: boolean): void {
+  message.role = "tool";
+  message.callId = callId;
+  message.failed ||= failed;
+  for (const block of Array.isArray(content) ? content : [content]) {
+    addBlock(message, block);
+  }
+}
+
+const MEDIA = /image|audio|video|file|document/;
+
+function blockOf(block: JsonObject, type: string): Block {
+  const thought = block["thinking"] ?? block["reasoning"];
+  if (typeof thought === "string" || (block["thought"] === true && block["text"])) {
+    return { kind: "reasoning", text: text(thought) || text(block["text"]) };
+  }
+  if (typeof block["text"] === "string" && !MEDIA.test(type)) {
+    return { kind: "text", text: block["text"] };
+  }
+  if (MEDIA.test(type)) {
+    const mime = text(block["mime_type"]) || text(block["media_type"]);
+    return { kind: "media", text: [unescaped(type), mime].filter(Boolean).join(", ") };
+  }
+  return { kind: "data", value: block };
+}
+
+/** A message of Pydantic AI: a request or a response, made of parts. */
+function withParts({ kind, parts }: JsonObject): Message | undefined {
+  if ((kind !== "request" && kind !== "response") || !Array.isArray(parts)) {
+    return undefined;
+  }
+  const found = spoken({}, kind === "request" ? "human" : "assistant");
+  for (const part of parts.filter(isObject)) {
+    const type = text(part["part_kind"]);
+    if (type === "tool-call") {
+      addCalls(found, [part]);
+    } else if (type === "tool-return" || type === "retry-prompt") {
+      const failed = type === "retry-prompt";
+      answered(found, text(part["tool_call_id"]), part["content"] ?? null, failed);
+      found.name = text(part["tool_name"]);
+    } else if (type === "thinking") {
+      found.blocks.push({ kind: "reasoning", text: text(part["content"]) });
+    } else {
+      found.role = type === "system-prompt" && parts.length === 1 ? "system" : found.role;
+      for (const block of Array.isArray(part["content"]) ? part["content"] : [part["content"]]) {
+        addBlock(found, block ?? null);
+      }
+    }
+  }
+  return found;
+}
+
+/** An item of the OpenAI Agents SDK that is not a message: a call, its output, a thought. */
+function itemOfOpenAI(item: JsonObject): Message | undefined {
+  switch (item["type"]) {
+    case "function_call": {
+      const found = spoken({}, "assistant");
+      addCalls(found, [{ ...item, id: text(item["call_id"]) }]);
+      return found;
+    }
+    case "function_call_output": {
+      const found = spoken({}, "tool");
+      answered(found, text(item["call_id"]), item["output"] ?? null, false);
+      return found;
+    }
+    default:
+      return undefined;
+  }
+}
+
+function unknown(value: Json): Message {
+  const blocks: Block[] = [{ kind: "data", value }];
+  return { role: "other", name: "", blocks, calls: [], callId: "", failed: false };
+}
+
+function isObject(value: Json | undefined): value is JsonObject {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
+
+function text(value: Json | undefined): string {
+  return typeof value === "string" ? value : "";
+}

@@ -1,0 +1,50 @@
+/** Values of a checkpoint in the JSON view, parsed when they are shown. Pure. */
+import type { Channel, PendingWrite, Version } from "@contract/value_pb.js";
+import type { Json } from "../parts/json.ts";
+
+/** A value that was parsed, or why it could not be. */
+export type Parsed = { json: Json } | { problem: string };
+
+const parsedBefore = new WeakMap<Uint8Array, Parsed>();
+
+/** Parses JSON text once, however often it is shown. */
+export function parsed(data: Uint8Array): Parsed {
+  let found = parsedBefore.get(data);
+  if (!found) {
+    found = parse(data);
+    parsedBefore.set(data, found);
+  }
+  return found;
+}
+
+function parse(data: Uint8Array): Parsed {
+  try {
+    return { json: JSON.parse(new TextDecoder().decode(data)) as Json };
+  } catch (error) {
+    if (error instanceof SyntaxError) {
+      return { problem: `This is not JSON: ${error.message}` };
+    }
+    throw error;
+  }
+}
+
+/** The bytes of a channel or write; undefined: it has no value. */
+export function dataOf({ content }: Channel | PendingWrite): Uint8Array | undefined {
+  return content.case === "value" ? content.value.data : undefined;
+}
+
+/**
+ * A version in few characters.
+ *
+ * LangGraph's versions are a number with zeros in front, and a random part that tells two writers
+ * apart.
+ */
+export function versionText(version: Version | undefined): string {
+  const kind = version?.kind;
+  if (!kind || kind.case === undefined) {
+    return "";
+  }
+  const text = String(kind.value);
+  const [, number] = kind.case === "text" ? (/^0*(\d+)\.\d+$/.exec(text) ?? []) : [];
+  return number ?? text;
+}
