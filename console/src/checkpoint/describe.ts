@@ -17,9 +17,9 @@ export interface Metadata {
 export function metadataOf({ metadataJson }: Checkpoint): Metadata {
   const whole = metadataJson.length > 0 ? parsed(metadataJson) : { json: {} };
   const json = "json" in whole ? whole.json : null;
+  const members = json && typeof json === "object" && !Array.isArray(json) ? json : {};
   const member = (name: string): string => {
-    const found: Json | undefined =
-      json && typeof json === "object" && !Array.isArray(json) ? json[name] : undefined;
+    const found = (members as { [key: string]: Json })[name];
     return typeof found === "string" || typeof found === "number" ? String(found) : "";
   };
   return { whole, source: member("source"), step: member("step"), runId: member("run_id") };

@@ -1,6 +1,24 @@
 /** One checkpoint: what happened, its state, its writes, and where it is stored. */
+import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import type { Thread } from "@contract/thread_pb.js";
-import type { Ref } from "../links.ts";
+import { useEffect, useRef } from "preact/hooks";
+import { CheckpointActions } from "../actions/checkpoint_actions.tsx";
+import { Interrupts } from "../actions/interrupts.tsx";
+import { checkpointLink, proofLink, type Ref } from "../links.ts";
+import { JsonTree } from "../parts/json_tree.tsx";
+import { Loading, ProblemNote } from "../parts/problem.tsx";
+import { checkpoints } from "../server/calls.ts";
+import { onlyCheckpoint } from "../server/checkpoints.ts";
+import { type Loaded, useLoad } from "../server/loading.ts";
+import { visible } from "../words.ts";
+import { ChangesTab } from "./changes_tab.tsx";
+import { ConversationTab } from "./conversation_tab.tsx";
+import { asks, failuresOf, metadataOf } from "./describe.ts";
+import { Heading } from "./heading.tsx";
+import { StateTab } from "./state_tab.tsx";
+import { StoredTab } from "./stored_tab.tsx";
+import { WritesTab } from "./writes_tab.tsx";
+import "./panel.css";
 
 interface CheckpointPanelProps {
   reference: Ref;
@@ -12,6 +30,152 @@ interface CheckpointPanelProps {
   version: number;
 }
 
-export function CheckpointPanel({ reference }: CheckpointPanelProps) {
-  return <p>{reference.checkpointId}</p>;
+const TABS: [string, string][] = [
+  ["", "State"],
+  ["conversation", "Conversation"],
+  ["changes", "Changes"],
+  ["writes", "Writes"],
+  ["metadata", "Metadata"],
+  ["stored", "Stored"],
+];
+
+export function CheckpointPanel({ reference, thread, tab, version }: CheckpointPanelProps) {
+  const entry = useCheckpoint(reference, View.ENTRY, version);
+  const whole = useCheckpoint(reference, View.JSON, version);
+  const shown = newest(entry.data, whole.data);
+  const known = TABS.some(([name]) => name === tab) ? tab : "";
+  if (!shown) {
+    return entry.problem ? (
+      <ProblemNote problem={entry.problem} retry={entry.reload} />
+    ) : (
+      <Loading what="the checkpoint" />
+    );
+  }
+  return (
+    <article class="checkpoint" aria-label="Checkpoint">
+      <Heading checkpoint={shown} />
+      {entry.problem && <ProblemNote problem={entry.problem} retry={entry.reload} />}
+      {whole.data && asks(whole.data.writes) && <Interrupts checkpoint={whole.data} />}
+      {whole.data && <Failures checkpoint={whole.data} />}
+      <CheckpointActions checkpoint={whole.data ?? shown} thread={thread} />
+      <nav class="tabs" aria-label="Parts of the checkpoint">
+        {TABS.map(([name, title]) => (
+          <a
+            key={name}
+            href={checkpointLink(reference, name)}
+            aria-current={name === known ? "true" : undefined}
+          >
+            {title}
+          </a>
+        ))}
+      </nav>
+      <Tab tab={known} shown={shown} whole={whole} thread={thread} />
+    </article>
+  );
+}
+
+/** Loads a checkpoint, and again when `version` changes; what is shown stays meanwhile. */
+function useCheckpoint(reference: Ref, view: View, version: number): Loaded<Checkpoint> {
+  const { threadId, checkpointNs, checkpointId } = reference;
+  const ref = { threadId, checkpointNs, checkpointId };
+  const loaded = useLoad(
+    (signal) => onlyCheckpoint(checkpoints.loadCheckpoint({ ref, view }, { signal })),
+    [ref],
+  );
+  const before = useRef(version);
+  const { reload } = loaded;
+  useEffect(() => {
+    if (before.current !== version) {
+      before.current = version;
+      reload();
+    }
+  }, [version, reload]);
+  return loaded;
+}
+
+/** The two calls may see different changes: the later one counts, and with values at equal times. */
+function newest(entry: Checkpoint | undefined, whole: Checkpoint | undefined) {
+  return entry && whole && entry.seq > whole.seq ? entry : (whole ?? entry);
+}
+
+interface TabProps {
+  tab: string;
+  /** The checkpoint as far as it is known. */
+  shown: Checkpoint;
+  /** With its values. */
+  whole: Loaded<Checkpoint>;
+  thread: Thread | undefined;
+}
+
+function Tab({ tab, shown, whole, thread }: TabProps) {
+  switch (tab) {
+    case "changes":
+      return <ChangesTab checkpoint={shown} />;
+    case "metadata":
+      return <MetadataTab checkpoint={shown} />;
+    case "stored":
+      return <StoredTab checkpoint={shown} thread={thread} />;
+  }
+  return (
+    <>
+      {whole.problem && <Unreadable whole={whole} checkpoint={shown} />}
+      {!whole.data && !whole.problem && <Loading what="the values" />}
+      {whole.data && tab === "" && <StateTab checkpoint={whole.data} />}
+      {whole.data && tab === "conversation" && <ConversationTab checkpoint={whole.data} />}
+      {whole.data && tab === "writes" && <WritesTab checkpoint={whole.data} />}
+    </>
+  );
+}
+
+interface UnreadableProps {
+  whole: Loaded<Checkpoint>;
+  checkpoint: Checkpoint;
+}
+
+/** The values cannot be read, although the journal knows the checkpoint. */
+function Unreadable({ whole, checkpoint }: UnreadableProps) {
+  const { problem, data } = whole;
+  if (!problem) {
+    return null;
+  }
+  const away = problem.reason === "BLOB_UNAVAILABLE";
+  return (
+    <>
+      <ProblemNote
+        problem={away ? { ...problem, title: "The blob store does not answer" } : problem}
+        retry={whole.reload}
+      />
+      <p class="quiet">
+        {data
+          ? "What is shown below was loaded before."
+          : "The values of this checkpoint cannot be shown. Its summary, metadata and place are what the journal knows."}{" "}
+        <a href={proofLink(checkpoint.ref?.threadId ?? "")}>Verify the thread</a>
+      </p>
+    </>
+  );
+}
+
+function Failures({ checkpoint }: { checkpoint: Checkpoint }) {
+  return (
+    <>
+      {failuresOf(checkpoint.writes).map(({ task, text }) => (
+        <div key={`${task} ${text.slice(0, 200)}`} class="problem">
+          <p class="problem-title">Failed: {visible(task)}</p>
+          <pre>{visible(text.slice(0, LONGEST_ERROR))}</pre>
+          {text.length > LONGEST_ERROR && <p class="quiet">The tab Writes has all of it.</p>}
+        </div>
+      ))}
+    </>
+  );
+}
+
+const LONGEST_ERROR = 4000;
+
+function MetadataTab({ checkpoint }: { checkpoint: Checkpoint }) {
+  const { whole } = metadataOf(checkpoint);
+  return "json" in whole ? (
+    <JsonTree value={whole.json} open={2} />
+  ) : (
+    <p role="alert">{visible(whole.problem)}</p>
+  );
 }

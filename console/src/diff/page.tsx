@@ -1,3 +1,130 @@
-export default function Page() {
-  return <p>TODO</p>;
+/** Two checkpoints side by side: what differs between their states. */
+import { View } from "@contract/checkpoint_pb.js";
+import { useState } from "preact/hooks";
+import { useLocation } from "preact-iso";
+import { titleOf } from "../checkpoint/describe.ts";
+import { checkpointLink, diffLink, type Ref, threadLink, threadsLink } from "../links.ts";
+import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
+import { Identifier, When } from "../parts/small.tsx";
+import { checkpoints, threads } from "../server/calls.ts";
+import { useLoad } from "../server/loading.ts";
+import { oneLine } from "../words.ts";
+import { Changes } from "./changes.tsx";
+import { CheckpointPicker } from "./picker.tsx";
+import "./page.css";
+
+const MOST_CHANGES = 1000;
+
+export default function DiffPage() {
+  const { query, route } = useLocation();
+  const side = (name: "from" | "to"): Ref => ({
+    threadId: query[name] ?? query["from"] ?? query["to"] ?? "",
+    checkpointNs: query[`${name}_ns`] ?? "",
+    checkpointId: query[`${name}_checkpoint`] ?? "",
+  });
+  const from = side("from");
+  const to = side("to");
+  if (!from.threadId) {
+    return (
+      <>
+        <h1>Compare two checkpoints</h1>
+        <Empty title="No checkpoint is named.">
+          <p>Open a checkpoint of a thread, and compare it from there.</p>
+          <a href={threadsLink()}>All threads</a>
+        </Empty>
+      </>
+    );
+  }
+  return (
+    <>
+      <div class="page-head">
+        <h1>What differs</h1>
+        <a class="button" href={diffLink(to, from)}>
+          Swap the sides
+        </a>
+      </div>
+      <div class="diff-sides">
+        <SideCard title="From" reference={from} onPick={(one) => route(diffLink(one, to))} />
+        <SideCard title="To" reference={to} onPick={(one) => route(diffLink(from, one))} />
+      </div>
+      <Difference from={from} to={to} />
+    </>
+  );
+}
+
+interface SideCardProps {
+  title: string;
+  reference: Ref;
+  onPick: (picked: Ref) => void;
+}
+
+/** The checkpoint on one side, and the way to choose another. */
+function SideCard({ title, reference, onPick }: SideCardProps) {
+  const [picking, setPicking] = useState(false);
+  const { data, problem, reload } = useLoad(
+    async (signal) =>
+      (await checkpoints.getCheckpoint({ ref: reference, view: View.ENTRY }, { signal }))
+        .checkpoint,
+    [reference],
+  );
+  const found = data?.ref;
+  const pick = (picked: Ref) => {
+    setPicking(false);
+    onPick(picked);
+  };
+  return (
+    <section class="card" aria-label={title}>
+      <h2>
+        <span class="quiet">{title}</span> {data && titleOf(data)}
+      </h2>
+      {problem && <ProblemNote problem={problem} retry={reload} />}
+      {!data && !problem && <Loading what="the checkpoint" />}
+      <p>
+        <a href={threadLink(reference.threadId)}>{oneLine(reference.threadId, 120)}</a>
+        {reference.checkpointNs && (
+          <>
+            {" · "}
+            <code>{oneLine(reference.checkpointNs, 120)}</code>
+          </>
+        )}
+        {found && (
+          <>
+            {" · "}
+            <Identifier
+              id={found.checkpointId}
+              what={`the ID of the side ${title}`}
+              href={checkpointLink(found)}
+            />
+            {" · "}
+            <When time={data.createTime} />
+            {!reference.checkpointId && " · the latest"}
+          </>
+        )}
+      </p>
+      <button type="button" aria-expanded={picking} onClick={() => setPicking(!picking)}>
+        Choose another
+      </button>
+      {picking && <CheckpointPicker chosen={found ?? reference} confirm="Show" onPick={pick} />}
+    </section>
+  );
+}
+
+function Difference({ from, to }: { from: Ref; to: Ref }) {
+  const [most, setMost] = useState(MOST_CHANGES);
+  const { data, problem, reload, loading } = useLoad(
+    (signal) => threads.diffCheckpoints({ from, to, maxChanges: most }, { signal }),
+    [from, to, most],
+  );
+  return (
+    <section class="card" aria-label="Changes" aria-busy={loading}>
+      {problem && <ProblemNote problem={problem} retry={reload} />}
+      {!data && !problem && <Loading what="the comparison" />}
+      {data && <Changes difference={data} />}
+      {data?.truncated && most === MOST_CHANGES && data.changes.length >= MOST_CHANGES && (
+        <button type="button" onClick={() => setMost(10 * MOST_CHANGES)}>
+          Compare up to 10,000 changes
+        </button>
+      )}
+    </section>
+  );
 }

@@ -1,0 +1,41 @@
+/** Where in a checkpoint conversations are. Pure. */
+import type { Channel } from "@contract/value_pb.js";
+import type { Json } from "../parts/json.ts";
+import { isDelta, type Message, messagesOf } from "./messages.ts";
+import { dataOf, parsed } from "./values.ts";
+
+export interface Conversation {
+  /** The channel, or what the names of its channels begin with. */
+  name: string;
+  messages: Message[];
+  /** It is shown as the writes that a reducer still merges. */
+  delta: boolean;
+}
+
+/** Frameworks without channels save the parts of a history as `items/00000`, `items/00001`, ... */
+const NUMBERED = /^(.*)\/\d{5,}$/s;
+
+export function conversationsOf(channels: readonly Channel[]): Conversation[] {
+  const values = new Map<string, Json[]>();
+  for (const channel of channels) {
+    const data = dataOf(channel);
+    const value = data && mayHoldMessages(data) ? parsed(data) : undefined;
+    if (value && "json" in value) {
+      const name = NUMBERED.exec(channel.name)?.[1] ?? channel.name;
+      values.set(name, [...(values.get(name) ?? []), value.json]);
+    }
+  }
+  return [...values].flatMap(([name, parts]) => {
+    const whole = parts.length === 1 ? (parts[0] ?? null) : parts.flat();
+    const messages = messagesOf(whole);
+    return messages ? [{ name, messages, delta: isDelta(whole) }] : [];
+  });
+}
+
+const ARRAY = "[".charCodeAt(0);
+const OBJECT = "{".charCodeAt(0);
+
+/** Whether JSON text is an array or object: others are not parsed for nothing. */
+function mayHoldMessages(data: Uint8Array): boolean {
+  return data.length > 2 && (data[0] === ARRAY || data[0] === OBJECT);
+}

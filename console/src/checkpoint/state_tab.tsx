@@ -1,0 +1,111 @@
+/** The state of a checkpoint: its channels, those that the step changed first. */
+import type { Checkpoint } from "@contract/checkpoint_pb.js";
+import type { Channel } from "@contract/value_pb.js";
+import { useMemo, useState } from "preact/hooks";
+import { diffLink } from "../links.ts";
+import { Empty } from "../parts/problem.tsx";
+import { Badge, TextField } from "../parts/small.tsx";
+import { count, counted, oneLine } from "../words.ts";
+import { changedChannels, parentOf, useParentDifference } from "./parent_difference.ts";
+import { ValueRow } from "./value_row.tsx";
+import { dataOf, versionText } from "./values.ts";
+
+const PAGE = 100; // channels that are shown at a time
+const MANY = 12; // channels from which on names can be searched
+
+export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
+  const channels = checkpoint.state?.channels ?? [];
+  const told = checkpoint.state?.updatedChannels?.names;
+  // Only if the framework did not say what it changed, the server compares.
+  const difference = useParentDifference(checkpoint, told === undefined && channels.length > 0);
+  const changed = useMemo(
+    () => new Set(told ?? changedChannels(difference.data)),
+    [told, difference.data],
+  );
+  const [words, setWords] = useState("");
+  const found = useMemo(
+    () => channels.filter(({ name }) => name.toLowerCase().includes(words.toLowerCase())),
+    [channels, words],
+  );
+  const [filled, empty] = useMemo(() => sorted(found, changed), [found, changed]);
+  const parent = parentOf(checkpoint);
+  if (channels.length === 0) {
+    return <Empty title="This checkpoint has no channels." />;
+  }
+  return (
+    <>
+      <p class="quiet">
+        {counted(channels.length, "channel")}
+        {changed.size > 0 && `, ${count(changed.size)} changed by this step`}
+        {difference.data?.truncated && " (at least)"}
+        {parent && checkpoint.ref && (
+          <>
+            {" · "}
+            <a href={diffLink(parent, checkpoint.ref)}>What changed</a>
+          </>
+        )}
+      </p>
+      {channels.length > MANY && (
+        <TextField label="Find a channel" value={words} onInput={setWords} />
+      )}
+      {found.length === 0 && <Empty title="No channel has this in its name." />}
+      <Channels label="Channels" channels={filled} changed={changed} />
+      {empty.length > 0 && (
+        <details class="values-rest">
+          <summary>{counted(empty.length, "channel")} without a value</summary>
+          <Channels label="Channels without a value" channels={empty} changed={changed} />
+        </details>
+      )}
+    </>
+  );
+}
+
+/** The channels with a value, changed ones first, and those without. */
+function sorted(channels: Channel[], changed: Set<string>): [Channel[], Channel[]] {
+  const filled = channels.filter((channel) => dataOf(channel));
+  const first = filled.filter(({ name }) => changed.has(name));
+  const others = filled.filter(({ name }) => !changed.has(name));
+  return [[...first, ...others], channels.filter((channel) => !dataOf(channel))];
+}
+
+interface ChannelsProps {
+  label: string;
+  channels: Channel[];
+  changed: Set<string>;
+}
+
+function Channels({ label, channels, changed }: ChannelsProps) {
+  const [pages, setPages] = useState(1);
+  const shown = channels.slice(0, pages * PAGE);
+  const left = channels.length - shown.length;
+  return (
+    <>
+      <ul class="values" aria-label={label}>
+        {shown.map((channel) => (
+          <li key={channel.name}>
+            <ValueRow
+              name={channel.name}
+              data={dataOf(channel)}
+              digest={channel.digest}
+              marks={
+                <>
+                  {changed.has(channel.name) && <Badge kind="warn">changed</Badge>}
+                  {channel.version && (
+                    <span title={`Version ${String(channel.version.kind.value)}`}>
+                      v{oneLine(versionText(channel.version), 24)}
+                    </span>
+                  )}
+                </>
+              }
+            />
+          </li>
+        ))}
+      </ul>
+      {left > 0 && (
+        <button type="button" onClick={() => setPages(pages + 1)}>
+          Show {count(Math.min(PAGE, left))} more of {count(channels.length)}
+        </button>
+      )}
+    </>
+  );
+}

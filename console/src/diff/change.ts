@@ -1,0 +1,101 @@
+/** One change between two checkpoints, read for showing. Pure. */
+import { type Change, ChangeKind } from "@contract/thread_service_pb.js";
+import { type Json, unescaped } from "../parts/json.ts";
+
+/** One side of a change. */
+export type Side =
+  | { kind: "absent" }
+  /** A string; `cut`: the server sent its beginning. */
+  | { kind: "text"; text: string; cut: boolean }
+  /** An array or object. */
+  | { kind: "tree"; json: Json }
+  /** Anything else, as JSON text. */
+  | { kind: "json"; text: string; cut: boolean };
+
+/** Reads a side, whose JSON the server may have cut anywhere. */
+export function sideOf(text: string | undefined): Side {
+  if (text === undefined) {
+    return { kind: "absent" };
+  }
+  const whole = parse(text);
+  if (whole !== undefined) {
+    if (typeof whole === "string") {
+      return { kind: "text", text: whole, cut: false };
+    }
+    // 1 and 1.0 are the same number here, and not to the server: the JSON text tells them apart.
+    const leaf = whole === null || typeof whole !== "object";
+    return leaf ? { kind: "json", text, cut: false } : { kind: "tree", json: whole };
+  }
+  const begun = text.startsWith('"') ? begunString(text) : undefined;
+  return begun === undefined
+    ? { kind: "json", text, cut: true }
+    : { kind: "text", text: begun, cut: true };
+}
+
+const LONGEST_ESCAPE = 6; // characters, such as \u0041
+
+/** A string whose JSON was cut: without what remains of an escape. */
+function begunString(text: string): string | undefined {
+  for (let cut = 0; cut < LONGEST_ESCAPE; cut += 1) {
+    const found = parse(`${text.slice(0, text.length - cut)}"`);
+    if (typeof found === "string") {
+      return found;
+    }
+  }
+  return undefined;
+}
+
+function parse(text: string): Json | undefined {
+  try {
+    return JSON.parse(text) as Json;
+  } catch (error) {
+    if (error instanceof SyntaxError) {
+      return undefined;
+    }
+    throw error;
+  }
+}
+
+/** The parts of a JSON Pointer; empty: the whole value. */
+export function pathOf(pointer: string): string[] {
+  return pointer
+    .split("/")
+    .slice(1)
+    .map((part) => unescaped(part.replaceAll("~1", "/").replaceAll("~0", "~")));
+}
+
+export interface ChannelChanges {
+  channel: string;
+  changes: Change[];
+}
+
+/** Changes by channel, in their order. */
+export function byChannel(changes: readonly Change[]): ChannelChanges[] {
+  const found: ChannelChanges[] = [];
+  for (const change of changes) {
+    const last = found.at(-1);
+    if (last?.channel === change.channel) {
+      last.changes.push(change);
+    } else {
+      found.push({ channel: change.channel, changes: [change] });
+    }
+  }
+  return found;
+}
+
+/** What a kind of change is called, and its sign. */
+export const KINDS: Record<ChangeKind, { name: string; sign: string }> = {
+  [ChangeKind.UNSPECIFIED]: { name: "unknown", sign: "?" },
+  [ChangeKind.ADDED]: { name: "added", sign: "+" },
+  [ChangeKind.REMOVED]: { name: "removed", sign: "−" },
+  [ChangeKind.CHANGED]: { name: "changed", sign: "~" },
+};
+
+/** How many changes of each kind there are: "2 added, 1 changed". */
+export function tally(changes: readonly Change[]): string {
+  return [ChangeKind.ADDED, ChangeKind.REMOVED, ChangeKind.CHANGED]
+    .map((kind) => [changes.filter((change) => change.kind === kind).length, kind] as const)
+    .filter(([number]) => number > 0)
+    .map(([number, kind]) => `${number} ${KINDS[kind].name}`)
+    .join(", ");
+}

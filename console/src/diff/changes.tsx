@@ -1,0 +1,161 @@
+/** The changes between two checkpoints, channel by channel. */
+import type { Change, DiffCheckpointsResponse } from "@contract/thread_service_pb.js";
+import { useMemo, useState } from "preact/hooks";
+import { JsonTree, Text } from "../parts/json_tree.tsx";
+import { Empty } from "../parts/problem.tsx";
+import { count, counted, oneLine, visible } from "../words.ts";
+import { byChannel, KINDS, pathOf, type Side, sideOf, tally } from "./change.ts";
+import { compareTexts, type Piece, shortened } from "./text_diff.ts";
+import "./changes.css";
+
+const PAGE = 100; // changes that are shown at a time
+
+interface ChangesProps {
+  difference: DiffCheckpointsResponse;
+  /** Both sides of a change under one another, for a narrow place. */
+  compact?: boolean;
+}
+
+export function Changes({ difference, compact = false }: ChangesProps) {
+  const { changes, truncated } = difference;
+  const [pages, setPages] = useState(1);
+  const channels = useMemo(() => byChannel(changes.slice(0, pages * PAGE)), [changes, pages]);
+  const left = changes.length - pages * PAGE;
+  if (changes.length === 0) {
+    return <Empty title="The states are identical." />;
+  }
+  return (
+    <>
+      <p class="quiet">
+        {truncated
+          ? `There are more changes than these ${count(changes.length)}: the server's answer has room for no more.`
+          : `${counted(changes.length, "change")}: ${tally(changes)}.`}
+      </p>
+      {channels.map(({ channel, changes: some }) => (
+        <section key={channel} class="changes" aria-label={`Channel ${oneLine(channel, 80)}`}>
+          <h3>
+            {oneLine(channel, 200)} <span class="quiet">{tally(some)}</span>
+          </h3>
+          <ul class={compact ? "compact" : "beside"}>
+            {some.map((change) => (
+              <ChangeView key={`${change.kind} ${change.path}`} change={change} />
+            ))}
+          </ul>
+        </section>
+      ))}
+      {left > 0 && (
+        <button type="button" onClick={() => setPages(pages + 1)}>
+          Show {count(Math.min(PAGE, left))} more of {count(changes.length)}
+        </button>
+      )}
+    </>
+  );
+}
+
+function ChangeView({ change }: { change: Change }) {
+  const { kind, path, fromJson, toJson } = change;
+  const from = useMemo(() => sideOf(fromJson), [fromJson]);
+  const to = useMemo(() => sideOf(toJson), [toJson]);
+  const { name, sign } = KINDS[kind];
+  const parts = pathOf(path);
+  return (
+    <li class={`change ${name}`}>
+      <p class="change-path">
+        <span class="change-sign" aria-hidden="true">
+          {sign}
+        </span>
+        <span class="unseen">{name}: </span>
+        {parts.length === 0 ? (
+          <span class="quiet">the whole value</span>
+        ) : (
+          <code>{parts.map((part) => oneLine(part, 120)).join(" › ")}</code>
+        )}
+      </p>
+      <Sides from={from} to={to} />
+    </li>
+  );
+}
+
+function Sides({ from, to }: { from: Side; to: Side }) {
+  const texts = from.kind === "text" && to.kind === "text" ? [from, to] : undefined;
+  const [before, after] = texts ?? [];
+  const compared = useMemo(
+    () => (before && after ? compareTexts(before.text, after.text) : undefined),
+    [before, after],
+  );
+  if (before && after && before.text === after.text) {
+    return (
+      <p class="quiet">
+        Both begin with the same {counted(before.text.length, "character")}; they differ after what
+        the server sends of them.
+      </p>
+    );
+  }
+  return (
+    <div class="change-sides">
+      <div class="side from">
+        <span class="unseen">From: </span>
+        {compared && before ? (
+          <Pieces pieces={compared.from} removed cut={before.cut} />
+        ) : (
+          <SideView side={from} />
+        )}
+      </div>
+      <div class="side to">
+        <span class="unseen">To: </span>
+        {compared && after ? (
+          <Pieces pieces={compared.to} removed={false} cut={after.cut} />
+        ) : (
+          <SideView side={to} />
+        )}
+      </div>
+    </div>
+  );
+}
+
+interface PiecesProps {
+  pieces: Piece[];
+  /** They are of the side that changed, not of the one that came of it. */
+  removed: boolean;
+  cut: boolean;
+}
+
+function Pieces({ pieces, removed, cut }: PiecesProps) {
+  const Changed = removed ? "del" : "ins";
+  return (
+    <span class="side-text">
+      {shortened(pieces).map(({ text, changed }, index) =>
+        changed ? <Changed key={index}>{visible(text)}</Changed> : visible(text),
+      )}
+      {pieces.length === 0 && <span class="quiet">empty text</span>}
+      {cut && <Cut />}
+    </span>
+  );
+}
+
+function SideView({ side }: { side: Side }) {
+  switch (side.kind) {
+    case "absent":
+      return <span class="quiet">–</span>;
+    case "tree":
+      return <JsonTree value={side.json} open={2} view />;
+    case "text":
+      return (
+        <span class="side-text">
+          {side.text === "" ? <span class="quiet">empty text</span> : <Text text={side.text} />}
+          {side.cut && <Cut />}
+        </span>
+      );
+    case "json":
+      return (
+        <span class="side-text">
+          <code>{visible(side.text)}</code>
+          {side.cut && <Cut />}
+        </span>
+      );
+  }
+}
+
+function Cut() {
+  return <span class="quiet"> … (the rest is not part of the comparison's answer)</span>;
+}
