@@ -106,6 +106,13 @@ export function meaningOf(channel: string): string {
   return Object.hasOwn(SPECIAL, channel) ? (SPECIAL[channel] ?? "") : "";
 }
 
+/** Channels by which LangGraph leads a graph from node to node: no agent writes them itself. */
+const OWN = /^(__.+__|__pregel_.+|branch:.+|join:.+|start:.+)$/s;
+
+export function isOfFramework(channel: string): boolean {
+  return OWN.test(channel);
+}
+
 export interface Failure {
   task: string;
   text: string;

@@ -6,6 +6,7 @@ import { diffLink } from "../links.ts";
 import { Empty } from "../parts/problem.tsx";
 import { Badge, TextField } from "../parts/small.tsx";
 import { count, counted, oneLine } from "../words.ts";
+import { isOfFramework } from "./describe.ts";
 import { changedChannels, parentOf, useParentDifference } from "./parent_difference.ts";
 import { ValueRow } from "./value_row.tsx";
 import { dataOf, versionText } from "./values.ts";
@@ -27,7 +28,7 @@ export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
     () => channels.filter(({ name }) => name.toLowerCase().includes(words.toLowerCase())),
     [channels, words],
   );
-  const [filled, empty] = useMemo(() => sorted(found, changed), [found, changed]);
+  const [filled, others] = useMemo(() => sorted(found, changed), [found, changed]);
   const parent = parentOf(checkpoint);
   if (channels.length === 0) {
     return <Empty title="This checkpoint has no channels." />;
@@ -50,22 +51,25 @@ export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
       )}
       {found.length === 0 && <Empty title="No channel has this in its name." />}
       <Channels label="Channels" channels={filled} changed={changed} />
-      {empty.length > 0 && (
+      {others.length > 0 && (
         <details class="values-rest">
-          <summary>{counted(empty.length, "channel")} without a value</summary>
-          <Channels label="Channels without a value" channels={empty} changed={changed} />
+          <summary>
+            {counted(others.length, "channel")} without a value, or of the framework itself
+          </summary>
+          <Channels label="Other channels" channels={others} changed={changed} />
         </details>
       )}
     </>
   );
 }
 
-/** The channels with a value, changed ones first, and those without. */
+/** The channels with values of the agent, changed ones first; and all others. */
 function sorted(channels: Channel[], changed: Set<string>): [Channel[], Channel[]] {
-  const filled = channels.filter((channel) => dataOf(channel));
+  const shown = (channel: Channel) => dataOf(channel) && !isOfFramework(channel.name);
+  const filled = channels.filter(shown);
   const first = filled.filter(({ name }) => changed.has(name));
-  const others = filled.filter(({ name }) => !changed.has(name));
-  return [[...first, ...others], channels.filter((channel) => !dataOf(channel))];
+  const later = filled.filter(({ name }) => !changed.has(name));
+  return [[...first, ...later], channels.filter((channel) => !shown(channel))];
 }
 
 interface ChannelsProps {

@@ -56,12 +56,13 @@ function parse(text: string): Json | undefined {
   }
 }
 
-/** The parts of a JSON Pointer; empty: the whole value. */
+/** The parts of a JSON Pointer, positions in brackets; empty: the whole value. */
 export function pathOf(pointer: string): string[] {
   return pointer
     .split("/")
     .slice(1)
-    .map((part) => unescaped(part.replaceAll("~1", "/").replaceAll("~0", "~")));
+    .map((part) => unescaped(part.replaceAll("~1", "/").replaceAll("~0", "~")))
+    .map((part) => (/^\d+$/.test(part) ? `[${part}]` : part));
 }
 
 export interface ChannelChanges {

@@ -1,14 +1,24 @@
 /** The changes between two checkpoints, channel by channel. */
 import type { Change, DiffCheckpointsResponse } from "@contract/thread_service_pb.js";
 import { useMemo, useState } from "preact/hooks";
+import { isOfFramework } from "../checkpoint/describe.ts";
 import { JsonTree, Text } from "../parts/json_tree.tsx";
 import { Empty } from "../parts/problem.tsx";
 import { count, counted, oneLine, visible } from "../words.ts";
-import { byChannel, KINDS, pathOf, type Side, sideOf, tally } from "./change.ts";
+import {
+  byChannel,
+  type ChannelChanges,
+  KINDS,
+  pathOf,
+  type Side,
+  sideOf,
+  tally,
+} from "./change.ts";
 import { compareTexts, type Piece, shortened } from "./text_diff.ts";
 import "./changes.css";
 
 const PAGE = 100; // changes that are shown at a time
+const LONG_PIECE = 600; // characters of a change inside a text that are shown at first
 
 interface ChangesProps {
   difference: DiffCheckpointsResponse;
@@ -20,6 +30,8 @@ export function Changes({ difference, compact = false }: ChangesProps) {
   const { changes, truncated } = difference;
   const [pages, setPages] = useState(1);
   const channels = useMemo(() => byChannel(changes.slice(0, pages * PAGE)), [changes, pages]);
+  const shown = channels.filter(({ channel }) => !isOfFramework(channel));
+  const own = channels.filter(({ channel }) => isOfFramework(channel));
   const left = changes.length - pages * PAGE;
   if (changes.length === 0) {
     return <Empty title="The states are identical." />;
@@ -31,24 +43,39 @@ export function Changes({ difference, compact = false }: ChangesProps) {
           ? `There are more changes than these ${count(changes.length)}: the server's answer has room for no more.`
           : `${counted(changes.length, "change")}: ${tally(changes)}.`}
       </p>
-      {channels.map(({ channel, changes: some }) => (
-        <section key={channel} class="changes" aria-label={`Channel ${oneLine(channel, 80)}`}>
-          <h3>
-            {oneLine(channel, 200)} <span class="quiet">{tally(some)}</span>
-          </h3>
-          <ul class={compact ? "compact" : "beside"}>
-            {some.map((change) => (
-              <ChangeView key={`${change.kind} ${change.path}`} change={change} />
-            ))}
-          </ul>
-        </section>
+      {shown.map((one) => (
+        <ChannelView key={one.channel} of={one} compact={compact} />
       ))}
+      {own.length > 0 && (
+        <details class="changes-own">
+          <summary>{counted(own.length, "channel")} of the framework itself</summary>
+          {own.map((one) => (
+            <ChannelView key={one.channel} of={one} compact={compact} />
+          ))}
+        </details>
+      )}
       {left > 0 && (
         <button type="button" onClick={() => setPages(pages + 1)}>
           Show {count(Math.min(PAGE, left))} more of {count(changes.length)}
         </button>
       )}
     </>
+  );
+}
+
+function ChannelView({ of, compact }: { of: ChannelChanges; compact: boolean }) {
+  const { channel, changes } = of;
+  return (
+    <section class="changes" aria-label={`Channel ${oneLine(channel, 80)}`}>
+      <h3>
+        {oneLine(channel, 200)} <span class="quiet">{tally(changes)}</span>
+      </h3>
+      <ul class={compact ? "compact" : "beside"}>
+        {changes.map((change) => (
+          <ChangeView key={`${change.kind} ${change.path}`} change={change} />
+        ))}
+      </ul>
+    </section>
   );
 }
 
@@ -68,7 +95,7 @@ function ChangeView({ change }: { change: Change }) {
         {parts.length === 0 ? (
           <span class="quiet">the whole value</span>
         ) : (
-          <code>{parts.map((part) => oneLine(part, 120)).join(" › ")}</code>
+          <code>{parts.map((part) => oneLine(part, 120) || '""').join(" › ")}</code>
         )}
       </p>
       <Sides from={from} to={to} />
@@ -125,7 +152,13 @@ function Pieces({ pieces, removed, cut }: PiecesProps) {
   return (
     <span class="side-text">
       {shortened(pieces).map(({ text, changed }, index) =>
-        changed ? <Changed key={index}>{visible(text)}</Changed> : visible(text),
+        changed ? (
+          <Changed key={index}>
+            <Text text={text} short={LONG_PIECE} />
+          </Changed>
+        ) : (
+          visible(text)
+        ),
       )}
       {pieces.length === 0 && <span class="quiet">empty text</span>}
       {cut && <Cut />}

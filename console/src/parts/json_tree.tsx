@@ -52,6 +52,14 @@ interface NodeProps {
 function Node({ value, open, name, read }: NodeProps) {
   const shown = useMemo(() => read(value), [value, read]);
   const label = name === undefined ? null : <span class="json-key">{visible(name)}: </span>;
+  if (shown.kind === "branch" && shown.size === 0) {
+    return (
+      <div class="json-leaf">
+        {label}
+        <span class="json-kind">{visible(shown.brackets.join(""))}</span>
+      </div>
+    );
+  }
   if (shown.kind !== "branch") {
     return (
       <div class="json-leaf">
@@ -150,9 +158,9 @@ function Members({ of, start, end, open, read }: MembersProps) {
 }
 
 /** A string of any length: long ones are cut until somebody asks for more. */
-export function Text({ text }: { text: string }) {
+export function Text({ text, short = LONG_TEXT }: { text: string; short?: number }) {
   const [whole, setWhole] = useState(false);
-  const limit = whole ? LONGEST_TEXT : LONG_TEXT;
+  const limit = whole ? LONGEST_TEXT : short;
   return (
     <span class="json-string">
       {visible(text.slice(0, limit))}
