@@ -50,7 +50,7 @@ test("metadata that is not JSON is told, and nothing is taken from it", () => {
 test("origins are the checkpoints that lineage names", () => {
   const lineage = { forkedFrom: "a:b:1f0" };
   expect(originsOf(checkpoint({ lineage }))).toEqual([
-    { words: "Forked from", from: { threadId: "a:b", checkpointNs: "", checkpointId: "1f0" } },
+    { words: "forked from", from: { threadId: "a:b", checkpointNs: "", checkpointId: "1f0" } },
   ]);
   expect(originsOf(checkpoint({}))).toEqual([]);
 });

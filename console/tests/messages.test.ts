@@ -35,7 +35,7 @@ test.each<[string, Json, string]>([
       langchain("modifier.RemoveMessage", { id: "m", content: "" }),
     ],
     'human Ada text:hello | assistant text:wait media:image_url text:! look#c1{"at":1} bad#c2"{" | ' +
-      "tool text:no answers:c1! | remove",
+      "tool text:no answers:c1! | remove m",
   ],
   [
     "LangChain in JavaScript",

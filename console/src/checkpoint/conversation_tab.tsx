@@ -6,7 +6,7 @@ import { JsonTree, Text } from "../parts/json_tree.tsx";
 import { Empty } from "../parts/problem.tsx";
 import { Badge } from "../parts/small.tsx";
 import { count, counted, oneLine, visible } from "../words.ts";
-import { type Conversation, conversationsOf } from "./conversations.ts";
+import { type Conversation, conversationsOf, hidesValues } from "./conversations.ts";
 import type { Block, Message, ToolCall } from "./messages.ts";
 
 const PAGE = 50; // messages that are shown at a time
@@ -18,6 +18,9 @@ export function ConversationTab({ checkpoint }: { checkpoint: Checkpoint }) {
   if (found.length === 0) {
     return (
       <Empty title="No channel of this checkpoint holds messages.">
+        {hidesValues(channels ?? []) && (
+          <p>It has values that the JSON view does not show; they are not searched.</p>
+        )}
         {ref && <a href={checkpointLink(ref)}>Show the state</a>}
       </Empty>
     );

@@ -32,6 +32,17 @@ export function conversationsOf(channels: readonly Channel[]): Conversation[] {
   });
 }
 
+/** Whether a value is one that the JSON view does not show: it may hold messages too. */
+export function hidesValues(channels: readonly Channel[]): boolean {
+  return channels.some((channel) => {
+    const data = dataOf(channel);
+    const value = data && data.length < LONGEST_OPAQUE ? parsed(data) : undefined;
+    const json = value && "json" in value ? value.json : null;
+    return json !== null && typeof json === "object" && Object.hasOwn(json, "$opaque");
+  });
+}
+
+const LONGEST_OPAQUE = 4096; // bytes of the escape of a value that is not shown
 const ARRAY = "[".charCodeAt(0);
 const OBJECT = "{".charCodeAt(0);
 

@@ -35,9 +35,9 @@ export function titleOf(checkpoint: Checkpoint): string {
 }
 
 const ORIGINS: [keyof Lineage, string][] = [
-  ["forkedFrom", "Forked from"],
-  ["rolledBackFrom", "Rolled back to"],
-  ["adoptedFrom", "Adopted from"],
+  ["forkedFrom", "forked from"],
+  ["rolledBackFrom", "rolled back to"],
+  ["adoptedFrom", "adopted from"],
 ];
 
 /** Where a checkpoint comes from besides its parent: in words, and the checkpoint. */

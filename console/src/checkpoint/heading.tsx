@@ -52,7 +52,7 @@ export function Heading({ checkpoint }: { checkpoint: Checkpoint }) {
             {words} <a href={checkpointLink(from)}>{oneLine(from.threadId, 60)}</a>{" "}
             <Identifier
               id={from.checkpointId}
-              what={`the ID that it was ${words.toLowerCase()}`}
+              what={`the ID that it was ${words}`}
               href={checkpointLink(from)}
             />
           </span>

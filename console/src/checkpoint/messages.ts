@@ -102,7 +102,7 @@ function spoken(fields: JsonObject, role: string): Message {
   const content = fields["content"] ?? fields["parts"] ?? null;
   const found: Message = {
     role: ROLES[role] ?? role,
-    name: text(fields["name"]),
+    name: text(role === "remove" ? fields["id"] : fields["name"]),
     blocks: [],
     calls: [],
     callId: text(fields["tool_call_id"]),

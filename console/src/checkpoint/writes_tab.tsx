@@ -41,7 +41,7 @@ function TaskWrites({ task }: { task: Task }) {
   const shown = writes.slice(0, pages * PAGE);
   return (
     <section aria-label={`Task ${oneLine(name, 80)}`}>
-      <h3 class="task-name">
+      <h3>
         {oneLine(name, 200)} <Identifier id={taskId} what="the task's ID" />
       </h3>
       <ul class="values" aria-label="Writes">
@@ -57,7 +57,9 @@ function TaskWrites({ task }: { task: Task }) {
                 marks={
                   <>
                     {meaning && <span>{meaning}</span>}
-                    <span title="Position among the writes of the task">#{write.idx}</span>
+                    {(write.idx ?? 0) >= 0 && (
+                      <span title="Position among the writes of the task">#{write.idx}</span>
+                    )}
                   </>
                 }
               />

@@ -77,11 +77,16 @@ function Node({ value, open, name, read }: NodeProps) {
       open={open > 0}
       label={label}
       kind={shown.label}
-      inside={() => preview(value, read, PREVIEW)}
+      inside={() => inside(value, shown, read)}
     >
       {() => <Members of={shown} start={0} end={shown.size} open={open - 1} read={read} />}
     </Fold>
   );
+}
+
+/** What is inside a branch, in a few words, without the name that its label has. */
+function inside(value: Json, { brackets: [left] }: Branch, read: Reading): string {
+  return preview(value, read, PREVIEW).slice(left.length - 1);
 }
 
 interface FoldProps {
