@@ -52,7 +52,7 @@ export function CheckpointPanel({ reference, thread, tab, version }: CheckpointP
     );
   }
   return (
-    <article class="checkpoint" aria-label="Checkpoint">
+    <div class="checkpoint">
       <Heading checkpoint={shown} />
       {entry.problem && <ProblemNote problem={entry.problem} retry={entry.reload} />}
       {whole.data && asks(whole.data.writes) && <Interrupts checkpoint={whole.data} />}
@@ -70,7 +70,7 @@ export function CheckpointPanel({ reference, thread, tab, version }: CheckpointP
         ))}
       </nav>
       <Tab tab={known} shown={shown} whole={whole} thread={thread} />
-    </article>
+    </div>
   );
 }
 

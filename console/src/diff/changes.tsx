@@ -18,7 +18,7 @@ import { compareTexts, type Piece, shortened } from "./text_diff.ts";
 import "./changes.css";
 
 const PAGE = 100; // changes that are shown at a time
-const LONG_PIECE = 600; // characters of a change inside a text that are shown at first
+const LONG_PIECE = 600; // characters of a change that are shown at first
 
 interface ChangesProps {
   difference: DiffCheckpointsResponse;
@@ -148,14 +148,11 @@ interface PiecesProps {
 }
 
 function Pieces({ pieces, removed, cut }: PiecesProps) {
-  const Changed = removed ? "del" : "ins";
   return (
     <span class="side-text">
       {shortened(pieces).map(({ text, changed }, index) =>
         changed ? (
-          <Changed key={index}>
-            <Text text={text} short={LONG_PIECE} />
-          </Changed>
+          <Text key={index} text={text} short={LONG_PIECE} element={removed ? "del" : "ins"} />
         ) : (
           visible(text)
         ),
@@ -182,7 +179,7 @@ function SideView({ side }: { side: Side }) {
     case "json":
       return (
         <span class="side-text">
-          <code>{visible(side.text)}</code>
+          <Text text={side.text} short={LONG_PIECE} />
           {side.cut && <Cut />}
         </span>
       );

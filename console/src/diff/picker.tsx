@@ -1,7 +1,7 @@
 /** Chooses a checkpoint: one of the newest of a thread, or any by its ID. */
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
 import { useState } from "preact/hooks";
-import { metadataOf, titleOf } from "../checkpoint/describe.ts";
+import { titleOf } from "../checkpoint/describe.ts";
 import type { Ref } from "../links.ts";
 import { ProblemNote } from "../parts/problem.tsx";
 import { Field, TextField } from "../parts/small.tsx";
@@ -97,10 +97,8 @@ export function CheckpointPicker({ chosen, confirm, onPick }: PickerProps) {
 
 function Choice({ checkpoint }: { checkpoint: Checkpoint }) {
   const { ref } = checkpoint;
-  const { step } = metadataOf(checkpoint);
   const about = [
     titleOf(checkpoint).slice(0, 80),
-    step && `step ${oneLine(step, 12)}`,
     ref?.checkpointNs && oneLine(ref.checkpointNs, 40),
     short(ref?.checkpointId ?? ""),
   ];

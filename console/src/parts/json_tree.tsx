@@ -162,13 +162,21 @@ function Members({ of, start, end, open, read }: MembersProps) {
   ));
 }
 
+interface TextProps {
+  text: string;
+  /** Characters that are shown at first. */
+  short?: number;
+  /** The element of the text itself: `del` and `ins` say that it changed. */
+  element?: "span" | "del" | "ins";
+}
+
 /** A string of any length: long ones are cut until somebody asks for more. */
-export function Text({ text, short = LONG_TEXT }: { text: string; short?: number }) {
+export function Text({ text, short = LONG_TEXT, element: Element = "span" }: TextProps) {
   const [whole, setWhole] = useState(false);
   const limit = whole ? LONGEST_TEXT : short;
   return (
     <span class="json-string">
-      {visible(text.slice(0, limit))}
+      <Element>{visible(text.slice(0, limit))}</Element>
       {text.length > limit && (
         <>
           …{" "}
