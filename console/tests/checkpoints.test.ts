@@ -53,7 +53,7 @@ test("chunks are put together in the values they belong to", async () => {
 });
 
 test.each<[string, Framed["frame"][]]>([
-  ["a chunk at another position", [announced(4), chunk(0, 2, "ab")]],
+  ["a chunk at another position", [announced(4), chunk(0, 2, "ab"), chunk(0, 2, "cd")]],
   ["a chunk of another value", [announced(4), chunk(1, 0, "ab")]],
   ["more bytes than announced", [announced(1), chunk(0, 0, "ab")]],
   ["an early end", [announced(4), chunk(0, 0, "ab")]],

@@ -5,7 +5,7 @@ import { useMemo, useState } from "preact/hooks";
 import { diffLink } from "../links.ts";
 import { Empty } from "../parts/problem.tsx";
 import { Badge, TextField } from "../parts/small.tsx";
-import { count, counted, oneLine } from "../words.ts";
+import { count, counted, oneLine, visible } from "../words.ts";
 import { isOfFramework } from "./describe.ts";
 import { changedChannels, parentOf, useParentDifference } from "./parent_difference.ts";
 import { ValueRow } from "./value_row.tsx";
@@ -46,6 +46,11 @@ export function StateTab({ checkpoint }: { checkpoint: Checkpoint }) {
           </>
         )}
       </p>
+      {difference.problem && (
+        <p class="quiet">
+          What this step changed is not known: {visible(difference.problem.message)}
+        </p>
+      )}
       {channels.length > MANY && (
         <TextField label="Find a channel" value={words} onInput={setWords} />
       )}

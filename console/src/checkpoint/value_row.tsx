@@ -49,6 +49,7 @@ export function ValueRow({ name, data, digest, marks, open = false }: ValueRowPr
         </span>
       </div>
       {!unfolded && value && <Line value={value} />}
+      {!unfolded && data && !value && <p class="value-preview">{oneLine(beginning(data))}</p>}
       {unfolded && value && (
         <div id={inside} class="value-inside">
           {"json" in value ? (
@@ -60,6 +61,11 @@ export function ValueRow({ name, data, digest, marks, open = false }: ValueRowPr
       )}
     </div>
   );
+}
+
+/** The first JSON of a value that is too large to be parsed for one line. */
+function beginning(data: Uint8Array): string {
+  return `${new TextDecoder().decode(data.subarray(0, PREVIEW), { stream: true })}…`;
 }
 
 const KINDS: Record<string, string> = { text: "text", special: "" };
