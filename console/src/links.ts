@@ -51,13 +51,22 @@ export function diffLink(from: Ref, to: Ref): string {
   });
 }
 
-/** The proof of a thread: verdicts, manifest, chain. */
-export function proofLink(threadId: string): string {
-  return address("/proof", { thread: threadId });
+/** The proof of a thread: verdicts, manifest, chain. With `run` it is verified at once. */
+export function proofLink(threadId: string, run = false): string {
+  return address("/proof", { thread: threadId, run: run ? "1" : "" });
 }
 
-export function searchLink(query = "", thread = ""): string {
-  return address("/search", { q: query, thread });
+export interface SearchFilter {
+  agent?: string;
+  /** A JSON object that the metadata must have. */
+  filter?: string;
+  /** Name of a mode; empty: the best that the server has. */
+  mode?: string;
+  limit?: string;
+}
+
+export function searchLink(query = "", thread = "", filter: SearchFilter = {}): string {
+  return address("/search", { q: query, thread, ...filter });
 }
 
 export function snapshotsLink(snapshotId = ""): string {

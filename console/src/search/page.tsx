@@ -1,3 +1,193 @@
-export default function Page() {
-  return <p>TODO</p>;
+/** Search in plain words: checkpoints with their distance, and what the answer left out. */
+import type { SearchCheckpointsResponse } from "@contract/search_service_pb.js";
+import { useLocation } from "preact-iso";
+import { searchLink } from "../links.ts";
+import { Empty, Loading, ProblemNote } from "../parts/problem.tsx";
+import { Rows } from "../parts/rows.tsx";
+import { admin, search } from "../server/calls.ts";
+import { useLoad } from "../server/loading.ts";
+import { counted } from "../words.ts";
+import { leftOut, metricText, modeText } from "./answer.ts";
+import { filterOf, objection, type Question, questionOf, requestOf } from "./asking.ts";
+import { SearchForm } from "./form.tsx";
+import { Result } from "./result.tsx";
+import "./page.css";
+
+export default function SearchPage() {
+  const { query, route } = useLocation();
+  const question = questionOf(query);
+  const info = useLoad((signal) => admin.getServerInfo({}, { signal }), []);
+  const ask = (next: Question) => route(searchLink(next.q.trim(), next.thread, filterOf(next)));
+  if (info.data && info.data.searchModes.length === 0) {
+    return (
+      <>
+        <Head />
+        <NoIndex />
+      </>
+    );
+  }
+  return (
+    <>
+      <Head />
+      <SearchForm
+        key={JSON.stringify(question)}
+        question={question}
+        modes={info.data?.searchModes ?? []}
+        onAsk={ask}
+      />
+      {info.problem && <ProblemNote problem={info.problem} retry={info.reload} />}
+      <Answer question={question} />
+    </>
+  );
+}
+
+function Head() {
+  return (
+    <div class="page-head">
+      <h1>Search</h1>
+      <span class="quiet">Checkpoints by what happened, nearest first</span>
+    </div>
+  );
+}
+
+function NoIndex() {
+  return (
+    <Empty title="This server does not index, so nothing can be searched.">
+      <p>
+        It runs with <code>--no-search</code>. Start it without that flag: it indexes the
+        checkpoints saved in between by itself. Until then, the list of threads has filters for
+        state, agent and label.
+      </p>
+    </Empty>
+  );
+}
+
+function Answer({ question }: { question: Question }) {
+  const wrong = objection(question);
+  const asked = question.q.trim() !== "" && wrong === "";
+  const { data, problem, loading, reload } = useLoad(
+    async (signal) =>
+      asked ? await search.searchCheckpoints(requestOf(question), { signal }) : undefined,
+    [question, asked],
+  );
+  if (!asked) {
+    return wrong ? null : <Advice />;
+  }
+  return (
+    <section class="card" aria-label="Results" aria-busy={loading}>
+      {problem && <ProblemNote problem={problem} retry={reload} />}
+      {!data && !problem && <Loading what="results" />}
+      {data && <Found answer={data} question={question} onAgain={reload} />}
+    </section>
+  );
+}
+
+interface FoundProps {
+  answer: SearchCheckpointsResponse;
+  question: Question;
+  onAgain: () => void;
+}
+
+function Found({ answer, question, onAgain }: FoundProps) {
+  const { results } = answer;
+  return (
+    <>
+      <h2>{results.length > 0 ? counted(results.length, "checkpoint") : "Nothing found"}</h2>
+      <p class="unseen" role="status">
+        {counted(results.length, "checkpoint")} found.
+      </p>
+      <p class="quiet">
+        Searched {modeText(answer.mode)}. {results.length > 0 && metricText(answer.metric)}
+      </p>
+      <LeftOutList answer={answer} limit={Number(question.limit)} onAgain={onAgain} />
+      {results.length === 0 && <Nothing question={question} />}
+      {results.length > 0 && (
+        <Rows label="Checkpoints, nearest first">
+          {results.map((result) => (
+            <Result
+              key={`${result.ref?.threadId} ${result.ref?.checkpointNs} ${result.ref?.checkpointId}`}
+              result={result}
+              words={question.q}
+              metric={answer.metric}
+            />
+          ))}
+        </Rows>
+      )}
+    </>
+  );
+}
+
+interface LeftOutListProps {
+  answer: SearchCheckpointsResponse;
+  limit: number;
+  onAgain: () => void;
+}
+
+function LeftOutList({ answer, limit, onAgain }: LeftOutListProps) {
+  const items = leftOut(answer, limit);
+  if (items.length === 0) {
+    return null;
+  }
+  return (
+    <ul class="left-out banner" aria-label="What was left out">
+      {items.map(({ what, advice, detail }) => (
+        <li key={what}>
+          <strong>{what}</strong> {advice} {detail && <span>The server says: {detail}</span>}
+        </li>
+      ))}
+      {answer.unindexedCheckpoints > 0n && (
+        <li>
+          <button type="button" onClick={onAgain}>
+            Search again
+          </button>
+        </li>
+      )}
+    </ul>
+  );
+}
+
+function Nothing({ question }: { question: Question }) {
+  const { q, thread, agent, filter, mode } = question;
+  const isFiltered = thread || agent || filter.trim();
+  return (
+    <Empty title="No checkpoint matches.">
+      <ul class="advice">
+        {isFiltered && (
+          <li>
+            Search <a href={searchLink(q)}>everywhere</a>, without the filters.
+          </li>
+        )}
+        {q.includes('"') && <li>Leave the quotes out: words in quotes must occur exactly so.</li>}
+        {mode && (
+          <li>
+            Let <a href={searchLink(q, thread, { agent, filter })}>the server choose the mode</a>.
+          </li>
+        )}
+        <li>Use fewer words, or other words for the same thing.</li>
+        <li>
+          Threads that were made not searchable, and deleted checkpoints, are never found. Text is
+          found at the checkpoint that added it.
+        </li>
+      </ul>
+    </Empty>
+  );
+}
+
+function Advice() {
+  return (
+    <Empty title="Search for what happened.">
+      <ul class="advice">
+        <li>
+          Plain words: <code>customer asked for a refund</code>
+        </li>
+        <li>
+          Identifiers: <code>PAY-1234</code>
+        </li>
+        <li>
+          A phrase that must occur exactly so: <code>"approved by legal"</code>
+        </li>
+        <li>A checkpoint is found by its summary, its plan, and what is new in its state.</li>
+      </ul>
+    </Empty>
+  );
 }

@@ -1,0 +1,99 @@
+/** What an answer of the search means, in sentences: how it searched, and what it left out. */
+import { type Warning, WarningKind } from "@contract/errors_pb.js";
+import { type SearchCheckpointsResponse, SearchMode } from "@contract/search_service_pb.js";
+import { counted } from "../words.ts";
+
+const MODES: Record<SearchMode, string> = {
+  [SearchMode.UNSPECIFIED]: "in a way that the server does not name",
+  [SearchMode.LEXICAL]: "by words",
+  [SearchMode.VECTOR]: "by meaning, with vectors",
+  [SearchMode.MEMWAL]: "by MemWal",
+};
+
+const METRICS: Record<string, string> = {
+  cosine:
+    "Cosine: 1 less the cosine of the angle between two vectors. 0 is the same direction, 1 is unrelated, 2 is the opposite.",
+  l2: "Euclidean (l2): the length of the difference of two vectors. 0 is the same vector.",
+  bm25: "BM25, turned into a distance from 0 to 1: 0 is near. If most checkpoints have every word, all are near 1.",
+};
+
+/** How the search was made. */
+export function modeText(mode: SearchMode): string {
+  return MODES[mode];
+}
+
+/** What the metric of the distances means, in one line. */
+export function metricText(metric: string): string {
+  return METRICS[metric] ?? `${metric}: smaller is nearer.`;
+}
+
+export interface LeftOut {
+  /** What it is. */
+  what: string;
+  /** What to do. */
+  advice: string;
+  /** The server's own words; may be empty. */
+  detail: string;
+}
+
+/** What an answer does not have, and conditions that the reader should know. */
+export function leftOut(answer: SearchCheckpointsResponse, limit: number): LeftOut[] {
+  const found: LeftOut[] = [];
+  const waiting = answer.unindexedCheckpoints;
+  if (waiting > 0n) {
+    const byMemWal = answer.mode === SearchMode.MEMWAL;
+    found.push({
+      what: byMemWal
+        ? `MemWal cannot recall ${counted(waiting, "checkpoint")} yet.`
+        : `${counted(waiting, "checkpoint")} of the tenant ${waiting === 1n ? "is" : "are"} not indexed yet, so this search missed ${waiting === 1n ? "it" : "them"}.`,
+      advice: byMemWal ? "Search by words to find them." : "Search again in a few seconds.",
+      detail: "",
+    });
+  }
+  if (answer.truncated) {
+    found.push({
+      what: "More results may exist: MemWal returns at most 100 memories, and the filters apply to these.",
+      advice: "Search by words, or ask for something narrower.",
+      detail: "",
+    });
+  }
+  if (answer.results.length >= limit) {
+    found.push({
+      what: `Only the nearest ${limit} are shown, as many as were asked for.`,
+      advice:
+        limit < 100
+          ? "Raise the limit, or filter by thread, agent or metadata."
+          : "Filter by thread, agent or metadata: 100 is the most that a search returns.",
+      detail: "",
+    });
+  }
+  return [...found, ...answer.warnings.map(ofWarning)];
+}
+
+const WARNINGS: Partial<Record<WarningKind, [string, string]>> = {
+  [WarningKind.BACKLOG]: [
+    "Much waits for certification.",
+    "The results are right; look at Operations for the cause.",
+  ],
+  [WarningKind.SEARCH_FELL_BACK]: [
+    "The search was made in another mode than the server is set up for.",
+    "The distances are those of the mode above. Look at Operations for what does not answer, or choose a mode to insist on it.",
+  ],
+  [WarningKind.MEMORIES_DROPPED]: [
+    "MemWal has matches that it could not return.",
+    "Search by words: the server's own index has them.",
+  ],
+  [WarningKind.NO_VECTORS]: [
+    "Nothing here has a vector, so a search by vectors finds nothing.",
+    "Search by words, or give the server an embedder.",
+  ],
+  [WarningKind.VALUES_SEALED]: [
+    "The journal is sealed: the search knows summaries, and nothing of the state.",
+    "Search for words of the summaries.",
+  ],
+};
+
+function ofWarning({ kind, message }: Warning): LeftOut {
+  const [what, advice] = WARNINGS[kind] ?? ["The server has a remark.", ""];
+  return { what, advice, detail: message };
+}

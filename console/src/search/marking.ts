@@ -1,0 +1,74 @@
+/** Finds the searched words in a text, so that they can be marked. */
+
+export interface Piece {
+  text: string;
+  marked: boolean;
+}
+
+const WORD = /[\p{L}\p{N}]+/gu;
+const SHORTEST_STEM = 4; // letters that two forms of a word share at least
+const LONGEST_ENDING = 3; // letters in which two forms of a word may differ at the end
+
+/**
+ * Splits a text into pieces, those that match a word of the query marked.
+ *
+ * The search compares stems of words without case and accents, so other forms of a word are marked
+ * too: "starts" for "started".
+ */
+export function pieces(text: string, query: string): Piece[] {
+  const wanted = words(query);
+  const found: Piece[] = [];
+  let end = 0;
+  for (const { 0: word, index } of text.matchAll(WORD)) {
+    const plain = bare(word);
+    if (wanted.some((one) => isForm(one, plain))) {
+      if (index > end) {
+        found.push({ text: text.slice(end, index), marked: false });
+      }
+      end = index + word.length;
+      found.push({ text: word, marked: true });
+    }
+  }
+  if (end < text.length) {
+    found.push({ text: text.slice(end), marked: false });
+  }
+  return found;
+}
+
+/** A part of a long text around the first word that matches; whole if it is short. */
+export function excerpt(text: string, query: string, longest: number): string {
+  if (text.length <= longest) {
+    return text;
+  }
+  const wanted = words(query);
+  let first = 0;
+  for (const { 0: word, index } of text.matchAll(WORD)) {
+    if (wanted.some((one) => isForm(one, bare(word)))) {
+      first = index;
+      break;
+    }
+  }
+  const begin = Math.max(0, Math.min(first - Math.floor(longest / 4), text.length - longest));
+  const end = begin + longest;
+  return `${begin > 0 ? "…" : ""}${text.slice(begin, end)}${end < text.length ? "…" : ""}`;
+}
+
+function words(query: string): string[] {
+  return [...new Set(Array.from(query.matchAll(WORD), ([word]) => bare(word)))];
+}
+
+function bare(word: string): string {
+  return word.normalize("NFD").replace(/\p{M}/gu, "").toLowerCase();
+}
+
+function isForm(one: string, other: string): boolean {
+  if (one === other) {
+    return true;
+  }
+  let shared = 0;
+  while (shared < one.length && one[shared] === other[shared]) {
+    shared += 1;
+  }
+  const ending = Math.max(one.length, other.length) - shared;
+  return shared >= SHORTEST_STEM && ending <= LONGEST_ENDING;
+}
