@@ -36,8 +36,7 @@ export function Result({ result, words, metric }: ResultProps) {
           )}
         </span>
         <span class="row-side result-distance" title={`Distance (${metric}); smaller is nearer`}>
-          <span class="unseen">distance </span>
-          {distance(result.distance)}
+          distance {result.distance.toFixed(4)}
         </span>
       </a>
       <div class="result-more">
@@ -73,10 +72,6 @@ export function Result({ result, words, metric }: ResultProps) {
       </div>
     </li>
   );
-}
-
-function distance(number: number): string {
-  return number.toFixed(4);
 }
 
 function Marked({ text, words }: { text: string; words: string }) {

@@ -1,0 +1,122 @@
+/** The verdicts of a verification: taken as they come, counted, and put in order. */
+import {
+  type CheckpointVerdict,
+  Verdict,
+  type VerificationTotal,
+} from "@contract/thread_service_pb.js";
+import { counted } from "../words.ts";
+
+/** Kinds of verdicts: what needs a person first. */
+export const KINDS = [Verdict.FAIL, Verdict.UNVERIFIED, Verdict.RETRACTED, Verdict.PASS] as const;
+export type Kind = (typeof KINDS)[number];
+
+export class VerdictLog {
+  private readonly byKind = new Map<Verdict, CheckpointVerdict[]>();
+
+  take(verdict: CheckpointVerdict): void {
+    const known = this.byKind.get(verdict.verdict);
+    if (known) {
+      known.push(verdict);
+    } else {
+      this.byKind.set(verdict.verdict, [verdict]);
+    }
+  }
+
+  of(kind: Kind): readonly CheckpointVerdict[] {
+    return this.byKind.get(kind) ?? [];
+  }
+
+  count(kind: Kind): number {
+    return this.of(kind).length;
+  }
+
+  get size(): number {
+    return KINDS.reduce((sum, kind) => sum + this.count(kind), 0);
+  }
+
+  /** A page of the verdicts, those that need a person first. */
+  page(kinds: readonly Kind[], first: number, length: number): CheckpointVerdict[] {
+    const found: CheckpointVerdict[] = [];
+    let skipped = 0;
+    for (const kind of kinds) {
+      const all = this.of(kind);
+      const begin = Math.max(0, first - skipped);
+      found.push(...all.slice(begin, begin + length - found.length));
+      skipped += all.length;
+      if (found.length === length) {
+        break;
+      }
+    }
+    return found;
+  }
+
+  /** Verdicts of checkpoints that cannot be stored or were lost, which the server knows of. */
+  get holes(): number {
+    return this.of(Verdict.UNVERIFIED).filter(({ detail }) => detail !== "").length;
+  }
+}
+
+export interface Outcome {
+  kind: "good" | "warn" | "bad";
+  title: string;
+  /** What it means, and what to do. */
+  sentences: string[];
+  /** A flush may make it better. */
+  flush: boolean;
+}
+
+/** What a whole verification means. */
+export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
+  const { passed, failed, unverified, chainDetail } = total;
+  if (failed > 0n || chainDetail) {
+    return damaged(total);
+  }
+  const holes = log.holes;
+  const waiting = Number(unverified) - holes;
+  const sentences: string[] = [];
+  if (passed > 0n) {
+    sentences.push(
+      `${counted(passed, "checkpoint")}: all stored bytes have the recorded hash, and agree with the manifest and the journal.`,
+    );
+  }
+  if (waiting > 0) {
+    sentences.push(
+      `${counted(waiting, "checkpoint")} changed since ${waiting === 1 ? "it was" : "they were"} last certified, so there is nothing to compare yet. Flush, then verify again.`,
+    );
+  }
+  if (holes > 0) {
+    sentences.push(
+      `${counted(holes, "checkpoint")} could not be stored; the reasons are below. The server tries again by itself, and with each flush.`,
+    );
+  }
+  if (unverified > 0n) {
+    const title = passed > 0n ? "Not everything is certified yet" : "Nothing is certified yet";
+    return { kind: "warn", title, sentences, flush: true };
+  }
+  if (passed === 0n) {
+    const nothing = "The thread has no checkpoint that is stored, so nothing was compared.";
+    return {
+      kind: "warn",
+      title: "There is nothing to verify",
+      sentences: [nothing],
+      flush: false,
+    };
+  }
+  return { kind: "good", title: "Verified", sentences, flush: false };
+}
+
+function damaged({ passed, failed, chainDetail }: VerificationTotal): Outcome {
+  const sentences: string[] = [];
+  if (failed > 0n) {
+    sentences.push(
+      `${counted(failed, "checkpoint")} failed: the stored bytes are not those that were recorded, or are missing. ${counted(passed, "checkpoint")} passed.`,
+    );
+  }
+  if (chainDetail) {
+    sentences.push(`The chain from the catalog to the segments is broken: ${chainDetail}`);
+  }
+  sentences.push(
+    "Keep the blobs as they are, and check the disk or the blob store. Values that the journal still has can be read; restore the others from a copy of the store.",
+  );
+  return { kind: "bad", title: "Verification failed", sentences, flush: false };
+}

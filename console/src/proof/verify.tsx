@@ -1,0 +1,117 @@
+/** Verification: its button, what came in so far, and what it means in the end. */
+import { Verdict } from "@contract/thread_service_pb.js";
+import { FlushButton } from "../operations/flush.tsx";
+import { ProblemNote } from "../parts/problem.tsx";
+import { count, counted } from "../words.ts";
+import { VerdictList } from "./verdict_list.tsx";
+import { KINDS, type Kind, outcomeOf } from "./verdicts.ts";
+import type { Run, Verifying } from "./verifying.ts";
+
+export const KIND_WORDS: Record<Kind, [string, string]> = {
+  [Verdict.FAIL]: ["failed", "bad"],
+  [Verdict.UNVERIFIED]: ["not certified", "warn"],
+  [Verdict.RETRACTED]: ["deleted", ""],
+  [Verdict.PASS]: ["passed", "good"],
+};
+
+interface VerifySectionProps {
+  verifying: Verifying;
+  /** Checkpoints of the thread, as far as is known. */
+  size: number;
+}
+
+export function VerifySection({ verifying, size }: VerifySectionProps) {
+  const { run, start, stop } = verifying;
+  const { phase, log } = run;
+  const isRunning = phase === "running";
+  return (
+    <section class="card" aria-label="Verify">
+      <div class="proof-head">
+        <h2>Verify</h2>
+        {isRunning ? (
+          <button type="button" onClick={stop}>
+            Stop
+          </button>
+        ) : (
+          <button type="button" class="primary" onClick={start}>
+            {phase === "idle" ? "Verify" : "Verify again"}
+          </button>
+        )}
+      </div>
+      {phase === "idle" && (
+        <p class="quiet">
+          The server reads every stored byte of this thread back from the blob store, past every
+          cache, and compares it with the recorded hashes, the manifest and the journal. It changes
+          nothing.
+        </p>
+      )}
+      {isRunning && <Progress done={log.size} size={size} />}
+      <OutcomeNote run={run} onFlushed={start} />
+      {phase !== "idle" && (
+        <ul class="counts" aria-label="Verdicts">
+          {KINDS.map((kind) => (
+            <li key={kind} class={log.count(kind) > 0 ? KIND_WORDS[kind][1] : ""}>
+              <strong>{count(log.count(kind))}</strong> {KIND_WORDS[kind][0]}
+            </li>
+          ))}
+        </ul>
+      )}
+      {log.size > 0 && <VerdictList run={run} />}
+    </section>
+  );
+}
+
+function Progress({ done, size }: { done: number; size: number }) {
+  return (
+    <p class="proof-progress">
+      <progress
+        aria-label="Checkpoints verified"
+        {...(size > 0 ? { max: size, value: Math.min(done, size) } : {})}
+      />
+      <span>
+        {count(done)}
+        {size > 0 && ` of ${counted(Math.max(size, done), "checkpoint")}`}
+      </span>
+    </p>
+  );
+}
+
+/** What a run that has ended means. */
+function OutcomeNote({ run, onFlushed }: { run: Run; onFlushed: () => void }) {
+  const { phase, log, total, problem } = run;
+  if (phase === "failed" && problem) {
+    return (
+      <>
+        <ProblemNote problem={problem} />
+        <p>
+          There is no total. The {counted(log.size, "verdict")} below remain valid, and nothing is
+          known about the other checkpoints.
+        </p>
+      </>
+    );
+  }
+  if (phase === "stopped") {
+    return (
+      <div class="outcome warn" role="status">
+        <p class="outcome-title">Stopped</p>
+        <p>
+          {counted(log.size, "verdict")} came before the stop. Nothing is known about the other
+          checkpoints.
+        </p>
+      </div>
+    );
+  }
+  if (!total) {
+    return null;
+  }
+  const outcome = outcomeOf(log, total);
+  return (
+    <div class={`outcome ${outcome.kind}`} role={outcome.kind === "bad" ? "alert" : "status"}>
+      <p class="outcome-title">{outcome.title}</p>
+      {outcome.sentences.map((sentence) => (
+        <p key={sentence}>{sentence}</p>
+      ))}
+      {outcome.flush && <FlushButton onDone={onFlushed} />}
+    </div>
+  );
+}
