@@ -1,0 +1,159 @@
+/** What needs a person, from what a server says of itself. */
+import { timestampMs } from "@bufbuild/protobuf/wkt";
+import type {
+  GetArchiveStatusResponse,
+  MemWalStatus,
+  SearchStatus,
+} from "@contract/admin_service_pb.js";
+import { ago, bytes, counted } from "../words.ts";
+
+const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
+
+/** Limits from which something counts as wrong: those of the alerts in docs/operations.md. */
+export const LONGEST_BACKLOG_MS = 15 * MINUTE_MS;
+export const LARGEST_BACKLOG = 256n * 1024n * 1024n;
+export const LONGEST_UNINDEXED_MS = 15 * MINUTE_MS;
+/** What expires within this time was not renewed in time. */
+export const EXPIRES_SOON_MS = DAY_MS;
+
+export interface Finding {
+  /** `bad`: something may be lost, or work stands still; `warn`: it will, if nobody looks. */
+  kind: "bad" | "warn";
+  title: string;
+  /** What the server says, for people; may be empty. */
+  detail: string;
+  /** What to do. */
+  advice: string;
+}
+
+/** What needs a person, the worst first; empty if all is well. `now` is in milliseconds. */
+export function findingsOf(status: GetArchiveStatusResponse, now: number): Finding[] {
+  const found = [
+    ...certification(status, now),
+    ...content(status),
+    ...renewal(status, now),
+    ...(status.search ? search(status.search, now) : []),
+  ];
+  return [
+    ...found.filter(({ kind }) => kind === "bad"),
+    ...found.filter(({ kind }) => kind === "warn"),
+  ];
+}
+
+function certification(status: GetArchiveStatusResponse, now: number): Finding[] {
+  const found: Finding[] = [];
+  const { lastError, lastErrorTime, oldestUncertifiedTime, backlogBytes } = status;
+  if (lastError) {
+    found.push({
+      kind: "bad",
+      title: `Certification or renewal fails${lastErrorTime ? `, the last time ${ago(lastErrorTime, now)}` : ""}`,
+      detail: lastError,
+      advice:
+        "Nothing acknowledged is lost: it is in the journal, and the server tries again by itself. Check that the blob store and the key provider answer.",
+    });
+  }
+  if (oldestUncertifiedTime && now - timestampMs(oldestUncertifiedTime) > LONGEST_BACKLOG_MS) {
+    found.push({
+      kind: "bad",
+      title: `A change that was saved ${ago(oldestUncertifiedTime, now)} is not certified`,
+      detail: "",
+      advice:
+        "The blob store or the key provider does not answer, or the server that flushes is gone: the last error below says which. If there is none, try Flush.",
+    });
+  }
+  if (backlogBytes > LARGEST_BACKLOG) {
+    found.push({
+      kind: "warn",
+      title: `${bytes(backlogBytes)} wait for certification`,
+      detail: "",
+      advice:
+        "The blob store is down or slow. Saves are refused with BACKLOG_FULL once --backlog-hard-limit is reached.",
+    });
+  }
+  return found;
+}
+
+function content({ holes, firstHoles }: GetArchiveStatusResponse): Finding[] {
+  if (holes === 0n) {
+    return [];
+  }
+  const lost = firstHoles.some(({ segmentSha256 }) => segmentSha256.length > 0);
+  return [
+    {
+      kind: "bad",
+      title: `${counted(holes, "hole")}: what cannot be stored, or was lost`,
+      detail: firstHoles[0]?.reason ?? "",
+      advice: lost
+        ? "A stored segment was lost. Verify the threads listed under Holes, and restore the blobs from a copy of the store."
+        : "All other checkpoints are certified all the same. The reasons are listed under Holes: the server tries each again with the next flush, and by itself after ten minutes.",
+    },
+  ];
+}
+
+function renewal(status: GetArchiveStatusResponse, now: number): Finding[] {
+  const found: Finding[] = [];
+  const { earliestExpireTime, failingRenewals } = status;
+  const left = earliestExpireTime ? timestampMs(earliestExpireTime) - now : undefined;
+  if (earliestExpireTime && left !== undefined && left < EXPIRES_SOON_MS) {
+    const when = ago(earliestExpireTime, now);
+    found.push({
+      kind: "bad",
+      title:
+        left > 0
+          ? `A blob that is needed expires ${when}`
+          : `A blob that is needed expired ${when}`,
+      detail: "",
+      advice:
+        "Renewals do not happen in time. Check the publisher, its wallet and its token; the log names the blob and the reason.",
+    });
+  }
+  if (failingRenewals > 0) {
+    found.push({
+      kind: "warn",
+      title: `${counted(failingRenewals, "blob")} could not be renewed`,
+      detail: "",
+      advice: `${earliestExpireTime ? `Repair it before the earliest expiry, ${ago(earliestExpireTime, now)}. ` : ""}Often the publisher has no SUI or WAL left; the log names the blob and the reason.`,
+    });
+  }
+  return found;
+}
+
+function search(status: SearchStatus, now: number): Finding[] {
+  const found: Finding[] = [];
+  const { oldestUnindexedTime, lastError, unindexedCheckpoints } = status;
+  if (lastError) {
+    found.push({
+      kind: "warn",
+      title: "Indexing for the search fails",
+      detail: lastError,
+      advice:
+        "Searches miss the newest checkpoints; saves and loads are not concerned. Check the embedder if there is one.",
+    });
+  }
+  if (oldestUnindexedTime && now - timestampMs(oldestUnindexedTime) > LONGEST_UNINDEXED_MS) {
+    found.push({
+      kind: "warn",
+      title: `Search is behind: ${counted(unindexedCheckpoints, "checkpoint")} wait, the oldest since ${ago(oldestUnindexedTime, now)}`,
+      detail: "",
+      advice:
+        "The embedder is down or slow, or the machine is busy. Saves and loads are not concerned.",
+    });
+  }
+  return status.memwal ? [...found, ...memwal(status.memwal)] : found;
+}
+
+function memwal({ healthy, lastError }: MemWalStatus): Finding[] {
+  if (healthy) {
+    return [];
+  }
+  return [
+    {
+      kind: "warn",
+      title: "MemWal does not answer",
+      detail: lastError || "Its last call did not succeed.",
+      advice:
+        "Searches come from the server's own index meanwhile, and summaries wait. Check the relayer and the credentials (MEMWAL_…).",
+    },
+  ];
+}
