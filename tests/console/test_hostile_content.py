@@ -1,0 +1,152 @@
+"""Whatever an agent writes is shown as text: nothing of it runs, and nothing freezes the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.console.browser import Look
+from tests.console.conftest import ConsoleServer, Looking
+from tuskpoint import Client
+
+SCRIPT = '"><img src=x onerror=alert(1)><script>alert(2)</script> javascript:alert(3)'
+CONTROL = "a\x1b[31mred\x07\u202egnp.exe\u200b\x85b"
+HOSTILE = SCRIPT + CONTROL
+THREAD = "thread " + HOSTILE
+LARGE = 5 * 1024 * 1024  # more than the JSON view shows
+SHOWN = 4_000_000
+LONG_TASKS = """
+    new PerformanceObserver((list) => {
+        for (const {duration} of list.getEntries()) {
+            window.longest = Math.max(window.longest ?? 0, duration);
+        }
+    }).observe({type: "longtask", buffered: true});
+"""
+
+
+@pytest.fixture(scope="module")
+def hostile(server: ConsoleServer) -> Iterator[dict[str, str]]:
+    """A thread with hostile text in every field, and one with large values; their checkpoints."""
+    deep: Any = "end"
+    for _ in range(60):
+        deep = {HOSTILE: [deep]}
+    with Client(server.target) as client:
+        state = {
+            HOSTILE: HOSTILE,
+            "messages": [
+                {"role": HOSTILE, "content": HOSTILE},
+                {"type": "ai", "content": [HOSTILE]},
+            ],
+            "deep": deep,
+            "__proto__": {"polluted": True},
+        }
+        metadata = {
+            HOSTILE: HOSTILE,
+            "source": HOSTILE,
+            "step": HOSTILE,
+            "parents": {HOSTILE: HOSTILE},
+        }
+        first = client.save(
+            THREAD,
+            state,
+            summary=HOSTILE,
+            label=HOSTILE,
+            agent_id=HOSTILE,
+            metadata=metadata,
+        )
+        second = client.save(THREAD, {**state, HOSTILE: "changed " + HOSTILE}, summary=HOSTILE)
+        large = client.save(
+            "large",
+            {
+                "text": "x" * LARGE,
+                "shown": "x" * SHOWN,
+                "lines": "\n" * (SHOWN // 2),
+                "list": list(range(100_000)),
+            },
+            summary="y" * 1024,
+        )
+        client.flush()
+        yield {"first": first, "second": second, "large": large}
+
+
+def _open(look: Look, path: str, **query: str) -> None:
+    look.page.add_init_script(LONG_TASKS)
+    look.page.goto(look.address)
+    address: str = look.page.evaluate(
+        "([path, query]) => `${path}?${new URLSearchParams(query)}`", [path, query]
+    )
+    look.open(address)
+
+
+def _untouched(look: Look) -> None:
+    """Fail if anything of the text became a part of the page."""
+    page = look.page
+    assert page.locator("main img, main script, a[href^=javascript]").count() == 0
+    assert page.evaluate("({}).polluted") is None
+    shown: str = page.locator("main").inner_text()
+    assert not set(shown) & set("\x1b\x07\u202e\x85")
+
+
+@pytest.mark.parametrize("tab", ["", "conversation", "changes", "writes", "metadata", "stored"])
+def test_no_field_of_a_checkpoint_is_more_than_text(
+    look: Look, hostile: dict[str, str], tab: str
+) -> None:
+    _open(look, "/thread", id=THREAD, checkpoint=hostile["second"], tab=tab)
+    expect(look.page.get_by_role("heading", level=1)).to_contain_text("onerror=alert(1)")
+    expect(look.page.get_by_role("listbox")).to_be_visible()
+    expect(look.page.get_by_role("region", name="Checkpoint", exact=True)).to_contain_text(
+        "onerror"
+    )
+    _untouched(look)
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/threads", {}),
+        ("/threads", {"agent": HOSTILE}),
+        ("/search", {"q": "onerror"}),
+        ("/proof", {"thread": THREAD, "run": "1"}),
+        ("/snapshots", {}),
+    ],
+)
+def test_no_page_takes_it_for_more_than_text(
+    look: Look, server: ConsoleServer, hostile: dict[str, str], path: str, query: dict[str, str]
+) -> None:
+    with Client(server.target) as client:
+        client.create_snapshot([THREAD], session_id=HOSTILE[:200], metadata={HOSTILE: HOSTILE})
+    _open(look, path, **query)
+    expect(look.page.get_by_role("main")).to_contain_text("onerror")
+    _untouched(look)
+
+
+def test_differences_of_hostile_text_are_text(look: Look, hostile: dict[str, str]) -> None:
+    _open(
+        look,
+        "/diff",
+        **{"from": THREAD, "from_checkpoint": hostile["first"]},
+        to=THREAD,
+        to_checkpoint=hostile["second"],
+    )
+    expect(look.page.get_by_role("main")).to_contain_text("changed")
+    _untouched(look)
+
+
+def test_values_of_5_mib_do_not_freeze_the_page(
+    look_at: Looking, hostile: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with look_at() as look:
+        _open(look, "/thread", id="large")
+        panel = look.page.get_by_role("region", name="Checkpoint", exact=True)
+        expect(panel).to_contain_text("lines")
+        look.page.get_by_role("listbox").focus()
+        look.page.keyboard.press("End")
+        _untouched(look)
+        characters = look.page.evaluate("document.body.innerText.length")
+        assert characters < 200_000
+        longest = look.page.evaluate("window.longest ?? 0")
+    with capsys.disabled():
+        print(f"\nlongest task of a page with 6 MB of text: {longest:.0f} ms")
