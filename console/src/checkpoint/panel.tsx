@@ -5,7 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { CheckpointActions } from "../actions/checkpoint_actions.tsx";
 import { Interrupts } from "../actions/interrupts.tsx";
 import { checkpointLink, proofLink, type Ref } from "../links.ts";
-import { JsonTree } from "../parts/json_tree.tsx";
+import { JsonTree, Text } from "../parts/json_tree.tsx";
 import { Loading, ProblemNote } from "../parts/problem.tsx";
 import { checkpoints } from "../server/calls.ts";
 import { onlyCheckpoint } from "../server/checkpoints.ts";
@@ -161,15 +161,14 @@ function Failures({ checkpoint }: { checkpoint: Checkpoint }) {
       {failuresOf(checkpoint.writes).map(({ task, text }) => (
         <div key={`${task} ${text.slice(0, 200)}`} class="problem">
           <p class="problem-title">Failed: {visible(task)}</p>
-          <pre>{visible(text.slice(0, LONGEST_ERROR))}</pre>
-          {text.length > LONGEST_ERROR && <p class="quiet">The tab Writes has all of it.</p>}
+          <Text text={text} short={SHORT_ERROR} />
         </div>
       ))}
     </>
   );
 }
 
-const LONGEST_ERROR = 4000;
+const SHORT_ERROR = 500; // characters that are shown at first
 
 function MetadataTab({ checkpoint }: { checkpoint: Checkpoint }) {
   const { whole } = metadataOf(checkpoint);

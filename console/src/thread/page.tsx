@@ -1,4 +1,5 @@
 /** A thread: its tree over time, live, and beside it the checkpoint that is looked at. */
+import { Durability } from "@contract/checkpoint_pb.js";
 import { type Thread, ThreadState } from "@contract/thread_pb.js";
 import { LineageKind } from "@contract/thread_service_pb.js";
 import { useMemo, useState } from "preact/hooks";
@@ -92,9 +93,7 @@ function ThreadView({ threadId }: { threadId: string }) {
                 reference={{ threadId, ...placeOf(chosen) }}
                 thread={thread.data}
                 tab={query["tab"] ?? ""}
-                version={Number(
-                  log.find(chosen.checkpointNs, chosen.checkpointId)?.checkpoint.seq ?? 0n,
-                )}
+                version={versionOf(log.find(chosen.checkpointNs, chosen.checkpointId))}
               />
             )}
           </section>
@@ -103,6 +102,12 @@ function ThreadView({ threadId }: { threadId: string }) {
       <FamilyCard threadId={threadId} family={family} />
     </>
   );
+}
+
+/** A number that changes when a checkpoint changes, or is certified. */
+function versionOf(entry: Entry | undefined): number {
+  const certified = entry?.checkpoint.durability === Durability.CERTIFIED;
+  return entry ? 2 * Number(entry.checkpoint.seq) + Number(certified) : 0;
 }
 
 function placeOf({ checkpointNs, checkpointId }: { checkpointNs: string; checkpointId: string }) {

@@ -58,6 +58,7 @@ export function Tree({ entries, selected, marks, onSelect }: TreeProps) {
       aria-label={`${count(entries.length)} checkpoints, newest first`}
       aria-activedescendant={at >= first && at < last ? `row-${at}` : undefined}
       tabIndex={0}
+      style={{ "--whole": `${entries.length * ROW + 2}px` }}
       onKeyDown={press}
       onClick={(event) => {
         const row = (event.target as Element).closest<HTMLElement>("[data-index]");
