@@ -1,11 +1,140 @@
 /** What a checkpoint's tasks ask a person, each with a form for the answer. */
-import type { Checkpoint } from "@contract/checkpoint_pb.js";
+import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
+import { type NamespaceHead, ThreadState } from "@contract/thread_pb.js";
+import { useState } from "preact/hooks";
+import { checkpointLink, type Ref } from "../links.ts";
+import { Loading, ProblemNote } from "../parts/problem.tsx";
+import { Badge } from "../parts/small.tsx";
+import { threads } from "../server/calls.ts";
+import { useLoad } from "../server/loading.ts";
+import { counted } from "../words.ts";
+import "./actions.css";
+import { loadFirst } from "./first_frame.ts";
+import { Answered, Asking } from "./interrupt_question.tsx";
+import { innerHeads, openQuestions, type Question, storedAnswer } from "./open_interrupts.ts";
+import { headOf, placeOf } from "./places.ts";
 
 interface InterruptsProps {
   /** The checkpoint, in its JSON view. */
   checkpoint: Checkpoint;
 }
 
-export function Interrupts(_: InterruptsProps) {
-  return null;
+export function Interrupts({ checkpoint }: InterruptsProps) {
+  const questions = openQuestions(checkpoint);
+  return questions.length === 0 ? null : (
+    <Questions checkpoint={checkpoint} questions={questions} />
+  );
+}
+
+function Questions({ checkpoint, questions }: InterruptsProps & { questions: Question[] }) {
+  const ref = placeOf(checkpoint.ref);
+  const [answers, setAnswers] = useState(0);
+  const loaded = useLoad(
+    (signal) => findPlaces(checkpoint, questions, signal),
+    [ref, String(checkpoint.seq), answers],
+  );
+  const { data, problem } = loaded;
+  const several = (data?.places ?? questions).length > 1;
+  const head = headOf(data?.thread, ref.checkpointNs);
+  return (
+    <section class="card interrupts" aria-label="Questions for a person">
+      <h3>
+        {several ? counted(questions.length, "question") : "A question"} for a person{" "}
+        <Badge kind="warn">waits</Badge>
+      </h3>
+      {problem && <ProblemNote problem={problem} retry={loaded.reload} />}
+      {!data && !problem && <Loading what="the answers" />}
+      {data && head !== undefined && head !== ref.checkpointId && (
+        <p class="banner">
+          The thread has gone on: graphs continue from{" "}
+          <a href={checkpointLink({ ...ref, checkpointId: head })}>its latest checkpoint</a>. An
+          answer here is used only by a graph that is invoked with the ID of this checkpoint.
+        </p>
+      )}
+      {data?.places.length === 0 && (
+        <p>The agent has gone on since this page was loaded: nothing waits here any more.</p>
+      )}
+      {data?.places.map(({ place, question }, index) => {
+        const waits = head === ref.checkpointId && data.thread?.state === ThreadState.INTERRUPTED;
+        const stored = storedAnswer(place, question, several, waits && ref.checkpointNs === "");
+        const shared = { place, question, several, isHead: head === ref.checkpointId };
+        return (
+          <Asked
+            key={question.id || index}
+            {...shared}
+            stored={stored}
+            onAnswered={() => setAnswers(answers + 1)}
+          />
+        );
+      })}
+    </section>
+  );
+}
+
+interface AskedProps {
+  place: Checkpoint;
+  question: Question;
+  several: boolean;
+  isHead: boolean;
+  stored: ReturnType<typeof storedAnswer>;
+  onAnswered: () => void;
+}
+
+/** One question: with its stored answer, or with a form. */
+function Asked({ stored, onAnswered, ...shared }: AskedProps) {
+  const [again, setAgain] = useState(false);
+  if (stored && !again) {
+    return <Answered {...shared} stored={stored} onReplace={() => setAgain(true)} />;
+  }
+  const answered = () => {
+    setAgain(false);
+    onAnswered();
+  };
+  return <Asking {...shared} onAnswered={answered} />;
+}
+
+interface Place {
+  /** The checkpoint at which the task asks. */
+  place: Checkpoint;
+  question: Question;
+}
+
+/**
+ * Finds the checkpoint of the task that asks each question, as it is now.
+ *
+ * If the task is in a subgraph, what waits here is the task that runs the subgraph, and the one that
+ * asks is in the subgraph's own namespace. The only question is answered here in any case.
+ */
+async function findPlaces(checkpoint: Checkpoint, questions: Question[], signal: AbortSignal) {
+  const ref = placeOf(checkpoint.ref);
+  const { thread } = await threads.getThread({ threadId: ref.threadId }, { signal });
+  const here = await loadFirst(ref, View.JSON, signal);
+  const open = questions.filter((one) => openQuestions(here).some(isSame(one)));
+  const places: Place[] = [];
+  for (const question of open) {
+    const heads = open.length > 1 ? innerHeads(thread, ref.checkpointNs, question.taskId) : [];
+    places.push((await findInside(ref, heads, question, signal)) ?? { place: here, question });
+  }
+  return { thread, places };
+}
+
+async function findInside(
+  { threadId }: Ref,
+  heads: NamespaceHead[],
+  question: Question,
+  signal: AbortSignal,
+): Promise<Place | undefined> {
+  for (const { checkpointNs, checkpointId } of heads) {
+    const place = await loadFirst({ threadId, checkpointNs, checkpointId }, View.JSON, signal);
+    const asking = question.id && openQuestions(place).find((one) => one.id === question.id);
+    if (asking) {
+      const { taskId, taskPath } = asking;
+      return { place, question: { ...question, taskId, taskPath } };
+    }
+  }
+  return undefined;
+}
+
+function isSame(question: Question): (one: Question) => boolean {
+  return (one) => (question.id ? one.id === question.id : one.taskId === question.taskId);
 }

@@ -1,10 +1,50 @@
 /** What can be done with a whole thread: copy, capture, search, retention, delete. */
 import type { Thread } from "@contract/thread_pb.js";
+import { useState } from "preact/hooks";
+import "./actions.css";
+import { CaptureDialog } from "./capture_dialog.tsx";
+import { DeleteDialog, PruneDialog } from "./removal_dialogs.tsx";
+import { CopyDialog, RetentionDialog, SearchableDialog } from "./thread_dialogs.tsx";
 
 interface ThreadActionsProps {
   thread: Thread;
 }
 
-export function ThreadActions(_: ThreadActionsProps) {
-  return <div class="actions" />;
+type Action = "copy" | "capture" | "retention" | "searchable" | "prune" | "delete";
+
+export function ThreadActions({ thread }: ThreadActionsProps) {
+  const [open, setOpen] = useState<Action>();
+  const shared = { thread, onClose: () => setOpen(undefined) };
+  const buttons: [Action, string][] = [
+    ["copy", "Copy"],
+    ["capture", "Capture in a snapshot"],
+    ["retention", "Retention"],
+    ["searchable", thread.unsearchable ? "Make searchable" : "Hide from search"],
+    ["prune", "Prune"],
+    ["delete", "Delete"],
+  ];
+  return (
+    <>
+      <div class="actions">
+        {buttons.map(([action, text]) => (
+          <button
+            key={action}
+            type="button"
+            class={action === "delete" ? "danger" : ""}
+            onClick={() => setOpen(action)}
+          >
+            {text}
+          </button>
+        ))}
+      </div>
+      {open === "copy" && <CopyDialog {...shared} />}
+      {open === "capture" && (
+        <CaptureDialog threadIds={[thread.threadId]} onClose={shared.onClose} />
+      )}
+      {open === "retention" && <RetentionDialog {...shared} />}
+      {open === "searchable" && <SearchableDialog {...shared} />}
+      {open === "prune" && <PruneDialog {...shared} />}
+      {open === "delete" && <DeleteDialog {...shared} />}
+    </>
+  );
 }

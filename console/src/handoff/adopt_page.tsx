@@ -1,3 +1,271 @@
-export default function Page() {
-  return <p>TODO</p>;
+/** Adopts a hand-off: takes a descriptor, and shows the stages as they come. */
+import { Durability } from "@contract/checkpoint_pb.js";
+import { type Adoption, AdoptStage } from "@contract/handoff_service_pb.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { DurabilityField } from "../actions/durability.tsx";
+import { checkpointLink, threadLink } from "../links.ts";
+import { say } from "../parts/notices.tsx";
+import { ProblemNote } from "../parts/problem.tsx";
+import { Field, Identifier, TextField } from "../parts/small.tsx";
+import { handoffs } from "../server/calls.ts";
+import { isCancelled, type Problem, problemOf } from "../server/problems.ts";
+import { bytes, oneLine } from "../words.ts";
+import { advance, BEGINNING, hashesOf, type Progress, STAGES, stateOf } from "./adoption.ts";
+import { DescriptorProblem, readDescriptor, signersIn } from "./descriptor.ts";
+import "./handoff.css";
+
+interface Failure {
+  problem: Problem;
+  hashes: ReturnType<typeof hashesOf>;
+}
+
+/** Largest file that is read; a descriptor has a few hundred bytes. */
+const LARGEST_FILE = 64 * 1024;
+
+export default function AdoptPage() {
+  const [text, setText] = useState("");
+  const [newThreadId, setNewThreadId] = useState("");
+  const [signers, setSigners] = useState("");
+  const [durability, setDurability] = useState(Durability.CERTIFIED);
+  const [wrong, setWrong] = useState("");
+  const [progress, setProgress] = useState<Progress>();
+  const [failure, setFailure] = useState<Failure>();
+  const request = useRef({ id: "", of: "" });
+  const leaving = useRef(new AbortController());
+  useEffect(() => () => leaving.current.abort(), []);
+  const busy = progress !== undefined && !progress.adoption && !failure;
+
+  const adopt = async (event: Event) => {
+    event.preventDefault();
+    const asked = readForm(text, signers);
+    if (asked instanceof DescriptorProblem) {
+      setWrong(asked.message);
+      return;
+    }
+    // A retry of the same adoption is the same request: the server does it once.
+    const of = JSON.stringify([text, newThreadId, signers, durability]);
+    if (request.current.of !== of) {
+      request.current = { id: crypto.randomUUID(), of };
+    }
+    setWrong("");
+    setFailure(undefined);
+    setProgress(BEGINNING);
+    try {
+      let now = BEGINNING;
+      const sent = { ...asked, newThreadId, durability, requestId: request.current.id };
+      for await (const frame of handoffs.adoptHandoff(sent, { signal: leaving.current.signal })) {
+        now = advance(now, frame);
+        setProgress(now);
+      }
+      if (!now.adoption) {
+        throw new Error("The stream of the server ended without an adoption.");
+      }
+      sayAdopted(now.adoption);
+    } catch (error) {
+      if (!isCancelled(error)) {
+        setFailure({ problem: problemOf(error), hashes: hashesOf(error) });
+      }
+    }
+  };
+
+  return (
+    <>
+      <div class="page-head">
+        <h1>Adopt a hand-off</h1>
+      </div>
+      <div class="adopt">
+        <form class="card" onSubmit={adopt} aria-label="Adopt">
+          <p>
+            Makes a new thread from a checkpoint that somebody handed off. The server fetches the
+            blob and checks its hash; nothing is written before that. Both servers must use the same
+            blob store.
+          </p>
+          <Field
+            label="Descriptor"
+            hint="The JSON that the sender's server made. Paste it, or open its file."
+          >
+            {(id, described) => (
+              <textarea
+                id={id}
+                class="descriptor-text"
+                spellcheck={false}
+                required
+                aria-describedby={described}
+                value={text}
+                onInput={(event) => setText(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+          <OpenFile onText={setText} onProblem={setWrong} />
+          <TextField
+            label="ID of the new thread"
+            value={newThreadId}
+            onInput={setNewThreadId}
+            hint="Empty: the server makes one."
+          />
+          <TextField
+            label="Required signers"
+            value={signers}
+            onInput={setSigners}
+            hint="Public keys of servers that you trust. Only what one of them signed is adopted. Empty: anybody, or nobody, may have signed."
+          />
+          <DurabilityField value={durability} onChange={setDurability} />
+          {wrong && (
+            <p class="problem" role="alert">
+              {wrong}
+            </p>
+          )}
+          <div class="buttons">
+            <button type="submit" class="primary" disabled={busy}>
+              {busy ? "Adopting…" : "Adopt"}
+            </button>
+          </div>
+        </form>
+        <section class="card" aria-label="Progress">
+          <h2>Progress</h2>
+          {progress ? (
+            <Stages progress={progress} failed={failure !== undefined} />
+          ) : (
+            <p class="quiet">The stages appear here.</p>
+          )}
+          {failure && <Failed {...failure} verified={isVerified(progress)} />}
+          {progress?.adoption && <Done adoption={progress.adoption} />}
+        </section>
+      </div>
+    </>
+  );
+}
+
+function readForm(text: string, signers: string) {
+  try {
+    return { descriptor: readDescriptor(text), requiredSigners: signersIn(signers) };
+  } catch (error) {
+    if (error instanceof DescriptorProblem) {
+      return error;
+    }
+    throw error;
+  }
+}
+
+function sayAdopted(adoption: Adoption) {
+  say(`Adopted ${oneLine(adoption.adoptedFrom, 120)}.`, {
+    href: threadLink(adoption.newThreadId),
+    text: "Open the new thread",
+  });
+}
+
+function isVerified(progress: Progress | undefined): boolean {
+  return (progress?.stage ?? AdoptStage.UNSPECIFIED) >= AdoptStage.VERIFIED;
+}
+
+interface OpenFileProps {
+  onText: (text: string) => void;
+  onProblem: (problem: string) => void;
+}
+
+function OpenFile({ onText, onProblem }: OpenFileProps) {
+  const open = async (input: HTMLInputElement) => {
+    const file = input.files?.[0];
+    if (!file) {
+      return;
+    }
+    if (file.size > LARGEST_FILE) {
+      onProblem(`The file has ${bytes(file.size)}. A descriptor is smaller than 64 KiB.`);
+      return;
+    }
+    onProblem("");
+    onText(await file.text());
+  };
+  return (
+    <Field label="Or open a file">
+      {(id) => (
+        <input
+          id={id}
+          type="file"
+          accept=".json,application/json"
+          onChange={(event) => open(event.currentTarget)}
+        />
+      )}
+    </Field>
+  );
+}
+
+/** The stages as a list that is read out as it changes. */
+function Stages({ progress, failed }: { progress: Progress; failed: boolean }) {
+  const words = { done: "done", now: "now", failed: "failed", later: "not yet" };
+  return (
+    <ol class="stages" aria-live="polite">
+      {STAGES.map(([stage, text]) => {
+        const state = stateOf(stage, progress.stage, failed);
+        const size = stage === AdoptStage.FETCHING && state !== "later";
+        return (
+          <li key={stage} data-state={state}>
+            {text}
+            {size && `: ${bytes(progress.fetchedBytes)}`}{" "}
+            <span class="quiet">({words[state]})</span>
+          </li>
+        );
+      })}
+    </ol>
+  );
+}
+
+function Failed({ problem, hashes, verified }: Failure & { verified: boolean }) {
+  return (
+    <>
+      <ProblemNote problem={problem} />
+      {hashes && (
+        <dl class="facts">
+          <dt>Hash in the descriptor</dt>
+          <dd>
+            <code>{oneLine(hashes.expected)}</code>
+          </dd>
+          <dt>Hash of the bytes</dt>
+          <dd>
+            <code>{oneLine(hashes.actual)}</code>
+          </dd>
+        </dl>
+      )}
+      <p>
+        {verified
+          ? "The bytes were right. If the thread was made already, adopting again with the same fields gives the first answer."
+          : "Nothing was written."}
+      </p>
+    </>
+  );
+}
+
+function Done({ adoption }: { adoption: Adoption }) {
+  const { newThreadId, checkpointId } = adoption;
+  return (
+    <>
+      <h3>Adopted</h3>
+      <dl class="facts">
+        <dt>New thread</dt>
+        <dd>
+          <a href={threadLink(newThreadId)}>{oneLine(newThreadId)}</a>
+        </dd>
+        <dt>Checkpoint</dt>
+        <dd>
+          <Identifier
+            id={checkpointId}
+            what="the checkpoint's ID"
+            href={checkpointLink({ threadId: newThreadId, checkpointNs: "", checkpointId })}
+          />
+        </dd>
+        <dt>From</dt>
+        <dd>{oneLine(adoption.adoptedFrom)}</dd>
+        <dt>Signed by</dt>
+        <dd>{adoption.signer ? <code>{oneLine(adoption.signer)}</code> : "nobody"}</dd>
+        {adoption.blobId && (
+          <>
+            <dt>Blob</dt>
+            <dd>
+              <code>{oneLine(adoption.blobId)}</code>
+            </dd>
+          </>
+        )}
+      </dl>
+    </>
+  );
 }

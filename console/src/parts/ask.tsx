@@ -17,14 +17,24 @@ export const done = signal(0);
 /** A modal dialog; Escape closes it, and the focus returns to where it was. */
 export function Dialog({ title, onClose, children }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
+  const leaving = useRef(false);
   const name = useId();
   useEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
-    return () => dialog?.close();
+    return () => {
+      leaving.current = true;
+      dialog?.close();
+    };
   }, []);
+  // The event comes later than the call: after that, another dialog may stand in its place.
+  const closed = () => {
+    if (!leaving.current) {
+      onClose();
+    }
+  };
   return (
-    <dialog ref={element} aria-labelledby={name} onClose={onClose}>
+    <dialog ref={element} aria-labelledby={name} onClose={closed}>
       <h2 id={name}>{title}</h2>
       {children}
     </dialog>

@@ -1,3 +1,11 @@
-export default function Page() {
-  return <p>TODO</p>;
+/** Snapshots: the list of all, or one that the address names. */
+import { useLocation } from "preact-iso";
+import { SnapshotList } from "./list.tsx";
+import "./snapshots.css";
+import { SnapshotView } from "./view.tsx";
+
+export default function SnapshotsPage() {
+  const { query } = useLocation();
+  const { id = "", session = "" } = query;
+  return id ? <SnapshotView key={id} snapshotId={id} /> : <SnapshotList session={session} />;
 }

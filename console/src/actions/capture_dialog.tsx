@@ -1,0 +1,76 @@
+/** Captures the heads of threads together in a snapshot. */
+import { Durability } from "@contract/checkpoint_pb.js";
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+import { snapshotsLink } from "../links.ts";
+import { Ask, InputError } from "../parts/ask.tsx";
+import { say } from "../parts/notices.tsx";
+import { Field, TextField } from "../parts/small.tsx";
+import { snapshots } from "../server/calls.ts";
+import { counted, short } from "../words.ts";
+import { DurabilityField, reached } from "./durability.tsx";
+
+interface CaptureDialogProps {
+  /** The threads that are captured at first; more can be added. */
+  threadIds: string[];
+  /** Said above the fields. */
+  children?: ComponentChildren;
+  onClose: () => void;
+}
+
+export function CaptureDialog({ threadIds, children, onClose }: CaptureDialogProps) {
+  const [requestId] = useState(() => crypto.randomUUID());
+  const [lines, setLines] = useState(threadIds.join("\n"));
+  const [sessionId, setSessionId] = useState("");
+  const [durability, setDurability] = useState(Durability.JOURNALED);
+  const capture = async () => {
+    const chosen = threadsIn(lines);
+    if (chosen.length === 0) {
+      throw new InputError("Name at least one thread.");
+    }
+    const made = await snapshots.createSnapshot({
+      threadIds: chosen,
+      sessionId,
+      requestId,
+      durability,
+    });
+    const id = made.snapshot?.snapshotId ?? "";
+    say(
+      `Captured ${counted(chosen.length, "thread")} in snapshot ${short(id)}. ${reached(made.durability)}`,
+      { href: snapshotsLink(id), text: "Open the snapshot" },
+    );
+  };
+  return (
+    <Ask title="Capture in a snapshot" confirm="Capture" onConfirm={capture} onClose={onClose}>
+      <p>
+        Captures the latest checkpoint of each thread at one instant, with everything needed to
+        continue from it. The snapshot stays, even if the threads are pruned or deleted. No thread
+        changes.
+      </p>
+      {children}
+      <Field label="Threads" hint="One ID a line, at most 1,000.">
+        {(id, described) => (
+          <textarea
+            id={id}
+            class="thread-ids"
+            aria-describedby={described}
+            value={lines}
+            onInput={(event) => setLines(event.currentTarget.value)}
+          />
+        )}
+      </Field>
+      <TextField
+        label="Session"
+        value={sessionId}
+        onInput={setSessionId}
+        hint="A name by which the snapshot is found. May be empty."
+      />
+      <DurabilityField value={durability} onChange={setDurability} />
+    </Ask>
+  );
+}
+
+/** The thread IDs in a text, one a line; blank lines and repetitions are left out. */
+export function threadsIn(lines: string): string[] {
+  return [...new Set(lines.split("\n").filter((line) => line.trim() !== ""))];
+}

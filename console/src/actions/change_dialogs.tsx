@@ -1,0 +1,116 @@
+/** Fork, roll back, label: the dialogs that ask before, and say afterwards what they did. */
+import { type Checkpoint, Durability } from "@contract/checkpoint_pb.js";
+import type { Thread } from "@contract/thread_pb.js";
+import { useState } from "preact/hooks";
+import { threadLink } from "../links.ts";
+import { Ask } from "../parts/ask.tsx";
+import { say } from "../parts/notices.tsx";
+import { TextField } from "../parts/small.tsx";
+import { checkpoints, threads } from "../server/calls.ts";
+import { oneLine, short } from "../words.ts";
+import { DurabilityField, reached } from "./durability.tsx";
+import { headOf, linkTo, named, namedThread, placeOf } from "./places.ts";
+
+interface CheckpointDialogProps {
+  checkpoint: Checkpoint;
+  thread: Thread | undefined;
+  onClose: () => void;
+}
+
+export function ForkDialog({ checkpoint, onClose }: CheckpointDialogProps) {
+  const ref = placeOf(checkpoint.ref);
+  const [requestId] = useState(() => crypto.randomUUID());
+  const [newThreadId, setNewThreadId] = useState("");
+  const [durability, setDurability] = useState(Durability.JOURNALED);
+  const fork = async () => {
+    const made = await threads.forkThread({ ref, newThreadId, requestId, durability });
+    const threadId = made.ref?.threadId ?? "";
+    say(`Forked ${named(checkpoint)} as ${namedThread(threadId)}. ${reached(made.durability)}`, {
+      href: threadLink(threadId),
+      text: "Open the new thread",
+    });
+  };
+  return (
+    <Ask title="Fork from here" confirm="Fork" onConfirm={fork} onClose={onClose}>
+      <p>
+        Makes a new thread that begins with {named(checkpoint)}, with its writes and its subgraphs.
+        This thread does not change.
+      </p>
+      <TextField
+        label="ID of the new thread"
+        value={newThreadId}
+        onInput={setNewThreadId}
+        hint="Empty: the server makes one."
+      />
+      <DurabilityField value={durability} onChange={setDurability} />
+    </Ask>
+  );
+}
+
+export function RollbackDialog({ checkpoint, thread, onClose }: CheckpointDialogProps) {
+  const ref = placeOf(checkpoint.ref);
+  const [requestId] = useState(() => crypto.randomUUID());
+  // The head that the page showed when somebody decided, whatever happens while the dialog is open.
+  const [head] = useState(() => headOf(thread, ref.checkpointNs));
+  const [durability, setDurability] = useState(Durability.JOURNALED);
+  const rollBack = async () => {
+    const expected = head === undefined ? {} : { expectedHead: head };
+    const made = await threads.rollbackThread({ ref, requestId, durability, ...expected });
+    say(
+      `Rolled ${namedThread(ref.threadId)} back to ${named(checkpoint)}. ${reached(made.durability)}`,
+      linkTo(made.ref, "Open the new checkpoint"),
+    );
+  };
+  return (
+    <Ask title="Roll back to here" confirm="Roll back" onConfirm={rollBack} onClose={onClose}>
+      <p>
+        Adds a checkpoint to {namedThread(ref.threadId)} with the state of {named(checkpoint)}. It
+        becomes the head, from which the agent continues.
+      </p>
+      <p>
+        Nothing is removed: later checkpoints stay in the history. The tasks of this checkpoint run
+        again, and ask their questions again.
+      </p>
+      {head && (
+        <p class="hint">
+          The head is now {oneLine(short(head))}. If somebody saves another one before you confirm,
+          nothing is rolled back.
+        </p>
+      )}
+      <DurabilityField value={durability} onChange={setDurability} />
+    </Ask>
+  );
+}
+
+export function LabelDialog({ checkpoint, onClose }: CheckpointDialogProps) {
+  const ref = placeOf(checkpoint.ref);
+  const [label, setLabel] = useState(checkpoint.label);
+  const [durability, setDurability] = useState(Durability.JOURNALED);
+  const save = async () => {
+    const made = await checkpoints.setLabel({ ref, label, durability });
+    const what = label
+      ? `Labelled checkpoint ${oneLine(short(ref.checkpointId))} “${oneLine(label, 60)}”.`
+      : `Cleared the label of checkpoint ${oneLine(short(ref.checkpointId))}.`;
+    say(`${what} ${reached(made.durability)}`, linkTo(made.ref, "Open the checkpoint"));
+  };
+  return (
+    <Ask
+      title="Label"
+      confirm={label || !checkpoint.label ? "Set the label" : "Clear the label"}
+      onConfirm={save}
+      onClose={onClose}
+    >
+      <p>
+        Gives {named(checkpoint)} a name. A labelled checkpoint is found by it, and retention rules
+        keep it.
+      </p>
+      <TextField
+        label="Label"
+        value={label}
+        onInput={setLabel}
+        hint="At most 256 bytes. Empty: no label."
+      />
+      <DurabilityField value={durability} onChange={setDurability} />
+    </Ask>
+  );
+}

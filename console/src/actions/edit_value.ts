@@ -1,0 +1,169 @@
+/** What of a value can be edited as JSON, and why a value cannot. */
+import type { Channel, Version } from "@contract/value_pb.js";
+import { type Exact, readExact, writeExact } from "./exact_json.ts";
+
+/** Bytes of text above which a value is not edited in a browser. */
+export const LARGEST = 1024 ** 2;
+
+/** A value as text to edit, or why it has none. */
+export type Editable = { text: string; messages: boolean } | { refusal: string };
+
+const BY_PROGRAM = "Change it with a program: update_state of its graph, or a client.";
+
+/** Classes of LangChain's messages, in the form that both languages of LangGraph load. */
+const MESSAGE = /^langchain_core\.messages\.\w+\.((?:AI|Chat|Function|Human|System|Tool)Message)$/;
+
+/**
+ * Returns the text that a person edits.
+ *
+ * The view of a value is saved as the value only if nothing is lost by that. A key of an agent that
+ * begins with "$" gets back its own name. Messages of LangChain become `lc` objects, which LangGraph
+ * reads as messages. Any other escape of the view is refused.
+ *
+ * @param view - The value in the JSON view.
+ * @param type - The type that the value is stored with.
+ */
+export function editable(view: string, type: string): Editable {
+  if (view.length > LARGEST) {
+    return { refusal: `It is larger than 1 MiB. ${BY_PROGRAM}` };
+  }
+  const marks = { messages: false };
+  try {
+    const value = plain(readExact(view), "", type === "json", marks);
+    return { text: writeExact(value, 2), messages: marks.messages };
+  } catch (error) {
+    if (error instanceof Unwritable) {
+      return { refusal: `${error.message} ${BY_PROGRAM}` };
+    }
+    throw error;
+  }
+}
+
+class Unwritable extends Error {}
+
+function plain(value: Exact, path: string, json: boolean, marks: { messages: boolean }): Exact {
+  if (value.kind === "array") {
+    const items = value.items.map((one, index) => plain(one, `${path}/${index}`, json, marks));
+    return { kind: "array", items };
+  }
+  if (value.kind !== "object") {
+    return value;
+  }
+  const message = messageName(value);
+  if (message) {
+    marks.messages = true;
+    return asMessage(message, value.members, path, json);
+  }
+  if (!json && value.members.some(([key]) => key === "lc")) {
+    throw new Unwritable(
+      `${place(path)} has a key "lc", and LangGraph would read it as an object when it is saved as JSON.`,
+    );
+  }
+  return { kind: "object", members: value.members.map(member(path, json, marks)) };
+}
+
+function member(path: string, json: boolean, marks: { messages: boolean }) {
+  return ([key, one]: [string, Exact]): [string, Exact] => {
+    if (key.startsWith("$") && !key.startsWith("$$")) {
+      throw new Unwritable(`${place(path)} ${WHY[key] ?? `has "${key}"`}, which JSON cannot hold.`);
+    }
+    const own = key.startsWith("$$") ? key.slice(1) : key;
+    return [own, plain(one, `${path}/${own}`, json, marks)];
+  };
+}
+
+const WHY: Record<string, string> = {
+  $type: "is an object of Python",
+  $opaque: "is a value that the view does not open",
+  $delta: "is rebuilt from writes (a delta channel)",
+  $bytes: "is bytes",
+  $bytearray: "is bytes",
+  $int: "is an integer that JSON readers change",
+  $float: "is a number that is not finite",
+  $number: "is a number that JSON readers change",
+  $map: "is a map with keys that are not text",
+  $string: "is text that is not UTF-8",
+  $timestamp: "is a timestamp",
+  $too_deep: "is nested too deeply",
+  $ext: "is an extension of msgpack",
+};
+
+function place(path: string): string {
+  return path ? `The part ${path}` : "The value";
+}
+
+function messageName(value: Exact & { kind: "object" }): string | undefined {
+  const [first] = value.members;
+  if (first?.[0] !== "$type" || first[1].kind !== "text") {
+    return undefined;
+  }
+  return MESSAGE.exec(first[1].text)?.[1];
+}
+
+/** The `lc` form of a message: without its `type`, which the class says, and without nulls. */
+function asMessage(name: string, fields: [string, Exact][], path: string, json: boolean): Exact {
+  const kept = fields.filter(
+    ([key, one]) =>
+      key !== "$type" && key !== "type" && !(one.kind === "token" && one.token === "null"),
+  );
+  // Within a message its own forms would be read as parts of it.
+  const marks = { messages: false };
+  const kwargs = kept.map(member(path, json, marks));
+  if (marks.messages) {
+    throw new Unwritable(`${place(path)} is a message with another message in it.`);
+  }
+  const id = ["langchain_core", "messages", name].map((text): Exact => ({ kind: "text", text }));
+  return {
+    kind: "object",
+    members: [
+      ["lc", { kind: "token", token: "1" }],
+      ["type", { kind: "text", text: "constructor" }],
+      ["id", { kind: "array", items: id }],
+      ["kwargs", { kind: "object", members: kwargs }],
+    ],
+  };
+}
+
+/** Channels that belong to the graph itself and not to its state. */
+export function isOwn(channel: Channel): boolean {
+  return /^(__|branch:|join:|start:)/.test(channel.name);
+}
+
+/**
+ * Returns a version above all versions of a checkpoint, of the same kind; undefined: they are of
+ * several kinds, or text that does not begin with a number.
+ *
+ * Text versions are LangGraph's: a counter of 32 digits, and random digits that tell the branches of
+ * a fork apart.
+ */
+export function nextVersion(channels: readonly Channel[]): Version["kind"] | undefined {
+  const kinds = channels.flatMap(({ version }) => (version ? [version.kind] : []));
+  const found = new Set(kinds.map((kind) => kind.case));
+  const [kind] = found;
+  if (found.size !== 1) {
+    return undefined;
+  }
+  if (kind === "integer") {
+    const value = kinds.reduce((most, one) => max(most, one.value as bigint), 0n) + 1n;
+    return { case: kind, value };
+  }
+  if (kind === "number") {
+    const greatest = Math.max(...kinds.map((one) => one.value as number));
+    return { case: kind, value: Math.trunc(greatest) + 1 };
+  }
+  const newest = kinds.reduce((most, one) => max(most, one.value as string), "");
+  const counter = /^\d+/.exec(newest)?.[0];
+  if (counter === undefined) {
+    return undefined;
+  }
+  const value = `${String(BigInt(counter) + 1n).padStart(32, "0")}.${digits()}`;
+  return value > newest ? { case: "text", value } : undefined;
+}
+
+function max<T extends bigint | string>(one: T, other: T): T {
+  return other > one ? other : one;
+}
+
+function digits(): string {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte % 10).join("");
+}

@@ -1,0 +1,175 @@
+/**
+ * Questions that a checkpoint waits for, and the writes that answer them.
+ *
+ * A question is a pending write of a task on the channel `__interrupt__`, its answer one on
+ * `__resume__`: of no task if only one question is open, else of the task that asks. LangGraph itself
+ * keeps both in this form, and docs/json-view.md describes it.
+ */
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { Checkpoint } from "@contract/checkpoint_pb.js";
+import type { SaveWritesRequestSchema } from "@contract/checkpoint_service_pb.js";
+import type { Thread } from "@contract/thread_pb.js";
+import type { PendingWrite } from "@contract/value_pb.js";
+import type { Json } from "../parts/json_tree.tsx";
+
+export const NO_TASK = "00000000-0000-0000-0000-000000000000";
+const INTERRUPT = "__interrupt__";
+const RESUME = "__resume__";
+/** Channels with the state of a task. Any other write means that the task ended. */
+const OF_CONTROL = new Set([INTERRUPT, RESUME, "__error__", "__error_source_node__"]);
+
+/** A question that waits for an answer. */
+export interface Question {
+  /** Its ID; empty if the framework gave it no readable one. */
+  id: string;
+  /** What is asked, in the JSON view; undefined: it is too large to be shown. */
+  value: Json | undefined;
+  /** JSON schema of the answer, if the graph gave one. */
+  schema: Json | undefined;
+  /** The task that asks. */
+  taskId: string;
+  /** Its place in the graph. */
+  taskPath: string;
+}
+
+/**
+ * Returns the questions that wait in a checkpoint, which was read in the JSON view.
+ *
+ * A task waits until it has written something else or its checkpoint has a successor, so an answered
+ * task waits until its graph has continued.
+ */
+export function openQuestions(checkpoint: Checkpoint): Question[] {
+  const ended = new Set([NO_TASK]);
+  for (const { channel, taskId } of checkpoint.writes) {
+    if (!OF_CONTROL.has(channel)) {
+      ended.add(taskId);
+    }
+  }
+  const found = new Map<string, Question>();
+  // A task and its caller, whose path is a prefix, both have the question; the called task asks.
+  const writes = checkpoint.writes
+    .filter(({ channel, taskId }) => channel === INTERRUPT && !ended.has(taskId))
+    .sort((one, other) => other.taskPath.length - one.taskPath.length);
+  for (const one of writes.flatMap(questionsOf)) {
+    const key = one.id || `${one.taskId}/${found.size}`;
+    if (!found.has(key)) {
+      found.set(key, one);
+    }
+  }
+  return [...found.values()];
+}
+
+/** The JSON of a write; undefined: the answer of the server left it out. */
+export function jsonOf(write: PendingWrite): Json | undefined {
+  return write.content.case === "value"
+    ? (JSON.parse(new TextDecoder().decode(write.content.value.data)) as Json)
+    : undefined;
+}
+
+function questionsOf(write: PendingWrite): Question[] {
+  const { taskId, taskPath } = write;
+  const shown = jsonOf(write);
+  return (Array.isArray(shown) ? shown : [shown]).map((one) => {
+    const interrupt = typeof one === "object" && one !== null && !Array.isArray(one) ? one : {};
+    if (!("id" in interrupt || "value" in interrupt)) {
+      return { id: "", value: one, schema: undefined, taskId, taskPath };
+    }
+    const { id, value = null, response_schema: schema } = interrupt;
+    return {
+      id: typeof id === "string" ? id : "",
+      value,
+      schema: schema ?? undefined,
+      taskId,
+      taskPath,
+    };
+  });
+}
+
+/** An answer that is stored. */
+export interface Answer {
+  value: Json | undefined;
+  /** It can be replaced as long as the graph has not continued. */
+  replaceable: boolean;
+}
+
+/**
+ * Returns the stored answer to a question; undefined: it is open.
+ *
+ * Which of a question and an answer of one task came first is not in the checkpoint. If the thread,
+ * whose head this checkpoint is, is still interrupted and nothing else is asked, the question is newer.
+ *
+ * @param place - The checkpoint at which the task asks.
+ * @param several - More than one question waits.
+ * @param stillWaits - The thread waits for an answer at this checkpoint, as the server says.
+ */
+export function storedAnswer(
+  place: Checkpoint,
+  question: Question,
+  several: boolean,
+  stillWaits: boolean,
+): Answer | undefined {
+  const answers = new Map(
+    place.writes.filter((one) => one.channel === RESUME).map((one) => [one.taskId, one]),
+  );
+  const own = answers.get(question.taskId);
+  if (several) {
+    return own && { value: lastOf(jsonOf(own)), replaceable: false };
+  }
+  const toAll = answers.get(NO_TASK);
+  if (stillWaits || !(own || toAll)) {
+    return undefined;
+  }
+  const value = toAll ? jsonOf(toAll) : lastOf(own && jsonOf(own));
+  return { value, replaceable: true };
+}
+
+/** A task keeps a list of all its answers. */
+function lastOf(answers: Json | undefined): Json | undefined {
+  return Array.isArray(answers) ? answers.at(-1) : answers;
+}
+
+/**
+ * Returns the namespaces in which a task may ask, innermost first, and their latest checkpoints.
+ *
+ * A subgraph's namespace is its parent's, a "|" and the name of the node that runs it. Then come ":"
+ * and the ID of that node's task, unless the subgraph keeps its state between calls.
+ */
+export function innerHeads(
+  thread: Thread | undefined,
+  checkpointNs: string,
+  taskId: string,
+): Thread["heads"] {
+  const outer = checkpointNs === "" ? "" : `${checkpointNs}|`;
+  const depth = (namespace: string) => namespace.split("|").length;
+  return (thread?.heads ?? [])
+    .filter((head) => {
+      const inner = head.checkpointNs !== "" && head.checkpointNs.startsWith(outer);
+      const first = head.checkpointNs.slice(outer.length).split("|")[0] ?? "";
+      return inner && (first.endsWith(`:${taskId}`) || !first.includes(":"));
+    })
+    .sort((one, other) => depth(other.checkpointNs) - depth(one.checkpointNs));
+}
+
+/**
+ * Returns the request that saves an answer.
+ *
+ * @param place - The checkpoint at which the task asks.
+ * @param several - More than one question waits: the answer goes to the task, in a list.
+ * @param answer - JSON text; not `null`, which is no answer for LangGraph.
+ */
+export function answerRequest(
+  place: Checkpoint,
+  question: Question,
+  several: boolean,
+  answer: string,
+): MessageInitShape<typeof SaveWritesRequestSchema> {
+  const { threadId = "", checkpointNs = "", checkpointId = "" } = place.ref ?? {};
+  const data = new TextEncoder().encode(several ? `[${answer}]` : answer);
+  const write = {
+    taskId: several ? question.taskId : NO_TASK,
+    taskPath: several ? question.taskPath : "",
+    channel: RESUME,
+    content: { case: "value" as const, value: { type: "json", data } },
+  };
+  return { ref: { threadId, checkpointNs, checkpointId }, writes: [write] };
+}

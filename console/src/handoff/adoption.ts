@@ -1,0 +1,62 @@
+/** How far an adoption is, as the frames of `AdoptHandoff` tell. */
+import { ConnectError } from "@connectrpc/connect";
+import {
+  type AdoptHandoffResponse,
+  type Adoption,
+  AdoptStage,
+} from "@contract/handoff_service_pb.js";
+import { ErrorInfoSchema } from "@google/rpc/error_details_pb.js";
+
+/** The stages in their order, and what each says when it is done. */
+export const STAGES: [AdoptStage, string][] = [
+  [AdoptStage.FETCHING, "Fetching the bytes from the blob store"],
+  [AdoptStage.FETCHED, "All bytes have arrived"],
+  [AdoptStage.VERIFIED, "The bytes have the hash of the descriptor"],
+  [AdoptStage.ADOPTED, "The new thread exists"],
+];
+
+export interface Progress {
+  /** The last stage that a frame told; undefined: none yet. */
+  stage: AdoptStage | undefined;
+  fetchedBytes: bigint;
+  adoption: Adoption | undefined;
+}
+
+export const BEGINNING: Progress = { stage: undefined, fetchedBytes: 0n, adoption: undefined };
+
+/** What is known after one more frame. */
+export function advance(before: Progress, frame: AdoptHandoffResponse): Progress {
+  return {
+    stage: frame.stage,
+    fetchedBytes:
+      frame.fetchedBytes > before.fetchedBytes ? frame.fetchedBytes : before.fetchedBytes,
+    adoption: frame.adoption ?? before.adoption,
+  };
+}
+
+/** Whether a stage is done, is running, failed, or comes later. */
+export function stateOf(
+  stage: AdoptStage,
+  reached: AdoptStage | undefined,
+  failed: boolean,
+): "done" | "now" | "failed" | "later" {
+  // The stage "fetching" begins with its first frame and ends with the next stage.
+  const done = stage === AdoptStage.FETCHING ? AdoptStage.FETCHED : stage;
+  if (reached !== undefined && reached >= done) {
+    return "done";
+  }
+  const next = reached === undefined ? AdoptStage.FETCHING : reached + (reached === 1 ? 0 : 1);
+  if (stage !== next) {
+    return "later";
+  }
+  return failed ? "failed" : "now";
+}
+
+/** The two hashes of bytes that are not what the descriptor says; undefined: another error. */
+export function hashesOf(error: unknown): { expected: string; actual: string } | undefined {
+  const info = ConnectError.from(error).findDetails(ErrorInfoSchema)[0];
+  const { expected, actual } = info?.metadata ?? {};
+  return info?.reason === "BLOB_HASH_MISMATCH" && expected && actual
+    ? { expected, actual }
+    : undefined;
+}

@@ -1,0 +1,144 @@
+/** Hands a checkpoint off: asks to whom, then shows the descriptor to send. */
+import type { Checkpoint } from "@contract/checkpoint_pb.js";
+import type { HandoffDescriptor } from "@contract/handoff_service_pb.js";
+import type { Thread } from "@contract/thread_pb.js";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { named, placeOf } from "../actions/places.ts";
+import { checkpointLink } from "../links.ts";
+import { Ask, Dialog } from "../parts/ask.tsx";
+import { say } from "../parts/notices.tsx";
+import { Copy, TextField } from "../parts/small.tsx";
+import { handoffs } from "../server/calls.ts";
+import { oneLine, visible } from "../words.ts";
+import { writeDescriptor } from "./descriptor.ts";
+import "./handoff.css";
+import { QrCode } from "./qr_code.tsx";
+
+interface HandoffDialogProps {
+  checkpoint: Checkpoint;
+  thread: Thread | undefined;
+  onClose: () => void;
+}
+
+export function HandoffDialog({ checkpoint, onClose }: HandoffDialogProps) {
+  const [made, setMade] = useState<HandoffDescriptor>();
+  return made ? (
+    <Made descriptor={made} onClose={onClose} />
+  ) : (
+    <HandOff checkpoint={checkpoint} onMade={setMade} onClose={onClose} />
+  );
+}
+
+interface HandOffProps {
+  checkpoint: Checkpoint;
+  onMade: (descriptor: HandoffDescriptor) => void;
+  onClose: () => void;
+}
+
+function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
+  const ref = placeOf(checkpoint.ref);
+  const [requestId] = useState(() => crypto.randomUUID());
+  const [toAgent, setToAgent] = useState("");
+  const [recipient, setRecipient] = useState("");
+  const [includeKey, setIncludeKey] = useState(false);
+  const made = useRef<HandoffDescriptor | undefined>(undefined);
+  const create = async () => {
+    const asked = { ref, toAgent, requestId, includeKey, recipient: recipient.trim() };
+    const { descriptor } = await handoffs.createHandoff(asked);
+    if (!descriptor) {
+      throw new Error("The server sent no descriptor.");
+    }
+    say(`Handed ${named(checkpoint)} off${toAgent && ` to “${oneLine(toAgent, 60)}”`}.`, {
+      href: checkpointLink(ref),
+      text: "Open the checkpoint",
+    });
+    made.current = descriptor;
+  };
+  return (
+    <Ask
+      title="Hand off"
+      confirm="Hand off"
+      onConfirm={create}
+      onClose={() => (made.current ? onMade(made.current) : onClose())}
+    >
+      <p>
+        Stores {named(checkpoint)}, with everything needed to continue from it, as one blob, and
+        makes a descriptor of it. Whoever has the descriptor and uses the same blob store can adopt
+        it. This thread does not change.
+      </p>
+      <TextField
+        label="To agent"
+        value={toAgent}
+        onInput={setToAgent}
+        hint="The agent that receives it: it drives the new thread. May be empty."
+      />
+      <details>
+        <summary>For a server with other keys</summary>
+        <p class="hint">
+          Only if this server seals what it stores. Without either of these, only servers with the
+          same keys open the hand-off.
+        </p>
+        <TextField
+          label="Recipient"
+          value={recipient}
+          onInput={setRecipient}
+          placeholder="age1…"
+          hint="A public key of the server that receives it: only that server opens the hand-off, so the descriptor may be sent over any channel."
+        />
+        <label class="choice">
+          <input
+            type="checkbox"
+            checked={includeKey}
+            onChange={(event) => setIncludeKey(event.currentTarget.checked)}
+          />
+          <span>
+            Put the key into the descriptor. Whoever reads the descriptor can then read the
+            checkpoint: send it only over a channel that nobody else reads.
+          </span>
+        </label>
+      </details>
+    </Ask>
+  );
+}
+
+function Made({ descriptor, onClose }: { descriptor: HandoffDescriptor; onClose: () => void }) {
+  const text = writeDescriptor(descriptor);
+  const compact = JSON.stringify(JSON.parse(text));
+  return (
+    <Dialog title="The descriptor" onClose={onClose}>
+      <p>
+        Send this to the receiver, who adopts it. It names the blob and its hash; without it nobody
+        finds the hand-off again.
+      </p>
+      {descriptor.key && (
+        <p class="banner">It has the key: whoever reads it can read the checkpoint.</p>
+      )}
+      <pre class="descriptor">{visible(text)}</pre>
+      <div class="actions">
+        <Copy text={text} what="the descriptor" />
+        <Download text={text} name={`handoff-${descriptor.checkpointId}.json`} />
+      </div>
+      <QrCode text={compact} label="QR code of the descriptor, the same JSON as above" />
+      <div class="buttons">
+        <button type="button" class="primary" onClick={onClose}>
+          Close
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+/** A link that saves a text as a file, without a call to the server. */
+function Download({ text, name }: { text: string; name: string }) {
+  const [href, setHref] = useState("");
+  useEffect(() => {
+    const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+    setHref(url);
+    return () => URL.revokeObjectURL(url);
+  }, [text]);
+  return (
+    <a class="button" href={href} download={name.replace(/[^\w.-]/g, "_")}>
+      Download as a file
+    </a>
+  );
+}
