@@ -9,6 +9,7 @@ import { Field, TextField } from "../parts/small.tsx";
 import { snapshots } from "../server/calls.ts";
 import { counted, short } from "../words.ts";
 import { DurabilityField, reached } from "./durability.tsx";
+import { threadsIn } from "./typed.ts";
 
 interface CaptureDialogProps {
   /** The threads that are captured at first; more can be added. */
@@ -68,9 +69,4 @@ export function CaptureDialog({ threadIds, children, onClose }: CaptureDialogPro
       <DurabilityField value={durability} onChange={setDurability} />
     </Ask>
   );
-}
-
-/** The thread IDs in a text, one a line; blank lines and repetitions are left out. */
-export function threadsIn(lines: string): string[] {
-  return [...new Set(lines.split("\n").filter((line) => line.trim() !== ""))];
 }

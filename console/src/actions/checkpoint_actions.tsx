@@ -9,6 +9,7 @@ import "./actions.css";
 import { CaptureDialog } from "./capture_dialog.tsx";
 import { ForkDialog, LabelDialog, RollbackDialog } from "./change_dialogs.tsx";
 import { EditDialog } from "./edit_dialog.tsx";
+import { usePin } from "./pin.ts";
 import { headOf, placeOf } from "./places.ts";
 
 interface CheckpointActionsProps {
@@ -31,13 +32,21 @@ const BUTTONS: [Action, string][] = [
 export function CheckpointActions({ checkpoint, thread }: CheckpointActionsProps) {
   const [open, setOpen] = useState<Action>();
   const ref = placeOf(checkpoint.ref);
+  const pin = usePin(ref);
   const parent = { ...ref, checkpointId: checkpoint.parentCheckpointId };
   const shared = { checkpoint, thread, onClose: () => setOpen(undefined) };
   return (
     <>
       <div class="actions">
         {BUTTONS.map(([action, text]) => (
-          <button key={action} type="button" onClick={() => setOpen(action)}>
+          <button
+            key={action}
+            type="button"
+            onClick={() => {
+              pin();
+              setOpen(action);
+            }}
+          >
             {text}
           </button>
         ))}

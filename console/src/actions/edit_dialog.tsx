@@ -17,6 +17,8 @@ import { type Exact, JsonTextError, readExact, writeExact } from "./exact_json.t
 import { loadFirst } from "./first_frame.ts";
 import { headOf, linkTo, named, placeOf } from "./places.ts";
 
+const WRAPPED = 64 * 1024; // characters above which lines are not wrapped
+
 interface EditDialogProps {
   /** The checkpoint, in its JSON view. */
   checkpoint: Checkpoint;
@@ -107,7 +109,7 @@ function Form({ checkpoint, thread, full, onClose }: EditDialogProps & { full: C
             {(id, described) => (
               <textarea
                 id={id}
-                class="json-edit"
+                class={text.length > WRAPPED ? "json-edit long" : "json-edit"}
                 spellcheck={false}
                 aria-describedby={described}
                 aria-invalid={problem !== undefined}

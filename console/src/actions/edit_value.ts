@@ -65,7 +65,7 @@ function plain(value: Exact, path: string, json: boolean, marks: { messages: boo
 function member(path: string, json: boolean, marks: { messages: boolean }) {
   return ([key, one]: [string, Exact]): [string, Exact] => {
     if (key.startsWith("$") && !key.startsWith("$$")) {
-      throw new Unwritable(`${place(path)} ${WHY[key] ?? `has "${key}"`}, which JSON cannot hold.`);
+      throw new Unwritable(`${place(path)} ${WHY[key] ?? `has "${key}", which is unknown here`}.`);
     }
     const own = key.startsWith("$$") ? key.slice(1) : key;
     return [own, plain(one, `${path}/${own}`, json, marks)];
@@ -73,19 +73,19 @@ function member(path: string, json: boolean, marks: { messages: boolean }) {
 }
 
 const WHY: Record<string, string> = {
-  $type: "is an object of Python",
-  $opaque: "is a value that the view does not open",
-  $delta: "is rebuilt from writes (a delta channel)",
-  $bytes: "is bytes",
-  $bytearray: "is bytes",
-  $int: "is an integer that JSON readers change",
-  $float: "is a number that is not finite",
-  $number: "is a number that JSON readers change",
-  $map: "is a map with keys that are not text",
-  $string: "is text that is not UTF-8",
-  $timestamp: "is a timestamp",
-  $too_deep: "is nested too deeply",
-  $ext: "is an extension of msgpack",
+  $type: "is an object of Python, which JSON cannot hold",
+  $opaque: "is not opened by the JSON view: it is too large, or of a type that is never opened",
+  $delta: "is rebuilt from writes (a delta channel), so it cannot be replaced alone",
+  $bytes: "is bytes, which JSON cannot hold",
+  $bytearray: "is bytes, which JSON cannot hold",
+  $int: "is a large integer, which some readers of JSON change",
+  $float: "is a number that is not finite, which JSON cannot hold",
+  $number: "is a large number, which some readers of JSON change",
+  $map: "is a map with keys that are not text, which JSON cannot hold",
+  $string: "is text that is not UTF-8, which JSON cannot hold",
+  $timestamp: "is a timestamp, which JSON cannot hold",
+  $too_deep: "is nested so deeply that the JSON view leaves it out",
+  $ext: "is an extension of msgpack, which JSON cannot hold",
 };
 
 function place(path: string): string {

@@ -28,7 +28,7 @@ interface QuestionProps {
 }
 
 /** What is asked: in words, and as a tree if it is more than words. */
-function Asks({ question }: { question: Question }) {
+function Asks({ question, open = 0 }: { question: Question; open?: number }) {
   if (question.value === undefined) {
     return <p>The question is too large to be shown. Load the checkpoint with a client.</p>;
   }
@@ -36,11 +36,17 @@ function Asks({ question }: { question: Question }) {
   return (
     <>
       {words && <p class="question">{visible(words.slice(0, LONGEST_HEADLINE))}</p>}
-      {(typeof question.value !== "string" || words.length > LONGEST_HEADLINE) && (
-        <JsonTree value={question.value} open={words ? 0 : 2} name="the whole question" />
+      {!isOnly(words, question.value) && (
+        <JsonTree value={question.value} open={open} name="the whole question" />
       )}
     </>
   );
+}
+
+/** Whether a question has nothing but words that are shown whole. */
+function isOnly(words: string, question: Json): boolean {
+  const members = typeof question === "object" && question !== null ? Object.keys(question) : [];
+  return words !== "" && words.length <= LONGEST_HEADLINE && members.length <= 1;
 }
 
 export function Answered(props: QuestionProps & { stored: Answer; onReplace: () => void }) {
@@ -110,7 +116,7 @@ export function Asking({ onAnswered, ...props }: QuestionProps & { onAnswered: (
   };
   return (
     <article class="asked" aria-label="An open question">
-      <Asks question={question} />
+      <Asks question={question} open={form.kind === "json" ? 2 : 0} />
       <form onSubmit={submit}>
         {asJson && <JsonAnswer text={json} onInput={setJson} />}
         {!asJson &&

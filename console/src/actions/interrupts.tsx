@@ -1,10 +1,9 @@
 /** What a checkpoint's tasks ask a person, each with a form for the answer. */
 import { type Checkpoint, View } from "@contract/checkpoint_pb.js";
-import { type NamespaceHead, ThreadState } from "@contract/thread_pb.js";
+import { type NamespaceHead, type Thread, ThreadState } from "@contract/thread_pb.js";
 import { useState } from "preact/hooks";
 import { checkpointLink, type Ref } from "../links.ts";
 import { Loading, ProblemNote } from "../parts/problem.tsx";
-import { Badge } from "../parts/small.tsx";
 import { threads } from "../server/calls.ts";
 import { useLoad } from "../server/loading.ts";
 import { counted } from "../words.ts";
@@ -12,6 +11,7 @@ import "./actions.css";
 import { loadFirst } from "./first_frame.ts";
 import { Answered, Asking } from "./interrupt_question.tsx";
 import { innerHeads, openQuestions, type Question, storedAnswer } from "./open_interrupts.ts";
+import { usePin } from "./pin.ts";
 import { headOf, placeOf } from "./places.ts";
 
 interface InterruptsProps {
@@ -28,46 +28,73 @@ export function Interrupts({ checkpoint }: InterruptsProps) {
 
 function Questions({ checkpoint, questions }: InterruptsProps & { questions: Question[] }) {
   const ref = placeOf(checkpoint.ref);
-  const [answers, setAnswers] = useState(0);
-  const loaded = useLoad(
+  const pin = usePin(ref);
+  const { data, problem, reload } = useLoad(
     (signal) => findPlaces(checkpoint, questions, signal),
-    [ref, String(checkpoint.seq), answers],
+    [ref],
+    [String(checkpoint.seq)],
   );
-  const { data, problem } = loaded;
-  const several = (data?.places ?? questions).length > 1;
-  const head = headOf(data?.thread, ref.checkpointNs);
+  const isHead = headOf(data?.thread, ref.checkpointNs) === ref.checkpointId;
+  const asked = data ? withAnswers(data, isHead && ref.checkpointNs === "") : undefined;
+  const open = asked?.filter((one) => !one.stored).length ?? questions.length;
   return (
-    <section class="card interrupts" aria-label="Questions for a person">
-      <h3>
-        {several ? counted(questions.length, "question") : "A question"} for a person{" "}
-        <Badge kind="warn">waits</Badge>
-      </h3>
-      {problem && <ProblemNote problem={problem} retry={loaded.reload} />}
+    <section
+      class={`card interrupts ${open === 0 ? "done" : ""}`}
+      aria-label="Questions for a person"
+      onInput={pin}
+    >
+      <h3>{titleOf(open)}</h3>
+      {problem && <ProblemNote problem={problem} retry={reload} />}
       {!data && !problem && <Loading what="the answers" />}
-      {data && head !== undefined && head !== ref.checkpointId && (
-        <p class="banner">
-          The thread has gone on: graphs continue from{" "}
-          <a href={checkpointLink({ ...ref, checkpointId: head })}>its latest checkpoint</a>. An
-          answer here is used only by a graph that is invoked with the ID of this checkpoint.
-        </p>
-      )}
-      {data?.places.length === 0 && (
+      {data && !isHead && <NotHead place={ref} thread={data.thread} />}
+      {asked?.length === 0 && (
         <p>The agent has gone on since this page was loaded: nothing waits here any more.</p>
       )}
-      {data?.places.map(({ place, question }, index) => {
-        const waits = head === ref.checkpointId && data.thread?.state === ThreadState.INTERRUPTED;
-        const stored = storedAnswer(place, question, several, waits && ref.checkpointNs === "");
-        const shared = { place, question, several, isHead: head === ref.checkpointId };
-        return (
-          <Asked
-            key={question.id || index}
-            {...shared}
-            stored={stored}
-            onAnswered={() => setAnswers(answers + 1)}
-          />
-        );
-      })}
+      {asked?.map(({ place, question, stored }, index) => (
+        <Asked
+          key={question.id || index}
+          place={place}
+          question={question}
+          several={asked.length > 1}
+          isHead={isHead}
+          stored={stored}
+          onAnswered={reload}
+        />
+      ))}
     </section>
+  );
+}
+
+function titleOf(open: number): string {
+  if (open === 0) {
+    return "Answered: the agent can go on";
+  }
+  return open === 1
+    ? "A question waits for a person"
+    : `${counted(open, "question")} wait for a person`;
+}
+
+function withAnswers({ places, thread }: Found, isRootHead: boolean) {
+  const waits = isRootHead && thread?.state === ThreadState.INTERRUPTED;
+  return places.map(({ place, question }) => ({
+    place,
+    question,
+    stored: storedAnswer(place, question, places.length > 1, waits),
+  }));
+}
+
+/** Says that a graph does not continue from here by itself. */
+function NotHead({ place, thread }: { place: Ref; thread: Thread | undefined }) {
+  const head = headOf(thread, place.checkpointNs);
+  if (!head) {
+    return null;
+  }
+  return (
+    <p class="banner">
+      The thread has gone on: graphs continue from{" "}
+      <a href={checkpointLink({ ...place, checkpointId: head })}>its latest checkpoint</a>. An
+      answer here is used only by a graph that is invoked with the ID of this checkpoint.
+    </p>
   );
 }
 
@@ -93,6 +120,11 @@ function Asked({ stored, onAnswered, ...shared }: AskedProps) {
   return <Asking {...shared} onAnswered={answered} />;
 }
 
+interface Found {
+  thread: Thread | undefined;
+  places: Place[];
+}
+
 interface Place {
   /** The checkpoint at which the task asks. */
   place: Checkpoint;
@@ -105,7 +137,11 @@ interface Place {
  * If the task is in a subgraph, what waits here is the task that runs the subgraph, and the one that
  * asks is in the subgraph's own namespace. The only question is answered here in any case.
  */
-async function findPlaces(checkpoint: Checkpoint, questions: Question[], signal: AbortSignal) {
+async function findPlaces(
+  checkpoint: Checkpoint,
+  questions: Question[],
+  signal: AbortSignal,
+): Promise<Found> {
   const ref = placeOf(checkpoint.ref);
   const { thread } = await threads.getThread({ threadId: ref.threadId }, { signal });
   const here = await loadFirst(ref, View.JSON, signal);

@@ -10,6 +10,7 @@ import { threads } from "../server/calls.ts";
 import { counted } from "../words.ts";
 import { DurabilityField, reached } from "./durability.tsx";
 import { namedThread } from "./places.ts";
+import { inUnits, UNITS } from "./typed.ts";
 
 interface ThreadDialogProps {
   thread: Thread;
@@ -43,18 +44,6 @@ export function CopyDialog({ thread, onClose }: ThreadDialogProps) {
       <DurabilityField value={durability} onChange={setDurability} />
     </Ask>
   );
-}
-
-const UNITS: [string, number][] = [
-  ["minutes", 60],
-  ["hours", 3600],
-  ["days", 86_400],
-];
-
-/** A retention in the largest unit that it is a whole number of. */
-export function inUnits(seconds: number): { amount: number; unit: number } {
-  const [, unit] = UNITS.findLast(([, size]) => seconds % size === 0) ?? ["", 1];
-  return { amount: seconds / unit, unit };
 }
 
 export function RetentionDialog({ thread, onClose }: ThreadDialogProps) {
@@ -93,7 +82,7 @@ export function RetentionDialog({ thread, onClose }: ThreadDialogProps) {
       </fieldset>
       {!kept && (
         <div class="filters">
-          <Field label="Time without a change">
+          <Field label="Amount">
             {(id) => (
               <input
                 id={id}

@@ -10,7 +10,15 @@ import { Field, Identifier, TextField } from "../parts/small.tsx";
 import { handoffs } from "../server/calls.ts";
 import { isCancelled, type Problem, problemOf } from "../server/problems.ts";
 import { bytes, oneLine } from "../words.ts";
-import { advance, BEGINNING, hashesOf, type Progress, STAGES, stateOf } from "./adoption.ts";
+import {
+  advance,
+  BEGINNING,
+  failedAt,
+  hashesOf,
+  type Progress,
+  STAGES,
+  stateOf,
+} from "./adoption.ts";
 import { DescriptorProblem, readDescriptor, signersIn } from "./descriptor.ts";
 import "./handoff.css";
 
@@ -63,7 +71,9 @@ export default function AdoptPage() {
       sayAdopted(now.adoption);
     } catch (error) {
       if (!isCancelled(error)) {
-        setFailure({ problem: problemOf(error), hashes: hashesOf(error) });
+        const hashes = hashesOf(error);
+        setProgress((before) => failedAt(before ?? BEGINNING, hashes));
+        setFailure({ problem: problemOf(error), hashes });
       }
     }
   };
@@ -197,7 +207,7 @@ function Stages({ progress, failed }: { progress: Progress; failed: boolean }) {
     <ol class="stages" aria-live="polite">
       {STAGES.map(([stage, text]) => {
         const state = stateOf(stage, progress.stage, failed);
-        const size = stage === AdoptStage.FETCHING && state !== "later";
+        const size = stage === AdoptStage.FETCHING && progress.fetchedBytes > 0n;
         return (
           <li key={stage} data-state={state}>
             {text}

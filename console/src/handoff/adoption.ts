@@ -34,6 +34,11 @@ export function advance(before: Progress, frame: AdoptHandoffResponse): Progress
   };
 }
 
+/** How far it was when it failed: bytes with another hash have arrived, whatever was told before. */
+export function failedAt(progress: Progress, hashes: ReturnType<typeof hashesOf>): Progress {
+  return hashes ? { ...progress, stage: AdoptStage.FETCHED } : progress;
+}
+
 /** Whether a stage is done, is running, failed, or comes later. */
 export function stateOf(
   stage: AdoptStage,

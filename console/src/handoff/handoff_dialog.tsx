@@ -113,8 +113,11 @@ function Made({ descriptor, onClose }: { descriptor: HandoffDescriptor; onClose:
       {descriptor.key && (
         <p class="banner">It has the key: whoever reads it can read the checkpoint.</p>
       )}
-      <pre class="descriptor">{visible(text)}</pre>
-      <div class="actions">
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: the keyboard scrolls what overflows */}
+      <pre class="descriptor" tabIndex={0}>
+        {visible(text)}
+      </pre>
+      <div class="actions descriptor-actions">
         <Copy text={text} what="the descriptor" />
         <Download text={text} name={`handoff-${descriptor.checkpointId}.json`} />
       </div>

@@ -17,13 +17,17 @@ export interface Loaded<T> {
 }
 
 /**
- * Calls `load` when the view appears and whenever `inputs` change.
+ * Calls `load` when the view appears and whenever `inputs` or `versions` change.
+ *
+ * Other inputs ask for something else, so what was loaded goes away. Other versions tell that it may
+ * have changed: it stays until it is loaded again, and with it what somebody types into it.
  *
  * `load` gets a signal that cancels it, and must pass it to its calls.
  */
 export function useLoad<T>(
   load: (signal: AbortSignal) => Promise<T>,
   inputs: readonly unknown[],
+  versions: readonly unknown[] = [],
 ): Loaded<T> {
   const [state, setState] = useState<Omit<Loaded<T>, "reload">>({
     data: undefined,
@@ -37,6 +41,7 @@ export function useLoad<T>(
     setRound((before) => before + 1);
   }, []);
   const key = JSON.stringify(inputs);
+  const version = JSON.stringify(versions);
   const shown = useRef(key);
   useEffect(() => {
     const leaving = new AbortController();
@@ -73,6 +78,6 @@ export function useLoad<T>(
       leaving.abort();
       window.clearTimeout(timer);
     };
-  }, [key, round, signIns.value]);
+  }, [key, version, round, signIns.value]);
   return { ...state, reload };
 }

@@ -36,17 +36,27 @@ const ADVICE: Partial<Record<Code, string>> = {
   [Code.ResourceExhausted]: "This page tries again by itself.",
 };
 
+/** What to do about a reason, where that is more than about its code. */
+const REASON_ADVICE: Record<string, string> = {
+  HEAD_MOVED: "Nothing was changed. Close this, look at what was saved since, and decide again.",
+  VALUES_MISSING:
+    "The server has these values only in the blob store. Change the state with a client, which sends them again.",
+  VERSION_TYPE_CHANGED: "Change the state with the program that made the thread.",
+  BACKLOG_FULL: "Try again once the server has certified what waits.",
+};
+
 /** Describes an error of a call. */
 export function problemOf(error: unknown): Problem {
   const failure = ConnectError.from(error);
   // The browser's own failures of a request have no status: fetch could not reach the server.
   const unreachable = failure.code === Code.Unknown && failure.cause instanceof TypeError;
   const code = unreachable ? Code.Unavailable : failure.code;
+  const reason = failure.findDetails(ErrorInfoSchema)[0]?.reason ?? "";
   return {
     title: TITLES[code] ?? "The call failed",
     message: unreachable ? "The connection to the server failed." : failure.rawMessage,
-    advice: ADVICE[code] ?? "",
-    reason: failure.findDetails(ErrorInfoSchema)[0]?.reason ?? "",
+    advice: REASON_ADVICE[reason] ?? ADVICE[code] ?? "",
+    reason,
     passing: code === Code.Unavailable || code === Code.ResourceExhausted,
   };
 }

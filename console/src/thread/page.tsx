@@ -48,7 +48,8 @@ function ThreadView({ threadId }: { threadId: string }) {
   const newest = all.reduce((most, { checkpoint: { seq } }) => (seq > most ? seq : most), 0n);
   const thread = useLoad(
     async (signal) => (await threads.getThread({ threadId }, { signal })).thread,
-    [threadId, String(newest), standing],
+    [threadId],
+    [String(newest), standing],
   );
   const family = useFamily(threadId, standing === "listing");
   const select = (entry: Entry, byKey: boolean) =>
