@@ -66,7 +66,9 @@ export function Trail() {
       </p>
       {reading.problem && <ProblemNote problem={reading.problem} retry={start} />}
       {reading.problem?.title === "Not allowed" && (
-        <p>Everything else on this page needs no more than the scope read.</p>
+        <p>
+          Flush and the sizes of the disk need it too; the rest of this page needs the scope read.
+        </p>
       )}
       {phase !== "idle" && !reading.problem && <Chain reading={reading} />}
       {reading.entries.length > 0 && <Entries key={phase} entries={reading.entries} />}

@@ -20,21 +20,31 @@ export function recover(catalog: BlobLocation, backend: string): string {
     backend === "walrus"
       ? "--walrus-publisher-url PUBLISHER_URL --walrus-aggregator-url AGGREGATOR_URL"
       : sourceOf(backend);
-  return `tuskpoint-server recover --data-dir NEW_DIR ${source} --catalog=${quoted(name)}`;
+  return lines([
+    "tuskpoint-server recover",
+    "--data-dir NEW_DIR",
+    source,
+    `--catalog=${quoted(name)}`,
+  ]);
 }
 
 function audit(kind: string, root: BlobLocation, backend: string, more: string[]): string {
-  const identifier = root.identifier ? ["--identifier", quoted(root.identifier)] : [];
-  const name = root.blobId.startsWith("-") ? ["--", quoted(root.blobId)] : [quoted(root.blobId)];
-  return [
+  const identifier = root.identifier ? [`--identifier=${quoted(root.identifier)}`] : [];
+  const name = root.blobId.startsWith("-") ? `-- ${quoted(root.blobId)}` : quoted(root.blobId);
+  return lines([
     `tuskpoint audit ${kind}`,
     ...identifier,
     `--sha256 ${hex(root.sha256)}`,
     ...more,
     sourceOf(backend),
     "--report report.json",
-    ...name,
-  ].join(" ");
+    name,
+  ]);
+}
+
+/** A command over several lines of a shell. */
+function lines(parts: string[]): string {
+  return parts.join(" \\\n  ");
 }
 
 /** Where the blobs are; the words in capitals are for the reader to replace. */

@@ -152,7 +152,11 @@ export function textOf(report: Report): string {
     lines.push(`  and ${counted(problems.length - LISTED, "more", "more")}, listed in the JSON`);
   }
   if (report.check) {
-    lines.push("", "Check the stored data without this server:", `  ${report.check}`);
+    lines.push(
+      "",
+      "Check the stored data without this server:",
+      `  ${report.check.replaceAll("\n", "\n  ")}`,
+    );
   }
   return `${lines.join("\n")}\n`;
 }

@@ -58,14 +58,8 @@ export function Result({ result, words, metric }: ResultProps) {
             <Identifier id={checkpointId} what="checkpoint ID" href={checkpointLink(ref)} />
           </span>
           {result.truncated && <Badge kind="warn">indexed in part</Badge>}
-          <button
-            type="button"
-            class="plain"
-            aria-expanded={open}
-            aria-label={`${open ? "Hide" : "Show"} time and metadata of ${oneLine(title, 60) || checkpointId}`}
-            onClick={() => setOpen(!open)}
-          >
-            {open ? "less" : "time, metadata, text"}
+          <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>
+            details<span class="unseen"> of {oneLine(title, 60) || checkpointId}</span>
           </button>
         </p>
         {open && <More result={result} words={words} />}
