@@ -99,8 +99,8 @@ test("limits have words, and units that people read", () => {
   });
   const shown = new Map(limitsOf(limits));
   expect(shown.get("Largest message")).toBe("8.0 MiB");
-  expect(shown.get("Largest channels")).toBe("4,096");
-  expect(shown.get("Request id time to live")).toBe("1 day");
+  expect(shown.get("Most channels")).toBe("4,096");
+  expect(shown.get("Request ID time to live")).toBe("1 day");
   expect(shown.get("Event time to live")).toBe("not said");
   expect(shown.size).toBe(ServerLimitsSchema.fields.length);
 });

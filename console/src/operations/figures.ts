@@ -27,8 +27,10 @@ function inWords({ name }: DescField): string {
   const words = name
     .replace(/_bytes$/, "")
     .replace(/_ttl$/, "_time_to_live")
-    .replace(/^max_/, "largest_")
-    .replaceAll("_", " ");
+    .replace(/^max_/, name.endsWith("_bytes") ? "largest_" : "most_")
+    .replaceAll("_", " ")
+    .replace(/\bid\b/, "ID")
+    .replace(/\bns\b/, "namespace");
   return `${words.charAt(0).toUpperCase()}${words.slice(1)}`;
 }
 
