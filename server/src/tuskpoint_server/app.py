@@ -219,16 +219,16 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         writing = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
         stack.push_async_callback(_cancel, writing)
         server = _listen(config, contract, access, trail)
+        if config.http_listen:
+            listener = _listen_http(config, contract, access, server)
+            stack.push_async_callback(listener.stop)
+            listener.start()
         stack.push_async_callback(server.drain, 0)
         following = asyncio.create_task(access.follow())
         stack.push_async_callback(_cancel, following)
         count = partial(access.authentication.quotas.count, rows, archive)
         counting = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
         stack.push_async_callback(_cancel, counting)
-        if config.http_listen:
-            listener = _listen_http(config, contract, access, server)
-            listener.start()
-            stack.push_async_callback(listener.stop)
         await server.start()
         yield server
 

@@ -110,7 +110,7 @@ def usable(what: str, path: Path) -> Iterator[None]:
         ) from None
 
 
-_NOISY = ("sqlalchemy", "grpc._cython", "asyncio")
+_NOISY = ("sqlalchemy", "grpc._cython", "asyncio", "uvicorn")
 """Loggers whose details are logged only at level debug."""
 
 _REVEALING = ("httpx", "httpcore", "hpack", "memwal")

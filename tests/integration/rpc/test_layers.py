@@ -246,7 +246,7 @@ async def test_a_drain_does_not_cut_off_a_message_on_its_way() -> None:
     class Endless:
         @endless
         async def UnaryStream(self, request: Any, call: Call) -> AsyncIterator[Any]:
-            call.context = Slow(call)  # type: ignore[assignment]
+            call.context = Slow(call)
             while True:
                 yield Text(value="next")
 

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 HEAVY = {
+    "connectrpc": "speaks Connect and gRPC-Web",
+    "google.protobuf.json_format": "reads and writes JSON",
     "grpc_reflection.v1alpha": "describes the services to programs that do not have the contract",
     "httpx": "calls Walrus, an embedder or MemWal",
     "jwt": "signs the tokens that a publisher asks for",
@@ -14,7 +16,11 @@ HEAVY = {
     "memwal": "calls MemWal",
     "numpy": "compares vectors",
     "opentelemetry.sdk": "exports telemetry",
+    "protobuf": "is what connectrpc makes errors of",
     "rich": "is a terminal's",
+    "starlette": "serves HTTP",
+    "tuskpoint_server.rpc.web": "serves HTTP",
+    "uvicorn": "serves HTTP",
 }
 """Libraries that take long to load, and what each is for."""
 

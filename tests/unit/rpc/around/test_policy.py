@@ -26,7 +26,7 @@ def methods() -> set[str]:
 
 def call(method: str, *scopes: Scope) -> Call:
     unused = SimpleNamespace()
-    return Call(method, unused, grant=Grant("", "", frozenset(scopes)))  # type: ignore[arg-type]
+    return Call(method, unused, grant=Grant("", "", frozenset(scopes)))
 
 
 def missing(scope: str) -> dict[str, str]:

@@ -321,12 +321,12 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
     sides = (method.input_type, method.output_type)
     durable = all("durability" in side.fields_by_name for side in sides)
 
-    def requested(raw: bytes, call: Call) -> Any:
+    async def requested(raw: bytes, call: Call) -> Any:
         if len(raw) >= _COUNTED_BYTES:
             if call.memory.is_full:
                 raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
             call.keep(len(raw))
-        request: Any = parsed(request_class, raw)
+        request: Any = await parsed(request_class, raw)
         if door.records(call):
             call.named = threads_named(request)
         taken = take(request)
@@ -338,7 +338,7 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
         return answer if isinstance(answer, Message) else answer_class(**answer)
 
     async def unary(call: Call, raw: bytes) -> bytes:
-        answer = answered(await behavior(requested(raw, call), call))
+        answer = answered(await behavior(await requested(raw, call), call))
         if durable and not answer.durability:
             answer.durability = call.wanted
         data: bytes = answer.SerializeToString()
@@ -348,7 +348,7 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
     async def streaming(call: Call, raw: bytes) -> None:
         # Written here and not yielded to gRPC: so a cancelled call is cancelled at this
         # point, and the generators inside are closed before it ends.
-        async with aclosing(behavior(requested(raw, call), call)) as answers:
+        async with aclosing(behavior(await requested(raw, call), call)) as answers:
             async for answer in answers:
                 await call.write(answered(answer).SerializeToString())
                 if call.ended is not None:
@@ -362,13 +362,13 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
     return streaming if method.server_streaming else unary
 
 
-def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
+async def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
     """Return the message in these bytes, or refuse bytes that are too large or no such message."""
     if len(raw) > LIMITS.max_message:
         what = f"a message of {len(raw)} bytes"
         raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
     if isinstance(raw, JsonText):
-        return from_json(request_class, raw)
+        return await from_json(request_class, raw)
     try:
         return request_class.FromString(raw)
     except DecodeError:

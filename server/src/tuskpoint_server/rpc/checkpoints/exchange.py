@@ -143,7 +143,7 @@ class Exchange:
         read, usage, is_first = self._call.context.read, self._call.usage, True
         while (raw := await read()) is not grpc.aio.EOF:
             received_at = self._loop.time()
-            request = parsed(pb.ExchangeRequest, raw)
+            request = await parsed(pb.ExchangeRequest, raw)
             usage.take(0, len(raw))
             if request.HasField("hello"):
                 if not is_first:

@@ -46,9 +46,9 @@ class Tls:
             self._fetch,  # type: ignore[arg-type] # gRPC's documentation allows None
             require_client_authentication=certified.client_ca is not None,
         )
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        _load(self.context, certified)
+        self.context = self._current = _context(certified)
+        # OpenSSL asks for another context before it shows a certificate or checks a client's.
+        self.context.sni_callback = self._choose
         metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(
             "tuskpoint.server.certificate.expiry",
             [self._observe],
@@ -59,8 +59,13 @@ class Tls:
     def replace(self, certified: Certified) -> None:
         """Show another certificate from the next handshake on."""
         self._next.append(_configuration(certified))
-        _load(self.context, certified)
+        self._current = _context(certified)
         self._expires_s = certified.expires_s
+
+    def _choose(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _: ssl.SSLContext
+    ) -> None:
+        connection.context = self._current
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """Return the certificate to use from now on; `None` if it is the same as before."""
@@ -79,8 +84,13 @@ def _configuration(certified: Certified) -> grpc.ServerCertificateConfiguration:
     )
 
 
-def _load(context: ssl.SSLContext, certified: Certified) -> None:
-    """Show a certificate from the next handshake on, and ask for a client's if that is wanted."""
+def _context(certified: Certified) -> ssl.SSLContext:
+    """Return what shows a certificate, and asks for a client's if that is wanted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A resumed session would not look at the client's certificate again.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
     # Python's `ssl` reads a key from a file alone; this one is for this user's eyes.
     with tempfile.NamedTemporaryFile() as file:
         file.write(certified.key + b"\n" + certified.certificates)
@@ -89,3 +99,4 @@ def _load(context: ssl.SSLContext, certified: Certified) -> None:
     if certified.client_ca is not None:
         context.load_verify_locations(cadata=certified.client_ca.decode())
         context.verify_mode = ssl.CERT_REQUIRED
+    return context

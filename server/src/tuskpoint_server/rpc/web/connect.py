@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from typing import Any
 
 import grpc
@@ -13,14 +13,18 @@ from connectrpc.errors import ConnectError, ErrorDetail
 from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
 from connectrpc.request import RequestContext
 from connectrpc.server import ConnectASGIApplication, Endpoint
-from google.protobuf import message_factory
+from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
-from google.rpc import status_pb2  # type: ignore[import-untyped]
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from protobuf import message_from_json_value
 from protobuf.wkt import Any as PackedDetail
+from protobuf.wkt import Struct
 
 from ...domain.limits import LIMITS
 from ..around.door import Door, Handle, handled
+from ..around.errors import incident, to_status
 from ..messages.json_text import JsonText, to_json
+from .requests import GRPC_WEB, STREAMS, UNARY, unfit
 
 Request = RequestContext[Any, Any]
 Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is on its way
@@ -63,6 +67,10 @@ class ConnectApplication(ConnectASGIApplication[None]):
             for service, servicer in contract
             for method, handle in handled(service, servicer, door)
         }
+        self._kinds = {
+            path: (UNARY if endpoint.method.stream_type is StreamType.UNARY else STREAMS) + GRPC_WEB
+            for path, endpoint in endpoints.items()
+        }
         super().__init__(
             service=None,
             endpoints=lambda _: endpoints,
@@ -72,6 +80,10 @@ class ConnectApplication(ConnectASGIApplication[None]):
             compressions=(),
             codecs=(_Bytes("proto", bytes), _Bytes("json", JsonText)),
         )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        answer = unfit(scope, self._kinds)
+        await (answer or super().__call__)(scope, receive, send)
 
 
 class HttpContext:
@@ -84,6 +96,7 @@ class HttpContext:
     def __init__(self, request: Request, requests: AsyncIterator[bytes] | None = None) -> None:
         self._request = request
         self._requests = requests
+        self._broken: ConnectError | None = None  # why there are no more requests
         self._written: asyncio.Queue[Written | None] = asyncio.Queue()
 
     def invocation_metadata(self) -> Iterable[tuple[str, str]]:
@@ -99,7 +112,12 @@ class HttpContext:
     async def read(self) -> Any:
         if self._requests is None:
             return grpc.aio.EOF
-        return await anext(self._requests, grpc.aio.EOF)
+        try:
+            return await anext(self._requests, grpc.aio.EOF)
+        except ConnectError as error:
+            # The client went away, or sent what is no message: gRPC cancels such a call, too.
+            self._broken = error
+            raise asyncio.CancelledError from None
 
     async def write(self, message: bytes, /) -> None:
         sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -108,12 +126,7 @@ class HttpContext:
 
     async def abort_with_status(self, status: Any, /) -> Any:
         packed = dict(status.trailing_metadata)["grpc-status-details-bin"]
-        refusal = status_pb2.Status.FromString(packed)
-        details = [
-            ErrorDetail(PackedDetail(type_url=detail.type_url, value=detail.value))
-            for detail in refusal.details
-        ]
-        raise ConnectError(_CODES[refusal.code], refusal.message, details)
+        raise _error(status_pb2.Status.FromString(packed))
 
     async def answers(self, handle: Handle, raw: bytes | None) -> AsyncGenerator[bytes]:
         """Answer a call, and yield what it writes; closing this cancels the call."""
@@ -125,34 +138,69 @@ class HttpContext:
                 yield message
                 if not sent.done():
                     sent.set_result(None)
+            if task.cancelled() and self._broken is not None:
+                raise self._broken
             await task
         finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # nobody is there any more to whom it could be reported
+
+
+class _Detail(ErrorDetail):
+    """A detail of an error that JSON also shows in words, as `debug`."""
+
+    def __init__(self, packed: Any) -> None:
+        super().__init__(PackedDetail(type_url=packed.type_url, value=packed.value))
+        message = getattr(error_details_pb2, packed.TypeName().rpartition(".")[2])()
+        packed.Unpack(message)
+        self._shown = message_from_json_value(Struct, json_format.MessageToDict(message))
+
+    def value(self, *_: object) -> Any:
+        return self._shown
+
+
+def _error(refusal: Any) -> ConnectError:
+    """Return the error of connectrpc for a `google.rpc.Status`."""
+    details = [_Detail(detail) for detail in refusal.details]
+    return ConnectError(_CODES[refusal.code], refusal.message, details)
 
 
 def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
     """Return the endpoint of a method: the library calls it with the bytes of a request."""
     answer_class = message_factory.GetMessageClass(method.output_type)
+    name = f"{method.containing_service.full_name}/{method.name}"
 
-    def encoded(answer: bytes, request: Request) -> bytes:
-        content_type = request.request_headers.get("content-type", "").partition(";")[0]
-        is_json = content_type.strip().lower().endswith("json")
-        return to_json(answer_class.FromString(answer)) if is_json else answer
+    @contextmanager
+    def masking() -> Any:
+        """Let refusals pass, and hide everything else: connectrpc would send its text."""
+        try:
+            yield
+        except ConnectError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect, known by its incident ID
+            raise _error(to_status(incident(error, name))) from None
+
+    async def encoded(answer: bytes, request: Request) -> bytes:
+        is_json = request.request_headers["content-type"].endswith("json")
+        return await to_json(answer_class, answer) if is_json else answer
 
     async def unary(raw: bytes, request: Request) -> bytes:
-        return encoded(await handle(raw, HttpContext(request)), request)
+        with masking():
+            return await encoded(await handle(raw, HttpContext(request)), request)
 
     async def answers(raw: bytes, request: Request) -> AsyncIterator[bytes]:
-        async with aclosing(HttpContext(request).answers(handle, raw)) as written:
-            async for answer in written:
-                yield encoded(answer, request)
+        with masking():
+            async with aclosing(HttpContext(request).answers(handle, raw)) as written:
+                async for answer in written:
+                    yield await encoded(answer, request)
 
     async def exchanged(raws: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
-        async with aclosing(HttpContext(request, raws).answers(handle, None)) as written:
-            async for answer in written:
-                yield encoded(answer, request)
+        with masking():
+            async with aclosing(HttpContext(request, raws).answers(handle, None)) as written:
+                async for answer in written:
+                    yield await encoded(answer, request)
 
     if method.client_streaming:
         return Endpoint.bidi_stream(_info(method, StreamType.BIDI_STREAM), exchanged)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -47,7 +48,8 @@ class Console:
         self._page = assets / "index.html"
         self._files: ASGIApp | None = None
         if self._page.is_file():
-            self._files = StaticFiles(directory=assets / "static")
+            # The files raise what is wrong with a request; this answers it.
+            self._files = ExceptionMiddleware(StaticFiles(directory=assets / "static"))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:

@@ -4,55 +4,66 @@ A browser sends requests for any page that it shows. Three rules keep foreign pa
 
 - A page of another origin is refused, unless `--http-origins` names it.
 - The contract takes POST alone, with content types that make a browser ask first (CORS).
-- Without tokens, the host that a request names must be an IP address, `localhost`, the host that is
-  listened on, or one of `--http-origins`. So a foreign page whose name was pointed at this machine
-  (DNS rebinding) is refused; with tokens, such a page has none.
+- Without tokens and TLS, the host that a request names must be an IP address, `localhost`, the host
+  that is listened on, or that of one of `--http-origins`. So a foreign page whose name was pointed
+  at this machine (DNS rebinding) is refused. Such a page has no token, and no certificate either.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from connectrpc.code import Code
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from .requests import refusal
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^][:/?#@\s]+))(?::\d+)?", re.IGNORECASE)
 
 
 class Guard:
     """Refuses the requests of foreign pages, and passes on all others."""
 
     def __init__(
-        self, app: ASGIApp, *, host: str, origins: Iterable[str], asks_for_tokens: bool
+        self, app: ASGIApp, *, host: str, origins: Iterable[str], checks_host: bool
     ) -> None:
         self._app = app
         self._origins = frozenset(origins)
         hosts = (urlsplit(origin).hostname for origin in self._origins)
         self._hosts = frozenset(("localhost", host.lower(), *filter(None, hosts)))
-        self._asks_for_tokens = asks_for_tokens
+        self._checks_host = checks_host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
-        problem = self._problem(headers.get("host", ""), headers.get("origin"))
+        host, origins = headers.get("host", ""), headers.getlist("origin")
+        problem = self._host_problem(host) if self._checks_host else ""
+        own = f"{scope['scheme']}://{host}".lower()
+        for origin in origins:
+            if origin != own and origin not in self._origins:
+                problem = problem or (
+                    f"pages of {origin} may not call this server; --http-origins lists those that "
+                    "may"
+                )
         if problem:
-            error = {"code": Code.PERMISSION_DENIED.value, "message": problem}
-            await JSONResponse(error, 403)(scope, receive, send)
+            answer = refusal(403, Code.PERMISSION_DENIED, problem)
+            await answer(scope, receive, send)
         else:
             await self._app(scope, receive, send)
 
-    def _problem(self, host: str, origin: str | None) -> str:
-        """Return why a request is refused; empty if it is not."""
-        name = urlsplit(f"//{host}").hostname or ""
-        if not self._asks_for_tokens and name not in self._hosts and not _is_address(name):
-            return (
-                f"this server asks for no token, so it answers only under names that it knows, and "
-                f"'{name}' is none; add the address of the page to --http-origins"
-            )
-        if origin is None or origin in self._origins or urlsplit(origin).netloc == host:
+    def _host_problem(self, host: str) -> str:
+        """Return why a request for this host is refused; empty if it is not."""
+        found = _HOST.fullmatch(host)
+        name = (found[1] or found[2]).lower() if found else ""
+        if name in self._hosts or _is_address(name):
             return ""
-        return f"pages of {origin} may not call this server; --http-origins lists those that may"
+        return (
+            "this server asks for no token, so it answers only under names that it knows, and "
+            f"'{host}' is none; add the address of the page to --http-origins"
+        )
 
 
 def _is_address(name: str) -> bool:

@@ -10,14 +10,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
+from connectrpc.code import Code
 from google.protobuf.descriptor import ServiceDescriptor
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..around.door import Door
+from ..around.errors import incident
 from .connect import ConnectApplication
 from .console import Console
 from .guard import Guard
+from .requests import refusal
 
 _REQUEST_HEADERS = (
     "authorization",
@@ -32,6 +35,7 @@ _REQUEST_HEADERS = (
 )
 _ANSWER_HEADERS = ("grpc-message", "grpc-status", "grpc-status-details-bin")
 _PREFLIGHT_SECONDS = 7200  # that a browser remembers the answer; the most that Chromium does
+_WAITING_CONNECTIONS = 2048  # that the system keeps until they are accepted
 _CLOSING_SECONDS = 1  # that connections get to close once every call has ended
 
 
@@ -57,10 +61,15 @@ class Listener:
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
 
     async def stop(self) -> None:
-        """Close every connection; the door must have been drained."""
+        """Close every connection; calls that the door did not drain are cut off."""
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving
+        state = self._server.server_state
+        for connection in state.connections:
+            connection.transport.abort()  # its client does not read the end of its answer
+        if state.tasks:
+            await asyncio.wait(state.tasks)
         self._socket.close()
 
 
@@ -75,8 +84,7 @@ def build(
     tls: ssl.SSLContext | None = None,
 ) -> Listener:
     """Build a listener for an address (port 0 picks a free one), or raise `OSError`."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.create_server((host, port), family=family)
+    listening = _listen(host, port)
     origins = tuple(origins)
     cors = CORSMiddleware(
         _Paths(ConnectApplication(contract, door), Console()),
@@ -86,9 +94,10 @@ def build(
         expose_headers=_ANSWER_HEADERS,
         max_age=_PREFLIGHT_SECONDS,
     )
-    guard = Guard(cors, host=host, origins=origins, asks_for_tokens=asks_for_tokens)
+    checks_host = not asks_for_tokens and tls is None
+    guard = Guard(cors, host=host, origins=origins, checks_host=checks_host)
     config = uvicorn.Config(
-        guard,
+        _Masked(guard),
         http="h11",
         ws="none",
         lifespan="off",
@@ -103,6 +112,45 @@ def build(
     scheme = "http" if tls is None else "https"
     url = f"{scheme}://{name}:{listening.getsockname()[1]}"
     return Listener(url, _Server(config), listening)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listening = socket.socket(family, kind, protocol)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_WAITING_CONNECTIONS)
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+class _Masked:
+    """Hides the exceptions that nobody expected: uvicorn would log their texts."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal is_started
+            is_started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            pass  # cut off by `Listener.stop`, which has nobody to tell
+        except Exception as error:  # noqa: BLE001 - a defect, known by its incident ID
+            hidden = incident(error, "the listener for HTTP")
+            if not is_started:
+                await refusal(500, Code.INTERNAL, hidden.message)(scope, receive, send)
 
 
 class _Paths:

@@ -1,0 +1,205 @@
+"""Every method of the contract, over gRPC and over HTTP on one server: the answers are the same."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+
+from tests.integration.access.tenant_kit import METHODS, Tenant, furnish
+from tests.integration.access.tenant_probes import NOBODYS, OWN, Names, Request, probes
+from tests.integration.access.tls_kit import write_tokens
+from tests.integration.web.web_kit import (
+    WIRES,
+    GrpcCaller,
+    HttpCaller,
+    contract,
+    http_client,
+)
+from tests.kit.messages import ReportedError, reported
+from tuskpoint._transport import methods
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.handoff_service_pb2 import AdoptHandoffRequest
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+from tuskpoint_server.domain.credentials import Grant, Scope
+from tuskpoint_server.rpc.server.server import Server
+
+GRPC = "grpc"
+WAYS = (GRPC, *map(str, WIRES))
+Calls = GrpcCaller | HttpCaller
+
+# What differs between tenants that have and ask the same: times, hashes of what has times, the size
+# of what was compressed, figures of the server, statistics of the index.
+_UNSTEADY = re.compile(
+    r'\n *"(ts|\w+_time|\w*blob_id|identifier|receipt|signature|\w*sha256|\w+_bytes|distance'
+    r'|vectors|\w*indexed_checkpoints)": .*|,$',
+    re.MULTILINE,
+)
+_HEX = re.compile(r"[0-9a-f]{16,}")
+
+
+class HttpTenant(Tenant):
+    """A tenant that calls over HTTP."""
+
+    def __init__(
+        self, channel: grpc.aio.Channel, target: str, token: str, caller: HttpCaller
+    ) -> None:
+        super().__init__(channel, target, token)
+        self._caller = caller
+
+    async def call(self, path: str, request: Request) -> list[Message]:
+        return await self._caller.call(path, request if isinstance(request, list) else [request])
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, grants: Sequence[Grant]
+) -> AsyncIterator[tuple[Server, grpc.aio.Channel, httpx.AsyncClient, Mapping[str, str]]]:
+    """Run a server that asks for tokens; yield it, a client of each kind, and the tokens."""
+    tokens = write_tokens(directory / "tokens.toml", grants)
+    config = Config(
+        trail="off",
+        listen="127.0.0.1:0",
+        http_listen="127.0.0.1:0",
+        data_dir=directory / "data",
+        tokens=directory / "tokens.toml",
+        flush_interval=3600,
+    )
+    async with (
+        app.running(config) as server,
+        http_client(server.http_url) as http,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
+    ):
+        yield server, channel, http, tokens
+
+
+def test_every_method_has_an_example() -> None:
+    assert probes(NOBODYS).keys() == contract().keys() == METHODS.keys()
+
+
+async def all_heard(tenant: Tenant) -> dict[str, str]:
+    """Make every call with names of nobody and with the tenant's own; return what it returns."""
+    names = await furnish(tenant)
+    await tenant.client.save(OWN, {"plan": ["look around"]}, vector=[0, 1])
+    descriptor = await tenant.client.handoff(OWN)
+    adopt = AdoptHandoffRequest(descriptor=asdict(descriptor), new_thread_id="adopted")
+    calls: list[tuple[str, str, Request, Names]] = [
+        ("of nobody", methods.ADOPT_HANDOFF.path, adopt, names)
+    ]
+    for whose, asked in (("of nobody", replace(NOBODYS, cursor=names.cursor)), ("its own", names)):
+        for path, requests in probes(asked).items():
+            if path == methods.PREVIEW_RETENTION.path:
+                requests = requests[:1]  # the other asks for an age of seconds
+            calls += [(whose, path, request, asked) for request in requests]
+    heard = {}
+    for number, (whose, path, request, asked) in enumerate(calls):
+        answer = _UNSTEADY.sub("", await tenant.heard(path, request, asked))
+        heard[f"{path} {whose} {number}"] = _HEX.sub("<hex>", answer)
+    return heard
+
+
+async def test_answers_and_refusals_are_the_same(tmp_path: Path) -> None:
+    grants = [Grant(way, way, frozenset(Scope)) for way in WAYS]
+    async with running(tmp_path, grants) as (server, channel, http, tokens):
+        target = f"127.0.0.1:{server.port}"
+        tenants = [Tenant(channel, target, tokens[GRPC])]
+        for wire in WIRES:
+            token = tokens[str(wire)]
+            tenants.append(HttpTenant(channel, target, token, HttpCaller(http, wire, token)))
+        try:
+            over_grpc, *others = await asyncio.gather(*map(all_heard, tenants))
+        finally:
+            await asyncio.gather(*(tenant.client.aclose() for tenant in tenants))
+    for way, heard in zip(WIRES, others, strict=True):
+        assert heard.keys() == over_grpc.keys()
+        for what, answer in heard.items():
+            assert answer == over_grpc[what], f"{what} over {way}"
+    answered = {what.split()[0] for what, answer in over_grpc.items() if answer.startswith("[")}
+    assert answered == contract().keys(), "of each method at least one call succeeds"
+
+
+Outcome = list[Message] | ReportedError
+
+
+async def outcome(calls: Calls, path: str, request: Request | bytes) -> Outcome:
+    try:
+        return await calls.call(path, request if isinstance(request, list) else [request])
+    except grpc.aio.AioRpcError as error:
+        return reported(error)
+
+
+def spoiled(path: str, method: MethodDescriptor) -> Any:
+    """Return a request whose texts have a character that none may have."""
+    if path == methods.EXCHANGE.path:
+        return [pb.ExchangeRequest(frames=[pb.Frame(id=1)])]
+    request: Any = message_factory.GetMessageClass(method.input_type)()
+    for field in method.input_type.fields:
+        if field.type == field.TYPE_STRING and field.is_repeated:
+            getattr(request, field.name).append("\0")
+        elif field.type == field.TYPE_STRING:
+            setattr(request, field.name, "\0")
+        elif field.name == "ref":
+            request.ref.thread_id = "\0"
+    return request
+
+
+WITHOUT_TEXTS = {
+    methods.GET_SERVER_INFO.path,
+    methods.GET_ARCHIVE_STATUS.path,
+    methods.FLUSH.path,
+    methods.PREVIEW_RETENTION.path,
+    methods.LIST_ITEM_NAMESPACES.path,
+}
+
+
+async def test_every_method_refuses_alike(tmp_path: Path) -> None:
+    grants = (
+        Grant("full", "full", frozenset(Scope)),
+        Grant("powerless", "powerless", frozenset({Scope.HANDOFF})),
+    )
+    nothing = b"\xff\xff\xff"
+    async with running(tmp_path, grants) as (server, channel, http, tokens):
+
+        async def compare(token: str | None, path: str, request: Request | bytes) -> ReportedError:
+            expected = await outcome(GrpcCaller(channel, token), path, request)
+            for wire in WIRES:
+                found = await outcome(HttpCaller(http, wire, token), path, request)
+                if request is nothing and wire.codec == "json" and token is not None:
+                    assert isinstance(found, ReportedError)
+                    assert isinstance(expected, ReportedError)
+                    # Each format has a problem of its own.
+                    found = replace(found, message=expected.message, metadata=expected.metadata)
+                assert found == expected, f"{path} over {wire}"
+            assert isinstance(expected, ReportedError), f"{path} was not refused"
+            return expected
+
+        for path, method in contract().items():
+            example = probes(NOBODYS)[path][0]
+            for token in (None, tokens["full"] + "x"):
+                for request in (example, nothing):
+                    answer = await compare(token, path, request)
+                    assert answer.reason == "CREDENTIAL_INVALID"
+            if path != methods.EXCHANGE.path:  # its frames need scopes, not the stream
+                for request in (example, nothing):
+                    answer = await compare(tokens["powerless"], path, request)
+                    assert answer.reason == "SCOPE_MISSING"
+            answer = await compare(tokens["full"], path, nothing)
+            assert (answer.reason, answer.fields) == ("INVALID_FIELD", ("request",))
+            if path not in WITHOUT_TEXTS:
+                answer = await compare(tokens["full"], path, spoiled(path, method))
+                assert answer.code is grpc.StatusCode.INVALID_ARGUMENT, path
+        await server.door.drain(0)
+        for path in contract():
+            answer = await compare(tokens["full"], path, probes(NOBODYS)[path][0])
+            assert answer.reason == "DRAINING"
