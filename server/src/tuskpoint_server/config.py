@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ def _words(value: object) -> object:
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Telemetry = Literal["none", "console", "otlp"]
 _FILE_SCHEME = "file://"
+_ORIGIN = re.compile(r"https?://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
 
 
 class Config(BaseModel):
@@ -328,13 +330,10 @@ class Config(BaseModel):
         if self.metrics_listen:
             split_address(self.metrics_listen, "--metrics-listen")
         for origin in self.http_origins:
-            parts = urlsplit(origin)
-            if (
-                parts.scheme not in ("http", "https")
-                or origin != f"{parts.scheme}://{parts.netloc}"
-            ):
+            if not _ORIGIN.fullmatch(origin):
                 raise ValueError(
-                    f"--http-origins has {origin}, which is no origin such as https://example.com"
+                    f"--http-origins has {origin}, which is no origin: give what a browser sends, "
+                    "such as https://console.example.com or http://localhost:5173"
                 )
         self._check_address("--listen", self.listen)
         if self.http_listen:

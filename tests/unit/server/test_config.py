@@ -102,6 +102,20 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["--listen", "0.0.0.0:7390"], "--insecure-plaintext"),
         (["--listen", "[::]:7390"], "--insecure-plaintext"),
         (["--listen", "agents.example:7390"], "--insecure-plaintext"),
+        (["--http-listen", "7391"], "HOST:PORT"),
+        (
+            ["--http-listen", "0.0.0.0:7391"],
+            "--http-listen 0.0.0.0:7391 would serve",
+        ),
+        (
+            ["--http-origins", "console.example.com"],
+            "--http-origins has console.example.com",
+        ),
+        (["--http-origins", "https://example.com/"], "https://example.com/, which is no origin"),
+        (["--http-origins", "https://"], "https://, which is no origin"),
+        (["--http-origins", "https://Example.com"], "is no origin"),
+        (["--http-origins", "*"], "is no origin"),
+        (["--http-origins", "null"], "is no origin"),
         (["--cache-bytes", "many"], "--cache-bytes"),
         (["--cache-bytes", "-1"], "--cache-bytes"),
         (["--flush-interval", "0"], "--flush-interval"),
@@ -149,6 +163,9 @@ def test_a_secret_that_cannot_be_one_is_not_repeated(tmp_path: Path) -> None:
 def test_excluded_names_may_be_set_by_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUSKPOINT_SEARCH_EXCLUDE", "password, api_key token")
     assert load().search_exclude == ("password", "api_key", "token")
+    origins = ("https://console.example.com", "http://localhost:5173", "http://[::1]:1")
+    monkeypatch.setenv("TUSKPOINT_HTTP_ORIGINS", " ".join(origins))
+    assert load().http_origins == origins
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]"])
@@ -162,6 +179,7 @@ def test_other_machines_need_permission() -> None:
 
 TLS = ["--tls-cert", "cert.pem", "--tls-key", "key.pem"]
 EVERYWHERE = ["--listen", "0.0.0.0:1"]
+HTTP = ["--http-listen", "0.0.0.0:1"]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +192,8 @@ EVERYWHERE = ["--listen", "0.0.0.0:1"]
         ([*EVERYWHERE, "--insecure-anonymous"], "--insecure-plaintext"),
         ([*EVERYWHERE, *TLS], "--tokens or --tls-client-ca, or add --insecure-anonymous"),
         ([*EVERYWHERE, *TLS, "--insecure-plaintext"], "--insecure-anonymous"),
+        ([*HTTP, "--tokens", "t.toml"], "--tls-cert and --tls-key, or add --insecure-plain"),
+        ([*HTTP, *TLS], "--tokens or --tls-client-ca, or add --insecure-anonymous"),
     ],
 )
 def test_a_server_open_by_accident_is_refused(arguments: list[str], reported: str) -> None:
@@ -197,6 +217,9 @@ def test_a_token_in_place_of_the_file_is_not_repeated(monkeypatch: pytest.Monkey
         [*EVERYWHERE, *TLS, "--tls-client-ca", "ca.pem"],
         [*EVERYWHERE, *TLS, "--insecure-anonymous"],
         [*EVERYWHERE, "--tokens", "t.toml", "--insecure-plaintext"],
+        [*HTTP, *TLS, "--tokens", "t.toml"],
+        [*HTTP, "--insecure-plaintext"],
+        ["--http-listen", "[::1]:0"],
     ],
 )
 def test_a_server_secured_or_open_on_purpose_is_allowed(arguments: list[str]) -> None:

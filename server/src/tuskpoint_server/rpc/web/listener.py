@@ -66,6 +66,8 @@ class Listener:
         if self._serving is not None:
             await self._serving
         state = self._server.server_state
+        if state.tasks:
+            await asyncio.wait(state.tasks, timeout=_CLOSING_SECONDS)
         for connection in state.connections:
             connection.transport.abort()  # its client does not read the end of its answer
         if state.tasks:
@@ -87,7 +89,7 @@ def build(
     listening = _listen(host, port)
     origins = tuple(origins)
     cors = CORSMiddleware(
-        _Paths(ConnectApplication(contract, door), Console()),
+        _Paths(contract, door),
         allow_origins=origins,
         allow_methods=("POST",),
         allow_headers=_REQUEST_HEADERS,
@@ -156,10 +158,12 @@ class _Masked:
 class _Paths:
     """Sends each request to the contract or to the console, by its path."""
 
-    def __init__(self, contract: ASGIApp, console: ASGIApp) -> None:
-        self._contract = contract
-        self._console = console
+    def __init__(self, contract: Sequence[tuple[ServiceDescriptor, object]], door: Door) -> None:
+        packages = {service.file.package for service, _ in contract}
+        self._calls = tuple(f"/{package}." for package in packages)
+        self._contract = ConnectApplication(contract, door)
+        self._console = Console()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_call = scope["path"].startswith("/tuskpoint.v1.")
+        is_call = scope["path"].startswith(self._calls)
         await (self._contract if is_call else self._console)(scope, receive, send)
