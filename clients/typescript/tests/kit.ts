@@ -17,12 +17,14 @@ import type { TuskPointError } from "../src/index.js";
 export const BIN = fileURLToPath(new URL("../../../.venv/bin", import.meta.url));
 
 const LISTENING = /^tuskpoint-server listening on (.+)$/;
+const HTTP = /^console and JSON over HTTP on (.+)$/;
 
 /** A server that runs, and can be stopped and started again at the same place. */
 export class TestServer {
   readonly #directory: string;
   readonly #flags: readonly string[];
   #target = "";
+  #httpUrl = "";
   #process: ChildProcess | undefined;
 
   private constructor(directory: string, flags: readonly string[]) {
@@ -47,6 +49,11 @@ export class TestServer {
     return this.#target;
   }
 
+  /** Where it serves HTTP, if it was started with `--http-listen`. */
+  get httpUrl(): string {
+    return this.#httpUrl;
+  }
+
   /** Start it again, with the same address and directory. */
   async restart(): Promise<void> {
     const listen = this.#target === "" ? "127.0.0.1:0" : this.#target;
@@ -61,9 +68,9 @@ export class TestServer {
     this.#process = child;
     await errors.close();
     for await (const line of child.stdout === null ? [] : createInterface(child.stdout)) {
-      const found = LISTENING.exec(line);
-      if (found?.[1] !== undefined) {
-        this.#target = found[1];
+      this.#target = LISTENING.exec(line)?.[1] ?? this.#target;
+      this.#httpUrl = HTTP.exec(line)?.[1] ?? "";
+      if (this.#httpUrl !== "" || !this.#flags.includes("--http-listen")) {
         return;
       }
     }
