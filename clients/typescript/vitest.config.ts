@@ -5,7 +5,17 @@ const root = new URL(".", import.meta.url);
 export default defineConfig({
   // Examples import the package by its name.
   resolve: {
-    alias: [{ find: /^tuskpoint$/, replacement: new URL("src/index.ts", root).pathname }],
+    alias: [
+      { find: /^tuskpoint$/, replacement: new URL("src/index.ts", root).pathname },
+      {
+        find: /^tuskpoint\/v1\/(.*)$/,
+        replacement: new URL("src/gen/tuskpoint/v1/$1_pb.ts", root).pathname,
+      },
+      {
+        find: /^tuskpoint\/rpc\/(.*)$/,
+        replacement: new URL("src/gen/google/rpc/$1_pb.ts", root).pathname,
+      },
+    ],
   },
   test: {
     include: ["tests/**/*.test.ts"],

@@ -33,6 +33,8 @@ RENDERED = {
         "blobs.existingSecret=bucket",
         "memwal.accountId=0x1",
         "memwal.existingSecret=memwal",
+        "http.enabled=true",
+        "http.origins={https://a.example,https://b.example}",
         "env[0].name=TUSKPOINT_LOG_LEVEL",
         "env[0].value=debug",
     ],
@@ -121,7 +123,12 @@ def test_the_server_takes_the_settings(
     settings = config.from_flags({})
     assert pod["terminationGracePeriodSeconds"] - settings.drain_grace == STOP_SECONDS - 30
     assert pod["securityContext"]["runAsUser"] == int(box.user.partition(":")[0])
-    assert [port["containerPort"] for port in container["ports"]] == [box.port]
+    listened = [box.port]
+    if settings.http_listen:
+        listened.append(config.split_address(settings.http_listen, "--http-listen")[1])
+    assert [port["containerPort"] for port in container["ports"]] == listened
+    offered = made["Service"]["spec"]["ports"]
+    assert [port["port"] for port in offered] == listened
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert mounts["data"] == box.volume
     volumes = {volume["name"] for volume in pod["volumes"]}

@@ -46,6 +46,7 @@ GROUPS = {
     "Calls": [
         "docs/contract.md",
         "docs/errors.md",
+        "docs/http.md",
         "docs/lineage.md",
         "docs/history.md",
         "docs/handoff.md",

@@ -88,3 +88,21 @@ describe.each(TRANSPORTS)("%s", (_, transport) => {
     await expect(watching).rejects.toMatchObject({ code: Code.DeadlineExceeded });
   });
 });
+
+test("the example follows a thread, and shows why it may not", async () => {
+  const { follow } = await import("../examples/browser.js" as string);
+  const checkpoints = createClient(CheckpointService, TRANSPORTS[0][1]());
+  const threadId = newThread();
+  const saved = await checkpoints.saveCheckpoint(saving(threadId, "read"));
+  const shown: string[] = [];
+  const leaving = new AbortController();
+  const show = (line: string) => {
+    shown.push(line);
+    leaving.abort();
+  };
+  const baseUrl = server.httpUrl;
+  await follow({ baseUrl, token: "", threadId, show, signal: leaving.signal });
+  expect(shown[0]).toBe(`1: ${saved.ref?.checkpointId}`);
+  await follow({ baseUrl, token: "unasked", threadId: "none", show });
+  expect(shown.at(-1)).toMatch(/^THREAD_NOT_FOUND: /);
+});

@@ -1,0 +1,77 @@
+"""The page about HTTP: its commands run, and its example is the one that is tested."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.web.web_kit import from_json, http_client
+from tests.kit.messages import reported
+from tuskpoint_server.rpc.server.server import Server
+
+with_server = pytest.mark.asyncio(loop_scope="module")
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "http.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"(?ms)^```{language}\n(.*?)^```$", PAGE)
+
+
+@with_server
+async def test_the_commands_run(both: Server) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl: there is none on the path")
+    script = "set -euo pipefail\n" + "".join(f"{one}\necho\n" for one in blocks("sh"))
+    bin_directory = Path(sys.executable).parent
+    process = await asyncio.create_subprocess_exec(
+        "bash",
+        "-c",
+        script.replace("http://127.0.0.1:7391", both.http_url),
+        cwd=ROOT,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PATH": f"{bin_directory}:{os.environ['PATH']}", "NO_PROXY": "*"},
+    )
+    printed, _ = await process.communicate()
+    assert process.returncode == 0
+    decoder, left, found = json.JSONDecoder(), printed.decode().strip(), []
+    while left:
+        one, end = decoder.raw_decode(left)
+        found.append(one)
+        left = left[end:].strip()
+    saved, loaded, listed, replayed, end, by_buf = found
+    ref = saved["ref"]
+    assert ref["threadId"] == "report"
+    assert [thread["threadId"] for thread in listed["threads"]] == ["report"]
+    for checkpoint in (loaded["checkpoint"], replayed["checkpoint"], by_buf["checkpoint"]):
+        assert checkpoint["ref"] == ref
+    assert end == {}
+
+
+@with_server
+async def test_the_error_is_as_shown(both: Server) -> None:
+    (shown,) = map(json.loads, blocks("json"))
+    async with http_client(both.http_url) as http:
+        answer = await http.post(
+            "/tuskpoint.v1.ThreadService/GetThread",
+            content=b'{"threadId": "none"}',
+            headers={"content-type": "application/json"},
+        )
+    found = answer.json()
+    assert reported(from_json(found)).reason == "THREAD_NOT_FOUND"
+    found["details"][0]["value"] = "…"
+    assert found == shown
+
+
+def test_the_example_is_that_of_the_package() -> None:
+    (shown,) = blocks("js")
+    example = ROOT / "clients" / "typescript" / "examples" / "browser.js"
+    assert shown in example.read_text("utf-8")
