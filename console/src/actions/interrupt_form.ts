@@ -6,7 +6,7 @@
  * | has a JSON schema: the graph's `response_schema`, or `schema` `response_schema` `requested_schema` `requestedSchema` in the question, or it is one (`type` "object" and `properties`) | the fields of the schema |
  * | `action_request` and `config`: LangChain's `HumanInterrupt`, or a list of them | accept, edit, respond, ignore, as allowed |
  * | `action_requests` and `review_configs`: LangChain's `HumanInTheLoopMiddleware` | approve, edit, reject, respond, as allowed |
- * | `options` or `choices`, a list | radio buttons |
+ * | `options`, `choices` or `answers`, a list | radio buttons |
  * | `type` "boolean", "string", "number" or "integer" | yes and no, a text, a number |
  * | a text, or an object with a text under `question` `message` `prompt` `query` `text` `title` | a text |
  * | anything else | JSON |
@@ -188,7 +188,7 @@ function simpleForm(question: Json): Form | undefined {
   if (!isObject(question)) {
     return undefined;
   }
-  const options = [question["options"], question["choices"]].find(
+  const options = [question["options"], question["choices"], question["answers"]].find(
     (one) => Array.isArray(one) && one.length > 0,
   ) as Json[] | undefined;
   if (options) {

@@ -143,7 +143,12 @@ function Head({ threadId, thread, size }: HeadProps) {
         <a class="button" href={searchLink("", threadId)}>
           Search in it
         </a>
-        {thread && <ThreadActions thread={thread} />}
+        {thread && (
+          <details class="more">
+            <summary class="button">More</summary>
+            <ThreadActions thread={thread} />
+          </details>
+        )}
       </span>
     </div>
   );
