@@ -159,6 +159,7 @@ test("anything else is answered with JSON", () => {
     { action_requests: [{}], review_configs: 7 },
     { question: "which?", options: [{ $type: "builtins.set", $value: [1] }] },
     { properties: {} },
+    { question: "which?", options: Array.from({ length: 101 }, (_, index) => index) },
   ];
   expect(odd.map((one) => formOf(one).kind)).toEqual(odd.map(() => "json"));
 });

@@ -20,7 +20,7 @@ import { headOf, linkTo, named, placeOf } from "./places.ts";
 const WRAPPED = 64 * 1024; // characters above which lines are not wrapped
 
 interface EditDialogProps {
-  /** The checkpoint, in its JSON view. */
+  /** The checkpoint, with or without its state. */
   checkpoint: Checkpoint;
   thread: Thread | undefined;
   onClose: () => void;
@@ -29,11 +29,17 @@ interface EditDialogProps {
 export function EditDialog(props: EditDialogProps) {
   const { checkpoint, onClose } = props;
   const ref = placeOf(checkpoint.ref);
-  // As it is stored: with the types, versions and extras that the JSON view does not show.
-  const loaded = useLoad((signal) => loadFirst(ref, View.FULL, signal), [ref]);
-  const refusal = loaded.data && refusalOf(loaded.data);
+  const loaded = useLoad(
+    async (signal) => {
+      // As it is stored: with the types, versions and extras that the JSON view does not show.
+      const full = await loadFirst(ref, View.FULL, signal);
+      return { full, shown: await loadFirst(ref, View.JSON, signal) };
+    },
+    [ref],
+  );
+  const refusal = loaded.data && refusalOf(loaded.data.full);
   if (loaded.data && !refusal) {
-    return <Form {...props} full={loaded.data} />;
+    return <Form {...props} {...loaded.data} />;
   }
   return (
     <Dialog title="Edit and save" onClose={onClose}>
@@ -49,9 +55,16 @@ export function EditDialog(props: EditDialogProps) {
   );
 }
 
-function Form({ checkpoint, thread, full, onClose }: EditDialogProps & { full: Checkpoint }) {
+interface FormProps extends EditDialogProps {
+  /** The checkpoint as it is stored. */
+  full: Checkpoint;
+  /** The checkpoint in its JSON view. */
+  shown: Checkpoint;
+}
+
+function Form({ checkpoint, thread, full, shown, onClose }: FormProps) {
   const ref = placeOf(checkpoint.ref);
-  const channels = (checkpoint.state?.channels ?? []).filter((one) => !isOwn(one));
+  const channels = (shown.state?.channels ?? []).filter((one) => !isOwn(one));
   const [name, setName] = useState(channels[0]?.name ?? "");
   const [texts, setTexts] = useState<Record<string, string>>({});
   const [head] = useState(() => headOf(thread, ref.checkpointNs));

@@ -11,7 +11,8 @@
  * | a text, or an object with a text under `question` `message` `prompt` `query` `text` `title` | a text |
  * | anything else | JSON |
  *
- * Any question can also be answered with any JSON. A question in the JSON view is read as what it was
+ * A form has at most 100 fields, options or calls, and a question that needs more is answered with
+ * JSON. Any question can also be answered with any JSON. A question in the JSON view is read as what it was
  * saved from: keys lose the escape "$$", and objects of Python are their fields. With other escapes it
  * gets the form for JSON, because they cannot be part of an answer.
  */
@@ -54,6 +55,8 @@ export type Form =
   | { kind: "reviews"; style: "human_interrupt" | "middleware"; list: boolean; reviews: Review[] }
   | { kind: "json" };
 
+const MOST = 100; // fields, options or calls in a form
+
 const TEXT_KEYS = ["question", "message", "prompt", "query", "text", "title", "description"];
 const SCHEMA_KEYS = ["schema", "response_schema", "requested_schema", "requestedSchema"];
 
@@ -73,12 +76,19 @@ export function headline(question: Json): string {
 export function formOf(question: Json, schema?: Json): Form {
   const asked = unescaped(question);
   const given = schema === undefined ? undefined : unescaped(schema);
-  if (asked === undefined) {
-    return (given && schemaForm(given)) || { kind: "json" };
-  }
   const known = given ?? (isObject(asked) ? schemaIn(asked) : undefined);
   const form = known === undefined ? undefined : schemaForm(known);
-  return form ?? reviewForm(asked) ?? simpleForm(asked) ?? { kind: "json" };
+  const found =
+    form ?? (asked === undefined ? undefined : (reviewForm(asked) ?? simpleForm(asked)));
+  return found && sizeOf(found) <= MOST ? found : { kind: "json" };
+}
+
+/** Controls of the largest part of a form. */
+function sizeOf(form: Form): number {
+  if (form.kind === "fields") {
+    return Math.max(form.fields.length, ...form.fields.map((one) => one.options.length));
+  }
+  return form.kind === "reviews" ? form.reviews.length : 0;
 }
 
 /** A value without the escapes of the JSON view; undefined: it has some that JSON cannot hold. */

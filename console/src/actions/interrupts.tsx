@@ -14,6 +14,8 @@ import { innerHeads, openQuestions, type Question, storedAnswer } from "./open_i
 import { usePin } from "./pin.ts";
 import { headOf, placeOf } from "./places.ts";
 
+const PAGE = 20; // questions that are shown at a time
+
 interface InterruptsProps {
   /** The checkpoint, in its JSON view. */
   checkpoint: Checkpoint;
@@ -29,14 +31,16 @@ export function Interrupts({ checkpoint }: InterruptsProps) {
 function Questions({ checkpoint, questions }: InterruptsProps & { questions: Question[] }) {
   const ref = placeOf(checkpoint.ref);
   const pin = usePin(ref);
+  const [shown, setShown] = useState(PAGE);
   const { data, problem, reload } = useLoad(
-    (signal) => findPlaces(checkpoint, questions, signal),
+    (signal) => findPlaces(checkpoint, questions, shown, signal),
     [ref],
-    [String(checkpoint.seq)],
+    [String(checkpoint.seq), shown],
   );
   const isHead = headOf(data?.thread, ref.checkpointNs) === ref.checkpointId;
   const asked = data ? withAnswers(data, isHead && ref.checkpointNs === "") : undefined;
-  const open = asked?.filter((one) => !one.stored).length ?? questions.length;
+  const answered = asked?.filter((one) => one.stored).length ?? 0;
+  const open = (data?.open ?? questions.length) - answered;
   return (
     <section
       class={`card interrupts ${open === 0 ? "done" : ""}`}
@@ -55,12 +59,17 @@ function Questions({ checkpoint, questions }: InterruptsProps & { questions: Que
           key={question.id || index}
           place={place}
           question={question}
-          several={asked.length > 1}
+          several={data ? data.open > 1 : false}
           isHead={isHead}
           stored={stored}
           onAnswered={reload}
         />
       ))}
+      {data && data.open > data.places.length && (
+        <button type="button" onClick={() => setShown(shown + PAGE)}>
+          Show more questions
+        </button>
+      )}
     </section>
   );
 }
@@ -74,12 +83,12 @@ function titleOf(open: number): string {
     : `${counted(open, "question")} wait for a person`;
 }
 
-function withAnswers({ places, thread }: Found, isRootHead: boolean) {
+function withAnswers({ places, open, thread }: Found, isRootHead: boolean) {
   const waits = isRootHead && thread?.state === ThreadState.INTERRUPTED;
   return places.map(({ place, question }) => ({
     place,
     question,
-    stored: storedAnswer(place, question, places.length > 1, waits),
+    stored: storedAnswer(place, question, open > 1, waits),
   }));
 }
 
@@ -122,6 +131,9 @@ function Asked({ stored, onAnswered, ...shared }: AskedProps) {
 
 interface Found {
   thread: Thread | undefined;
+  /** Number of questions that are open, or answered and not yet used. */
+  open: number;
+  /** Where the first of them are asked. */
   places: Place[];
 }
 
@@ -140,18 +152,23 @@ interface Place {
 async function findPlaces(
   checkpoint: Checkpoint,
   questions: Question[],
+  most: number,
   signal: AbortSignal,
 ): Promise<Found> {
   const ref = placeOf(checkpoint.ref);
   const { thread } = await threads.getThread({ threadId: ref.threadId }, { signal });
   const here = await loadFirst(ref, View.JSON, signal);
-  const open = questions.filter((one) => openQuestions(here).some(isSame(one)));
+  const still = openQuestions(here);
+  // Of a question that is too large for the first frame, only the task is known.
+  const keys = new Set(still.map(keyOf));
+  const tasks = new Set(still.filter((one) => one.value === undefined).map((one) => one.taskId));
+  const open = questions.filter((one) => keys.has(keyOf(one)) || tasks.has(one.taskId));
   const places: Place[] = [];
-  for (const question of open) {
+  for (const question of open.slice(0, most)) {
     const heads = open.length > 1 ? innerHeads(thread, ref.checkpointNs, question.taskId) : [];
     places.push((await findInside(ref, heads, question, signal)) ?? { place: here, question });
   }
-  return { thread, places };
+  return { thread, open: open.length, places };
 }
 
 async function findInside(
@@ -171,6 +188,6 @@ async function findInside(
   return undefined;
 }
 
-function isSame(question: Question): (one: Question) => boolean {
-  return (one) => (question.id ? one.id === question.id : one.taskId === question.taskId);
+function keyOf({ id, taskId }: Question): string {
+  return id ? `id ${id}` : `task ${taskId}`;
 }
