@@ -1,27 +1,26 @@
 /** Keeps a view current while somebody can see it. */
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
+import type { Loaded } from "../server/loading.ts";
 
-/** Calls `reload` every so many milliseconds while the tab is visible, and when it becomes so. */
-export function useLive(reload: () => void, milliseconds: number): void {
+/**
+ * Loads again every so many milliseconds while the tab is visible, and when it becomes so.
+ *
+ * What is under way is not begun again: a slow server would never come to its end.
+ */
+export function useLive({ loading, reload }: Loaded<unknown>, milliseconds: number): void {
+  const busy = useRef(loading);
+  busy.current = loading;
   useEffect(() => {
-    let timer = 0;
     const look = () => {
-      window.clearInterval(timer);
-      if (!document.hidden) {
-        timer = window.setInterval(reload, milliseconds);
-      }
-    };
-    const turn = () => {
-      look();
-      if (!document.hidden) {
+      if (!document.hidden && !busy.current) {
         reload();
       }
     };
-    look();
-    document.addEventListener("visibilitychange", turn);
+    const timer = window.setInterval(look, milliseconds);
+    document.addEventListener("visibilitychange", look);
     return () => {
       window.clearInterval(timer);
-      document.removeEventListener("visibilitychange", turn);
+      document.removeEventListener("visibilitychange", look);
     };
   }, [reload, milliseconds]);
 }

@@ -25,14 +25,15 @@ interface Answers {
 }
 
 export default function OperationsPage() {
-  const { data, problem, reload } = useLoad(async (signal): Promise<Answers> => {
+  const loaded = useLoad(async (signal): Promise<Answers> => {
     const [info, status] = await Promise.all([
       admin.getServerInfo({}, { signal }),
       admin.getArchiveStatus({}, { signal }),
     ]);
     return { info, status };
   }, []);
-  useLive(reload, RELOAD_MS);
+  const { data, problem, reload } = loaded;
+  useLive(loaded, RELOAD_MS);
   return (
     <>
       <div class="page-head">

@@ -5,8 +5,7 @@ import { checkpointLink } from "../links.ts";
 import { Pager } from "../parts/pager.tsx";
 import { Badge, Field, Identifier } from "../parts/small.tsx";
 import { count, hex, oneLine } from "../words.ts";
-import { KINDS, type Kind } from "./verdicts.ts";
-import { KIND_WORDS } from "./verify.tsx";
+import { KIND_WORDS, KINDS, type Kind } from "./verdicts.ts";
 import type { Run } from "./verifying.ts";
 
 const PAGE = 25;

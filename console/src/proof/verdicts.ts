@@ -10,6 +10,14 @@ import { counted } from "../words.ts";
 export const KINDS = [Verdict.FAIL, Verdict.UNVERIFIED, Verdict.RETRACTED, Verdict.PASS] as const;
 export type Kind = (typeof KINDS)[number];
 
+/** What each kind is called, and its colour. */
+export const KIND_WORDS: Record<Kind, [string, string]> = {
+  [Verdict.FAIL]: ["failed", "bad"],
+  [Verdict.UNVERIFIED]: ["not certified", "warn"],
+  [Verdict.RETRACTED]: ["deleted", ""],
+  [Verdict.PASS]: ["passed", "good"],
+};
+
 export class VerdictLog {
   private readonly byKind = new Map<Verdict, CheckpointVerdict[]>();
 

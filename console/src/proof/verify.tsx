@@ -1,18 +1,10 @@
 /** Verification: its button, what came in so far, and what it means in the end. */
-import { Verdict } from "@contract/thread_service_pb.js";
 import { FlushButton } from "../operations/flush.tsx";
 import { ProblemNote } from "../parts/problem.tsx";
 import { count, counted } from "../words.ts";
 import { VerdictList } from "./verdict_list.tsx";
-import { KINDS, type Kind, outcomeOf } from "./verdicts.ts";
+import { KIND_WORDS, KINDS, outcomeOf } from "./verdicts.ts";
 import type { Run, Verifying } from "./verifying.ts";
-
-export const KIND_WORDS: Record<Kind, [string, string]> = {
-  [Verdict.FAIL]: ["failed", "bad"],
-  [Verdict.UNVERIFIED]: ["not certified", "warn"],
-  [Verdict.RETRACTED]: ["deleted", ""],
-  [Verdict.PASS]: ["passed", "good"],
-};
 
 interface VerifySectionProps {
   verifying: Verifying;
