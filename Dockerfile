@@ -1,4 +1,11 @@
 # The server with the extras age, http, kms, memwal, objects, otlp, postgres, prometheus and vault: docs/deployment.md.
+FROM node:24-trixie-slim AS console
+WORKDIR /build/console
+COPY console ./
+RUN npm ci --no-audit --no-fund
+COPY clients/typescript/src/gen /build/clients/typescript/src/gen
+RUN npm run build
+
 FROM python:3.13-slim-trixie AS build
 WORKDIR /build
 COPY requirements/build.txt requirements/server.txt requirements/
@@ -9,6 +16,8 @@ RUN python -m venv --without-pip /opt/tuskpoint \
         --requirement requirements/build.txt
 COPY clients/python clients/python
 COPY server server
+COPY --from=console /build/server/src/tuskpoint_server/rpc/web/assets \
+    server/src/tuskpoint_server/rpc/web/assets
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels \
         ./clients/python ./server \
     && pip --python /opt/tuskpoint/bin/python install --no-cache-dir --no-deps wheels/*.whl \

@@ -280,7 +280,7 @@ docs: env ## build the pages, and references of the Python client and the contra
 # --- releasing ------------------------------------------------------------------------------------
 
 .PHONY: dist
-dist: setup node-modules ## build the distributions and the npm package into dist/, check them and try each in a fresh environment
+dist: setup node-modules console ## build the distributions and the npm package into dist/, check them and try each in a fresh environment
 	@tools/setup.sh .venv-dist requirements/dist.txt
 	@$(PY) -m tools.packages .venv-dist/bin/twine
 

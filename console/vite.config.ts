@@ -13,6 +13,8 @@ export default defineConfig({
     outDir: "../server/src/tuskpoint_server/rpc/web/assets",
     emptyOutDir: true,
     assetsDir: "static",
+    // The licenses of the packages that are in the bundle: who passes it on must pass these on.
+    license: { fileName: "licenses.md" },
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     target: "es2022",

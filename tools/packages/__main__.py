@@ -24,6 +24,7 @@ from tools.packages.archives import (
     Built,
     DistError,
     build,
+    lacking_pages,
     npm_here,
     pack,
     problems,
@@ -62,6 +63,8 @@ def make(twine: str) -> tuple[dict[str, Built], Path | None]:
         raise DistError(f"the versions differ: {versions()}")
     built = {}
     for distribution in DISTRIBUTIONS:
+        if lacking := lacking_pages(distribution):
+            raise DistError("\n".join(lacking))
         made = built[distribution.name] = build(distribution, OUT)
         if found := problems(made):
             raise DistError("\n".join(found))

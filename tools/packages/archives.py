@@ -44,12 +44,15 @@ class Distribution:
         folder: Where its pyproject.toml is, relative to the root.
         package: The package that it installs.
         programs: The programs that it installs.
+        pages: The folder of its package, as a wheel names it, whose files a browser gets: built by
+            another tool, and of any type. Empty: there is none.
     """
 
     name: str
     folder: str
     package: str
     programs: tuple[str, ...]
+    pages: str = ""
 
     @property
     def project(self) -> dict[str, Any]:
@@ -69,7 +72,13 @@ class Distribution:
 
 
 CLIENT = Distribution("tuskpoint", "clients/python", "tuskpoint", ("tuskpoint",))
-SERVER = Distribution("tuskpoint-server", "server", "tuskpoint_server", ("tuskpoint-server",))
+SERVER = Distribution(
+    "tuskpoint-server",
+    "server",
+    "tuskpoint_server",
+    ("tuskpoint-server",),
+    pages="tuskpoint_server/rpc/web/assets/",
+)
 EMULATORS = Distribution(
     "tuskpoint-emulators",
     "emulators",
@@ -138,6 +147,18 @@ def problems(built: Built) -> list[str]:
     return [f"{built.distribution.name}: {problem}" for problem in found]
 
 
+def lacking_pages(distribution: Distribution) -> list[str]:
+    """Return what a release lacks of a distribution's pages: they are there only once built."""
+    pages = distribution.pages
+    needed = [f"{pages}index.html", f"{pages}licenses.md"] if pages else []
+    there = distribution.sources()
+    return [
+        f"{distribution.name}: {name} is missing; `make console` builds it"
+        for name in needed
+        if name not in there
+    ]
+
+
 def versions() -> dict[str, str]:
     """Return each place that names the version of a release, with what it says."""
     found = {each.name: str(each.project["version"]) for each in DISTRIBUTIONS}
@@ -202,6 +223,8 @@ def _in_wheel(distribution: Distribution, wheel: Mapping[str, bytes]) -> list[st
     for name in names:
         if name.endswith(GENERATED) and f"{name}i" not in names:
             found.append(f"{name} has no .pyi")
+        if distribution.pages and name.startswith(distribution.pages):
+            continue
         if not name.endswith((*CODE, "/py.typed")) or "tests" in Path(name).parts:
             found.append(f"{name} does not belong in a wheel")
     return found

@@ -11,9 +11,11 @@ import pytest
 from tools.packages.archives import (
     CLIENT,
     DISTRIBUTIONS,
+    SERVER,
     Built,
     Distribution,
     build,
+    lacking_pages,
     problems,
     versions,
 )
@@ -26,6 +28,15 @@ def test_archives_have_every_file_and_nothing_else(
     built = build(distribution, tmp_path)
     assert problems(built) == []
     assert len(distribution.sources()) > 10
+
+
+def test_a_release_needs_the_pages_that_are_built_for_it() -> None:
+    nowhere = "tuskpoint_server/nowhere/"
+    assert lacking_pages(replace(SERVER, pages=nowhere)) == [
+        f"tuskpoint-server: {nowhere}{name} is missing; `make console` builds it"
+        for name in ("index.html", "licenses.md")
+    ]
+    assert lacking_pages(CLIENT) == []
 
 
 def rewritten(built: Built, folder: Path, without: str, but_with: dict[str, bytes]) -> Built:
