@@ -135,7 +135,8 @@ def test_the_server_takes_the_settings(
     claims = made["StatefulSet"]["spec"].get("volumeClaimTemplates", [])
     assert mounts.keys() == volumes | {claim["metadata"]["name"] for claim in claims}
     assert bool(claims) != bool(settings.journal)
-    files = (settings.tls_cert, settings.tls_key, settings.tls_client_ca, settings.tokens)
+    tls = (settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+    files = (*tls, settings.tokens, settings.key_file)
     assert {str(file.parent) for file in files if file} == set(mounts.values()) - {
         box.volume,
         "/tmp",

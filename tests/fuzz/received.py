@@ -13,7 +13,7 @@ from tests.fuzz.target import parsed, same, target
 from tuskpoint._messages.handoff import read_descriptor
 from tuskpoint.audit import keys as audit_keys
 from tuskpoint.errors import InvalidDescriptor
-from tuskpoint.v1 import handoff_service_pb2
+from tuskpoint.v1 import checkpoint_service_pb2, handoff_service_pb2
 from tuskpoint_server.domain import items, lineage, state
 from tuskpoint_server.domain.credentials import is_safe_url
 from tuskpoint_server.domain.errors import Reason
@@ -27,7 +27,8 @@ from tuskpoint_server.recall.embedders import openai
 from tuskpoint_server.retention_file import parse_rules
 from tuskpoint_server.rpc import handoffs
 from tuskpoint_server.rpc.around.door import parsed as parsed_request
-from tuskpoint_server.rpc.messages import validation
+from tuskpoint_server.rpc.messages import json_text, validation
+from tuskpoint_server.rpc.messages.json_text import JsonText
 from tuskpoint_server.service import positions
 from tuskpoint_server.tokens import parse_tokens
 
@@ -206,6 +207,23 @@ def issuer_keys(data: bytes) -> None:
 def embeddings(data: bytes) -> None:
     """The answer of an embedder."""
     parsed(lambda: openai._read(data, 2), ValueError)
+
+
+# --- requests over HTTP --------------------------------------------------------------------------
+
+
+@target(seeds.json_requests, Form.JSON)
+def json_request(data: bytes) -> None:
+    """A request as JSON; what is read is the same after it is written and read again."""
+    kind = checkpoint_service_pb2.SaveCheckpointRequest
+    request = parsed(lambda: json_text._parse(kind, JsonText(data)), Reason.INVALID_FIELD)
+    if request is not None:
+        written = json_text._print(kind, request.SerializeToString())
+        again = json_text._parse(kind, JsonText(written))
+        same(
+            again.SerializeToString(deterministic=True),
+            request.SerializeToString(deterministic=True),
+        )
 
 
 # --- hand-offs -----------------------------------------------------------------------------------

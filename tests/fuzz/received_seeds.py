@@ -16,10 +16,11 @@ from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from google.protobuf import any_pb2
+from google.protobuf import any_pb2, json_format
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from tests.fuzz.stored_seeds import BLOB_ID, KEY
+from tests.kit.messages import channel, save_request
 from tuskpoint.audit.report import Report
 from tuskpoint.audit.verdicts import BlobFinding, Findings, Item, ItemKind, Verdict
 from tuskpoint.v1 import errors_pb2, handoff_service_pb2
@@ -264,6 +265,17 @@ def adoptions() -> list[bytes]:
         kind(descriptor=handoff_service_pb2.HandoffDescriptor(**bare), new_thread_id="n"),
     )
     return [one.SerializeToString() for one in asked]
+
+
+def json_requests() -> list[bytes]:
+    """Requests as JSON over HTTP: one with every kind of field, and one with other names."""
+    save = save_request(
+        channels=[channel("a", b"data"), channel("b", inherit={})],
+        vector=[1.0, -0.5],
+        expected_head="",
+    )
+    renamed = {"checkpoint": {"ref": {"thread_id": "t"}, "agent_id": "a"}, "durability": 1}
+    return [json_format.MessageToJson(save, indent=None).encode(), json.dumps(renamed).encode()]
 
 
 # --- what clients receive ------------------------------------------------------------------------

@@ -45,6 +45,7 @@ FAILED: tuple[tuple[str, bytes], ...] = (
     ("call_error", seeds.call_error_with_delay(2**62)),
     ("descriptor", seeds.descriptors()[1][:-1] + b',"key":null}'),
     ("descriptor", seeds.descriptors()[1][:-1] + b',"signer":0,"signature":[]}'),
+    ("json_request", b'{"vector": "\\ud800"}'),
     ("audit_report", seeds.reports()[1].replace(b'"catalog"', b'"\\ud800"')),
     ("audit_report", seeds.reports()[1].replace(b'"identifier": ""', b'"identifier": "\\ud800"')),
     ("state", encode_state(b"", [Channel("a", float("nan"), bytes(32), 0)])),

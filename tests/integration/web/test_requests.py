@@ -77,6 +77,7 @@ BROKEN = [
     b'{"noSuchField": 1}',
     b'{"threadId": "t", "threadId": "u"}',
     b'{"threadId": "\\ud800"}',
+    b'{"\\ud800": 1}',
     NOT_UTF8,
     b"[" * 100_000,
     b'{"threadId": ' + b"[" * 100_000,

@@ -326,7 +326,7 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
             if call.memory.is_full:
                 raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
             call.keep(len(raw))
-        request: Any = await parsed(request_class, raw)
+        request: Any = await received(request_class, raw)
         if door.records(call):
             call.named = threads_named(request)
         taken = take(request)
@@ -362,14 +362,24 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
     return streaming if method.server_streaming else unary
 
 
-async def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
+async def received(request_class: type[MessageT], raw: bytes) -> MessageT:
+    """Return the message that a client sent in either format, or refuse it as `parsed` does."""
+    if not isinstance(raw, JsonText):
+        return parsed(request_class, raw)
+    _refuse_large(raw)
+    return await from_json(request_class, raw)
+
+
+def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
     """Return the message in these bytes, or refuse bytes that are too large or no such message."""
-    if len(raw) > LIMITS.max_message:
-        what = f"a message of {len(raw)} bytes"
-        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
-    if isinstance(raw, JsonText):
-        return await from_json(request_class, raw)
+    _refuse_large(raw)
     try:
         return request_class.FromString(raw)
     except DecodeError:
         raise invalid_field("request", f"is not a {request_class.DESCRIPTOR.full_name}") from None
+
+
+def _refuse_large(raw: bytes) -> None:
+    if len(raw) > LIMITS.max_message:
+        what = f"a message of {len(raw)} bytes"
+        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)

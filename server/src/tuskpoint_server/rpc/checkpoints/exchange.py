@@ -30,7 +30,7 @@ from ...domain.model import Durability, Saved
 from ...domain.state import RawCheckpoint
 from ...service.checkpoints import Checkpoints
 from ...service.memory import Holder
-from ..around.door import Call, Door, parsed
+from ..around.door import Call, Door, received
 from ..around.errors import incident, to_call_error
 from ..around.naming import threads_named
 from ..around.policy import POLICY
@@ -143,7 +143,7 @@ class Exchange:
         read, usage, is_first = self._call.context.read, self._call.usage, True
         while (raw := await read()) is not grpc.aio.EOF:
             received_at = self._loop.time()
-            request = await parsed(pb.ExchangeRequest, raw)
+            request = await received(pb.ExchangeRequest, raw)
             usage.take(0, len(raw))
             if request.HasField("hello"):
                 if not is_first:

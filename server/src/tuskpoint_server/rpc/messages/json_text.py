@@ -56,6 +56,7 @@ def _parse(request_class: type[MessageT], text: JsonText) -> MessageT:
         json_format.Parse(text, request)
     except (json_format.ParseError, ValueError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        problem = problem.encode(errors="backslashreplace").decode()  # it may quote what is no text
         name = request_class.DESCRIPTOR.full_name
         raise invalid_field("request", f"is no JSON of a {name}: {problem}") from None
     return request
