@@ -7,6 +7,7 @@ import { Ask, InputError } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";
 import { Field, TextField } from "../parts/small.tsx";
 import { snapshots } from "../server/calls.ts";
+import { newRequestId } from "../server/request_id.ts";
 import { counted, short } from "../words.ts";
 import { DurabilityField, reached } from "./durability.tsx";
 import { threadsIn } from "./typed.ts";
@@ -20,7 +21,7 @@ interface CaptureDialogProps {
 }
 
 export function CaptureDialog({ threadIds, children, onClose }: CaptureDialogProps) {
-  const [requestId] = useState(() => crypto.randomUUID());
+  const [requestId] = useState(newRequestId);
   const [lines, setLines] = useState(threadIds.join("\n"));
   const [sessionId, setSessionId] = useState("");
   const [durability, setDurability] = useState(Durability.JOURNALED);

@@ -7,6 +7,7 @@ import { Ask } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";
 import { TextField } from "../parts/small.tsx";
 import { checkpoints, threads } from "../server/calls.ts";
+import { newRequestId } from "../server/request_id.ts";
 import { oneLine, short } from "../words.ts";
 import { DurabilityField, reached } from "./durability.tsx";
 import { headOf, linkTo, named, namedThread, placeOf } from "./places.ts";
@@ -19,7 +20,7 @@ interface CheckpointDialogProps {
 
 export function ForkDialog({ checkpoint, onClose }: CheckpointDialogProps) {
   const ref = placeOf(checkpoint.ref);
-  const [requestId] = useState(() => crypto.randomUUID());
+  const [requestId] = useState(newRequestId);
   const [newThreadId, setNewThreadId] = useState("");
   const [durability, setDurability] = useState(Durability.JOURNALED);
   const fork = async () => {
@@ -49,7 +50,7 @@ export function ForkDialog({ checkpoint, onClose }: CheckpointDialogProps) {
 
 export function RollbackDialog({ checkpoint, thread, onClose }: CheckpointDialogProps) {
   const ref = placeOf(checkpoint.ref);
-  const [requestId] = useState(() => crypto.randomUUID());
+  const [requestId] = useState(newRequestId);
   // The head that the page showed when somebody decided, whatever happens while the dialog is open.
   const [head] = useState(() => headOf(thread, ref.checkpointNs));
   const [durability, setDurability] = useState(Durability.JOURNALED);

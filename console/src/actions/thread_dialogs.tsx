@@ -7,6 +7,7 @@ import { Ask, InputError } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";
 import { Field, TextField } from "../parts/small.tsx";
 import { threads } from "../server/calls.ts";
+import { newRequestId } from "../server/request_id.ts";
 import { counted } from "../words.ts";
 import { DurabilityField, reached } from "./durability.tsx";
 import { namedThread } from "./places.ts";
@@ -18,7 +19,7 @@ interface ThreadDialogProps {
 }
 
 export function CopyDialog({ thread, onClose }: ThreadDialogProps) {
-  const [requestId] = useState(() => crypto.randomUUID());
+  const [requestId] = useState(newRequestId);
   const [targetThreadId, setTarget] = useState("");
   const [durability, setDurability] = useState(Durability.JOURNALED);
   const copy = async () => {

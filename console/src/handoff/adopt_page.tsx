@@ -21,6 +21,7 @@ import {
 } from "./adoption.ts";
 import { DescriptorProblem, readDescriptor, signersIn } from "./descriptor.ts";
 import "./handoff.css";
+import { newRequestId } from "../server/request_id.ts";
 
 interface Failure {
   problem: Problem;
@@ -53,7 +54,7 @@ export default function AdoptPage() {
     // A retry of the same adoption is the same request: the server does it once.
     const of = JSON.stringify([text, newThreadId, signers, durability]);
     if (request.current.of !== of) {
-      request.current = { id: crypto.randomUUID(), of };
+      request.current = { id: newRequestId(), of };
     }
     setWrong("");
     setFailure(undefined);

@@ -12,6 +12,7 @@ import { handoffs } from "../server/calls.ts";
 import { oneLine, visible } from "../words.ts";
 import { writeDescriptor } from "./descriptor.ts";
 import "./handoff.css";
+import { newRequestId } from "../server/request_id.ts";
 import { QrCode } from "./qr_code.tsx";
 
 interface HandoffDialogProps {
@@ -37,7 +38,7 @@ interface HandOffProps {
 
 function HandOff({ checkpoint, onMade, onClose }: HandOffProps) {
   const ref = placeOf(checkpoint.ref);
-  const [requestId] = useState(() => crypto.randomUUID());
+  const [requestId] = useState(newRequestId);
   const [toAgent, setToAgent] = useState("");
   const [recipient, setRecipient] = useState("");
   const [includeKey, setIncludeKey] = useState(false);

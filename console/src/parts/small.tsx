@@ -21,9 +21,17 @@ export function When({ time }: { time: Timestamp | undefined }) {
   return <time title={moment(time)}>{ago(time, Math.max(now.value, Date.now()))}</time>;
 }
 
-/** Copies text; says so where it was pressed. */
+/**
+ * Copies text; says so where it was pressed.
+ *
+ * Browsers let a page write to the clipboard if it came from https or localhost: elsewhere there is
+ * no button.
+ */
 export function Copy({ text, what }: { text: string; what: string }) {
   const [copied, setCopied] = useState(false);
+  if (!window.isSecureContext) {
+    return null;
+  }
   const copy = async () => {
     await navigator.clipboard.writeText(text);
     setCopied(true);

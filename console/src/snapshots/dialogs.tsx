@@ -8,6 +8,7 @@ import { checkpointLink, snapshotsLink, threadsLink } from "../links.ts";
 import { Ask, Dialog } from "../parts/ask.tsx";
 import { say } from "../parts/notices.tsx";
 import { snapshots } from "../server/calls.ts";
+import { newRequestId } from "../server/request_id.ts";
 import { counted, oneLine, short } from "../words.ts";
 
 const LISTED = 20; // members that a dialog names; it counts the others
@@ -32,8 +33,8 @@ interface AskRestoreProps extends RestoreDialogProps {
 
 function AskRestore({ snapshot, onRestored, onClose }: AskRestoreProps) {
   const [requestIds] = useState(() => ({
-    [RestoreMode.NEW_THREADS]: crypto.randomUUID(),
-    [RestoreMode.ROLLBACK]: crypto.randomUUID(),
+    [RestoreMode.NEW_THREADS]: newRequestId(),
+    [RestoreMode.ROLLBACK]: newRequestId(),
   }));
   const [mode, setMode] = useState<RestoreMode.NEW_THREADS | RestoreMode.ROLLBACK>(
     RestoreMode.NEW_THREADS,
