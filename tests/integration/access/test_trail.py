@@ -106,6 +106,7 @@ async def recovered(
     flags += [f"--journal={journal_of(data_dir)}", "--catalog", catalog]
     anew, order = stopped.parse(flags, "1")
     await stopped.recover(anew, order)
+    anew = anew.model_copy(update={"listen": config.listen})
     async with app.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as one:
         found = [entry async for entry in one.trail()]
     assert [one.batch_id for one in found[: len(certified)]] == [one.batch_id for one in certified]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -64,3 +65,26 @@ async def test_a_failed_flush_is_made_up_for_by_the_next() -> None:
         expected.update(names)
         await trail.flush()
     assert journal.counted() == expected
+
+
+async def test_a_flush_that_is_cancelled_loses_nothing() -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    class Slow(Journal):
+        async def append(self, tenant: str, entries: Sequence[dict[str, Any]]) -> None:
+            begun.set()
+            await release.wait()
+            await super().append(tenant, entries)
+
+    journal = Slow()
+    trail = Trail(journal, {SAVE})
+    trail.note(GRANT, SAVE, ("before",), "OK")
+    flushing = asyncio.create_task(trail.flush())
+    await begun.wait()
+    flushing.cancel()
+    await asyncio.wait([flushing])
+    trail.note(GRANT, SAVE, ("after",), "OK")
+    last = asyncio.create_task(trail.flush())
+    release.set()
+    await last
+    assert journal.counted() == Counter(["before", "after"])

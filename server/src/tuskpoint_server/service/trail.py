@@ -6,6 +6,7 @@ So a call costs an update of a dictionary, and a server that is killed loses the
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Collection, Sequence
@@ -45,6 +46,7 @@ class Trail:
         self.records = records
         self._journal = journal
         self._counts: dict[str, dict[_Kind, _Count]] = {}
+        self._flushing = asyncio.Lock()
 
     def note(self, grant: Grant, method: str, named: Sequence[str], code: str) -> None:
         """Count a call of a method by its full name, on the threads that its request named."""
@@ -62,7 +64,17 @@ class Trail:
                 count.last_us = now_us
 
     async def flush(self) -> None:
-        """Append what was counted since the last time; after a failure, the next flush retries."""
+        """Append what was counted since the last time; after a failure, the next flush retries.
+
+        Whoever is cancelled meanwhile loses nothing: the flush goes on, and the next waits for it.
+        """
+        await asyncio.shield(self._flush())
+
+    async def _flush(self) -> None:
+        async with self._flushing:
+            await self._append()
+
+    async def _append(self) -> None:
         taken, self._counts = self._counts, {}
         for tenant, counts in taken.items():
             left = list(counts.items())
