@@ -176,7 +176,13 @@ test("a batch that was changed or left out breaks the chain", async () => {
 
 test("a batch that cannot be read is named, and the others are shown", async () => {
   const batches = await trail(2);
-  for (const text of ["not json", "[]", '{"previous": "", "entries": [{"who": 1}]}', "\xff"]) {
+  for (const text of [
+    "not json",
+    "[]",
+    JSON.stringify({ previous: "", entries: [{ ...ENTRY, calls: "2" }] }),
+    '{"previous": "", "entries": [{"who": 1}]}',
+    "\xff",
+  ]) {
     const bad = create(TrailBatchSchema, {
       batchId: "bad",
       content: new TextEncoder().encode(text),
