@@ -24,5 +24,6 @@ audit "Python: server and client" "$pip_audit" --strict --disable-pip --no-deps 
 audit "Python: development" "$pip_audit" --strict --disable-pip --no-deps --require-hashes \
     --progress-spinner off -r requirements/dev.txt
 audit "TypeScript" npm --prefix clients/typescript audit --package-lock-only
+audit "Console" npm --prefix console audit --package-lock-only
 audit "Go" go -C clients/go tool -modfile=audit.mod govulncheck ./...
 exit "$status"

@@ -11,37 +11,62 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACE = ROOT / "build" / "sbom"
 TYPESCRIPT, GO = ROOT / "clients" / "typescript", ROOT / "clients" / "go"
+CONSOLE = ROOT / "console"
 
 
 def main(arguments: list[str]) -> int:
     """Write and check all of them."""
     [cyclonedx] = arguments
     PLACE.mkdir(parents=True, exist_ok=True)
-    server, typescript, go = (PLACE / f"{name}.cdx.json" for name in ("server", "typescript", "go"))
+    server, go = (PLACE / f"{name}.cdx.json" for name in ("server", "go"))
     lock = ROOT / "requirements" / "server.txt"
     run([cyclonedx, "requirements", str(lock), "--output-format", "JSON", "-o", str(server)], ROOT)
-    npm = ["npm", "sbom", "--package-lock-only", "--omit=dev", "--sbom-format=cyclonedx"]
-    typescript.write_text(run(npm, TYPESCRIPT), encoding="utf-8")
     gomod = ["go", "tool", "-modfile=audit.mod", "cyclonedx-gomod", "mod", "-json"]
     run([*gomod, "-output", str(go), "."], GO)
     pinned = re.findall(r"^([a-z0-9-]+)==", lock.read_text("utf-8"), re.MULTILINE)
-    locked = json.loads((TYPESCRIPT / "package-lock.json").read_text("utf-8"))["packages"]
+    modules = run(["go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./..."], GO)
+    own = run(["go", "list", "-m"], GO).strip()
+    linked = set(modules.split()) - {own}
+    lacking = [
+        *lacks(server, pinned),
+        *npm_packages("console", CONSOLE),
+        *npm_packages("typescript", TYPESCRIPT),
+        *lacks(go, linked),
+    ]
+    for problem in lacking:
+        print(problem, file=sys.stderr)
+    return 1 if lacking else 0
+
+
+def npm_packages(name: str, folder: Path) -> list[str]:
+    """Write what a package of npm needs at run time, or has in it; return what is lacking."""
+    locked = json.loads((folder / "package-lock.json").read_text("utf-8"))["packages"]
     needed = [
         path.rpartition("node_modules/")[2]
         for path, package in locked.items()
         if path and not package.get("dev") and not package.get("devOptional")
     ]
-    modules = run(["go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./..."], GO)
-    own = run(["go", "list", "-m"], GO).strip()
-    linked = set(modules.split()) - {own}
-    lacking = [*lacks(server, pinned), *lacks(typescript, needed), *lacks(go, linked)]
-    for problem in lacking:
-        print(problem, file=sys.stderr)
-    return 1 if lacking else 0
+    # With --omit=dev npm also leaves out what a development package names as its peer.
+    npm = ["npm", "sbom", "--package-lock-only", "--sbom-format=cyclonedx"]
+    content = json.loads(run(npm, folder))
+    kept = [one for one in content["components"] if named(one) in needed]
+    known = {one["bom-ref"] for one in (*kept, content["metadata"]["component"])}
+    links = [one for one in content["dependencies"] if one["ref"] in known]
+    for one in links:
+        one["dependsOn"] = [ref for ref in one["dependsOn"] if ref in known]
+    bill = PLACE / f"{name}.cdx.json"
+    bill.write_text(json.dumps({**content, "components": kept, "dependencies": links}), "utf-8")
+    return lacks(bill, needed)
+
+
+def named(component: dict[str, Any]) -> str:
+    """Return the whole name of a component of a bill."""
+    return "/".join(part for part in (component.get("group"), component["name"]) if part)
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -53,11 +78,9 @@ def run(command: list[str], folder: Path) -> str:
 def lacks(file: Path, packages: list[str] | set[str]) -> list[str]:
     """Print how many packages a bill names; return a line for each that it should and does not."""
     components = json.loads(file.read_text("utf-8")).get("components", [])
-    named = {
-        "/".join(part for part in (one.get("group"), one["name"]) if part) for one in components
-    }
+    found = {named(one) for one in components}
     print(f"{file.relative_to(ROOT)}: {len(components)} packages")
-    return [f"{file.name} does not name {one}" for one in sorted(packages) if one not in named]
+    return [f"{file.name} does not name {one}" for one in sorted(packages) if one not in found]
 
 
 if __name__ == "__main__":
