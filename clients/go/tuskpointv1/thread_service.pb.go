@@ -30,7 +30,8 @@ const (
 	// By `thread_id`. Every thread that is there the whole time is listed once.
 	ThreadOrder_THREAD_ORDER_UNSPECIFIED ThreadOrder = 0
 	// By `update_time`, the latest first; equal ones by `thread_id`. A thread that
-	// changes while pages are read may be missing in the rest; none comes twice.
+	// changes while pages are read may be missing in the rest. It comes twice only
+	// if the clock of a server is set back, or is behind that of another.
 	ThreadOrder_THREAD_ORDER_LATEST ThreadOrder = 1
 )
 
@@ -410,7 +411,8 @@ type ListThreadsRequest struct {
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only threads whose `update_time` is this or later. Absent: any.
 	ChangedAfter *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=changed_after,json=changedAfter,proto3" json:"changed_after,omitempty"`
-	// Only threads whose `update_time` is earlier. Absent: any.
+	// Only threads whose `update_time` is earlier. Absent: any. It MUST be later
+	// than `changed_after`.
 	ChangedBefore *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=changed_before,json=changedBefore,proto3" json:"changed_before,omitempty"`
 	// Order of the threads.
 	Order         ThreadOrder `protobuf:"varint,8,opt,name=order,proto3,enum=tuskpoint.v1.ThreadOrder" json:"order,omitempty"`

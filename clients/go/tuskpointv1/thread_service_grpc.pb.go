@@ -51,8 +51,8 @@ type ThreadServiceClient interface {
 	// Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
 	// deleted thread too.
 	GetThread(ctx context.Context, in *GetThreadRequest, opts ...grpc.CallOption) (*GetThreadResponse, error)
-	// Lists threads by ID, in pages. Errors: `INVALID_ARGUMENT` /
-	// `PAGE_TOKEN_INVALID`.
+	// Lists threads in pages, by ID or the latest change first. Errors:
+	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
 	ListThreads(ctx context.Context, in *ListThreadsRequest, opts ...grpc.CallOption) (*ListThreadsResponse, error)
 	// Deletes all checkpoints and writes of a thread and ends its incarnation.
 	// Saves and writes that belong to it are refused from then on. A thread that
@@ -353,8 +353,8 @@ type ThreadServiceServer interface {
 	// Describes one thread. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`, for a
 	// deleted thread too.
 	GetThread(context.Context, *GetThreadRequest) (*GetThreadResponse, error)
-	// Lists threads by ID, in pages. Errors: `INVALID_ARGUMENT` /
-	// `PAGE_TOKEN_INVALID`.
+	// Lists threads in pages, by ID or the latest change first. Errors:
+	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
 	ListThreads(context.Context, *ListThreadsRequest) (*ListThreadsResponse, error)
 	// Deletes all checkpoints and writes of a thread and ends its incarnation.
 	// Saves and writes that belong to it are refused from then on. A thread that

@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 from sqlalchemy import insert
 
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
-from tests.kit.journal import Journal, save
+from tests.kit.journal import Clock, Journal, save, thread_of
 from tuskpoint_server.domain.model import BlobLocation, CheckpointQuery, Entry, View
 from tuskpoint_server.domain.reserved import SNAPSHOTS
-from tuskpoint_server.domain.threads import ThreadState
+from tuskpoint_server.domain.threads import PruneStrategy, ThreadState
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import ListPosition
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import holes, members
+from tuskpoint_server.journal.lineage.answers import request
+from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.removal.removal import Removal
 
 Place = tuple[str, str, str]
 
@@ -232,7 +235,7 @@ async def test_threads_are_listed_by_id_in_pages(journal: Journal) -> None:
             ),
         )
 
-    async def names(query: ThreadQuery, after: str | tuple[int, str] = "", limit: int = 9) -> str:
+    async def names(query: ThreadQuery, after: str = "", limit: int = 9) -> str:
         found = await journal.list_threads(TENANT, query, after, limit)
         return "".join(thread.thread_id for thread in found)
 
@@ -245,18 +248,75 @@ async def test_threads_are_listed_by_id_in_pages(journal: Journal) -> None:
     assert await names(ThreadQuery(state=ThreadState.IDLE, agent_id="odd", label="named")) == "ab"
     assert await journal.list_threads("another tenant", ThreadQuery(), "", 9) == []
 
-    times = {
-        one.thread_id: one.updated_us
-        for one in await journal.list_threads(TENANT, ThreadQuery(), "", 9)
-    }
-    by_time = "".join(sorted(times, key=lambda name: (-times[name], name)))
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+async def test_threads_are_listed_by_their_last_change_in_pages(
+    journal: Journal, clock: Clock, size: int
+) -> None:
+    begun = clock.now_us
+    for second, names in enumerate(("fb", "e", "dac")):
+        clock.now_us = begun + second * 1_000_000
+        await save(journal, *(draft("1", thread_id=name) for name in names))
+
+    async def listed(since: int | None = None, until: int | None = None) -> str:
+        since_us, until_us = (
+            None if second is None else begun + second * 1_000_000 for second in (since, until)
+        )
+        query = ThreadQuery(since_us=since_us, until_us=until_us, latest_first=True)
+        found = await journal.list_threads(TENANT, query, (), size)
+        for _ in range(6):
+            if found:
+                place = (found[-1].updated_us, found[-1].thread_id)
+                found += await journal.list_threads(TENANT, query, place, size)
+        return "".join(one.thread_id for one in found)
+
+    assert await listed() == "acdebf"
+    assert await listed(since=1) == "acde"
+    assert await listed(until=1) == "bf"
+    assert await listed(since=1, until=2) == "e"
+    assert await listed(since=3) == await listed(until=0) == ""
+
+
+async def test_a_thread_that_changes_between_pages_may_be_missed(
+    journal: Journal, clock: Clock
+) -> None:
+    for name in "abcd":
+        clock.advance(1)
+        await save(journal, draft("1", thread_id=name))
     latest = ThreadQuery(latest_first=True)
-    assert await names(latest) == by_time
-    first = by_time[0]
-    assert await names(latest, (times[first], first)) == by_time[1:]
-    assert await names(ThreadQuery(since_us=times["b"], until_us=times["d"])) == "".join(
-        name for name in "abcd" if times["b"] <= times[name] < times["d"]
-    )
+    first = await journal.list_threads(TENANT, latest, (), 2)
+    clock.advance(1)
+    await save(journal, draft("2", thread_id="d"), draft("2", thread_id="a"))
+    place = (first[-1].updated_us, first[-1].thread_id)
+    rest = await journal.list_threads(TENANT, latest, place, 2)
+    assert [one.thread_id for one in (*first, *rest)] == ["d", "c", "b"]
+
+
+async def test_every_change_makes_its_thread_the_latest(
+    journal: Journal, lineage: Lineage, removal: Removal, clock: Clock
+) -> None:
+    asked = request(TENANT, "", "CreateHandoff")
+    changes: list[Callable[[], Awaitable[object]]] = [
+        lambda: journal.save_checkpoint(TENANT, draft("2", "1")),
+        lambda: journal.save_writes(TENANT, key("2"), [write("x", b"1")]),
+        lambda: journal.set_label(TENANT, key("1"), "good"),
+        lambda: removal.set_retention(TENANT, "t", 60),
+        lambda: removal.set_searchable(TENANT, "t", False),
+        lambda: journal.handoffs.keep_handoff(
+            asked, key("2"), BlobLocation(bytes(32), 1, "blob"), None, b"", content_seq=2
+        ),
+        lambda: removal.prune_thread(TENANT, "t", PruneStrategy.KEEP_LATEST),
+        lambda: lineage.rollback(TENANT, key("2"), "", None, {}),
+    ]
+    await save(journal, draft("1"))
+    for change in changes:
+        clock.advance(1)
+        await save(journal, draft("1", thread_id="other"))
+        clock.advance(1)
+        await change()
+        found = await journal.list_threads(TENANT, ThreadQuery(latest_first=True), (), 9)
+        assert [one.thread_id for one in found] == ["t", "other"]
+        assert found[0].updated_us == clock.now_us == (await thread_of(journal)).updated_us
 
 
 async def test_a_thread_names_its_heads_up_to_a_bound(journal: Journal) -> None:

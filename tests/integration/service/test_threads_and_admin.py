@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from tests.kit.messages import (
     FIRST,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("database")
 
 CERTIFIED = checkpoint_pb2.DURABILITY_CERTIFIED
+LATEST = tpb.THREAD_ORDER_LATEST
 
 
 async def test_a_thread_is_described(
@@ -64,6 +66,59 @@ async def test_threads_come_in_pages(
         found += [each.thread_id for each in page.threads]
         token, pages = page.next_page_token, pages + 1
     assert (found, pages) == (names, 3)
+
+
+async def test_the_latest_changes_come_in_pages(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    for name in "abcd":
+        await checkpoints.SaveCheckpoint(save_request(thread_id=name))
+    await checkpoints.SetLabel(pb.SetLabelRequest(ref=ref(FIRST, "b"), label="good"))
+    whole = tpb.ListThreadsRequest(order=LATEST)
+    stored = list((await threads.ListThreads(whole)).threads)
+    assert len(stored) == 4
+    times = [(-one.update_time.ToNanoseconds(), one.thread_id) for one in stored]
+    assert times == sorted(times)
+    for one in stored:
+        described = (await threads.GetThread(tpb.GetThreadRequest(thread_id=one.thread_id))).thread
+        assert one.update_time == described.update_time
+    found, token, pages = [], "", 0
+    while token or not pages:
+        asked = tpb.ListThreadsRequest(order=LATEST, page_size=1, page_token=token)
+        asked.changed_after.CopyFrom(stored[-1].update_time)
+        page = await threads.ListThreads(asked)
+        found += [each.thread_id for each in page.threads]
+        token, pages = page.next_page_token, pages + 1
+    assert (found, pages) == ([one.thread_id for one in stored], 4)
+
+
+async def test_a_page_token_is_good_for_its_order_and_times_only(
+    checkpoints: CheckpointServiceAsyncStub, threads: ThreadServiceAsyncStub
+) -> None:
+    for name in ("a", "b"):
+        await checkpoints.SaveCheckpoint(save_request(thread_id=name))
+    asked = [
+        tpb.ListThreadsRequest(),
+        tpb.ListThreadsRequest(order=LATEST),
+        tpb.ListThreadsRequest(order=LATEST, changed_after=Timestamp()),
+        tpb.ListThreadsRequest(order=LATEST, changed_after=Timestamp(seconds=1)),
+        tpb.ListThreadsRequest(order=LATEST, changed_before=Timestamp()),
+        tpb.ListThreadsRequest(order=LATEST, changed_before=Timestamp(seconds=2**32)),
+    ]
+    for given in asked:
+        given.page_size = 1
+        token = (await threads.ListThreads(given)).next_page_token
+        if given.HasField("changed_before") and not given.changed_before.seconds:
+            assert not token  # nothing changed before 1970
+            continue
+        for one in asked:
+            one.page_token = token
+            if one is given:
+                assert len((await threads.ListThreads(one)).threads) == 1
+            else:
+                answer = await refused(threads.ListThreads(one))
+                assert answer.reason == "PAGE_TOKEN_INVALID"
+            one.page_token = ""
 
 
 async def test_a_page_token_is_good_for_its_listing_only(

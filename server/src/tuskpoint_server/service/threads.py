@@ -82,8 +82,9 @@ class Threads:
     ) -> tuple[Sequence[Thread], str]:
         """Return a page of threads, and the token of the next."""
         asked = (query.agent_id, query.label, query.state or 0)
-        times = (query.since_us or 0, query.until_us or 0, query.latest_first)
-        listing = ("threads", self._journal_id, tenant, *asked, *times)
+        # As text, in which no time differs from the time 0.
+        times = (str(query.since_us), str(query.until_us))
+        listing = ("threads", self._journal_id, tenant, *asked, *times, query.latest_first)
         read = partial(self._journal.list_threads, tenant, query)
         if query.latest_first:
             place = attrgetter("updated_us", "thread_id")

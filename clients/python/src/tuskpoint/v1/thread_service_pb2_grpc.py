@@ -140,8 +140,8 @@ class ThreadServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListThreads(self, request, context):
-        """Lists threads by ID, in pages. Errors: `INVALID_ARGUMENT` /
-        `PAGE_TOKEN_INVALID`.
+        """Lists threads in pages, by ID or the latest change first. Errors:
+        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

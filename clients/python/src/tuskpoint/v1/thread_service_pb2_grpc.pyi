@@ -44,8 +44,8 @@ class ThreadServiceStub:
     deleted thread too.
     """
     ListThreads: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.ListThreadsRequest, _thread_service_pb2.ListThreadsResponse]
-    """Lists threads by ID, in pages. Errors: `INVALID_ARGUMENT` /
-    `PAGE_TOKEN_INVALID`.
+    """Lists threads in pages, by ID or the latest change first. Errors:
+    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
     """
     DeleteThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteThreadRequest, _thread_service_pb2.DeleteThreadResponse]
     """Deletes all checkpoints and writes of a thread and ends its incarnation.
@@ -184,8 +184,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     deleted thread too.
     """
     ListThreads: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.ListThreadsRequest, _thread_service_pb2.ListThreadsResponse]  # type: ignore[assignment]
-    """Lists threads by ID, in pages. Errors: `INVALID_ARGUMENT` /
-    `PAGE_TOKEN_INVALID`.
+    """Lists threads in pages, by ID or the latest change first. Errors:
+    `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
     """
     DeleteThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteThreadRequest, _thread_service_pb2.DeleteThreadResponse]  # type: ignore[assignment]
     """Deletes all checkpoints and writes of a thread and ends its incarnation.
@@ -333,8 +333,8 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _thread_service_pb2.ListThreadsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.ListThreadsResponse, _abc.Awaitable[_thread_service_pb2.ListThreadsResponse]]:
-        """Lists threads by ID, in pages. Errors: `INVALID_ARGUMENT` /
-        `PAGE_TOKEN_INVALID`.
+        """Lists threads in pages, by ID or the latest change first. Errors:
+        `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
         """
 
     @_abc_1.abstractmethod

@@ -112,7 +112,8 @@ export type ListThreadsRequest = Message<"tuskpoint.v1.ListThreadsRequest"> & {
   changedAfter?: Timestamp;
 
   /**
-   * Only threads whose `update_time` is earlier. Absent: any.
+   * Only threads whose `update_time` is earlier. Absent: any. It MUST be later
+   * than `changed_after`.
    *
    * @generated from field: google.protobuf.Timestamp changed_before = 7;
    */
@@ -1421,7 +1422,8 @@ export enum ThreadOrder {
 
   /**
    * By `update_time`, the latest first; equal ones by `thread_id`. A thread that
-   * changes while pages are read may be missing in the rest; none comes twice.
+   * changes while pages are read may be missing in the rest. It comes twice only
+   * if the clock of a server is set back, or is behind that of another.
    *
    * @generated from enum value: THREAD_ORDER_LATEST = 1;
    */
@@ -1622,8 +1624,8 @@ export const ThreadService: GenService<{
     output: typeof GetThreadResponseSchema;
   },
   /**
-   * Lists threads by ID, in pages. Errors: `INVALID_ARGUMENT` /
-   * `PAGE_TOKEN_INVALID`.
+   * Lists threads in pages, by ID or the latest change first. Errors:
+   * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.ListThreads
    */
