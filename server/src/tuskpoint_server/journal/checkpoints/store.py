@@ -212,9 +212,9 @@ class Checkpoints:
         )
 
     async def list_threads(
-        self, tenant: str, query: ThreadQuery, after: str | threads.Place, limit: int
+        self, tenant: str, query: ThreadQuery, after: threads.After, limit: int
     ) -> list[Thread]:
-        """Return threads after an ID or, latest first, after a place; empty: from the first on."""
+        """Return threads in the order of the query."""
         return await self._database.query(
             lambda connection: threads.list_threads(connection, tenant, query, after, limit)
         )

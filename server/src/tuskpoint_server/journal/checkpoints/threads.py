@@ -66,8 +66,9 @@ class ThreadQuery:
     latest_first: bool = False  # in this order, and not by their IDs
 
 
-Place = tuple[int, str]
-"""Place of a thread in a listing, latest first: the time of its last change, and its ID."""
+After = str | tuple[int, str] | tuple[()]
+"""Where a page begins: after an ID or, latest first, after the time of a last change and the ID of
+its thread; empty: with the first thread."""
 
 
 def stored_by(connection: Connection, tenant: str) -> tuple[int, int]:
@@ -91,9 +92,9 @@ def thread(connection: Connection, tenant: str, thread_id: str) -> ThreadDetail 
 
 
 def list_threads(
-    connection: Connection, tenant: str, query: ThreadQuery, after: str | Place, limit: int
+    connection: Connection, tenant: str, query: ThreadQuery, after: After, limit: int
 ) -> list[Thread]:
-    """Return threads after an ID or, latest first, after a place; empty: from the first on.
+    """Return threads in the order of the query.
 
     No index has the times, because every save would have to maintain it: a page of the latest
     reads all threads of the tenant.
