@@ -31,6 +31,31 @@ func TestSettingsOfAThreadAreSeen(t *testing.T) {
 	wantError(t, err, tuskpoint.ErrNotFound, "THREAD_NOT_FOUND")
 }
 
+func TestThreadsAreListedByTheirLastChange(t *testing.T) {
+	client, agent := dial(t), newThread()
+	first, second := agent+"-1", agent+"-2"
+	for _, thread := range []string{second, first, second} {
+		must(client.Save(within(t), thread, map[string]any{"a": 1},
+			&tuskpoint.SaveOptions{AgentID: agent}))(t)
+	}
+	list := func(options tuskpoint.ThreadOptions) []*tuskpointv1.Thread {
+		options.AgentID = agent
+		return collect(t, client.ListThreads(within(t), &options))
+	}
+	names := func(threads []*tuskpointv1.Thread) string {
+		var found []string
+		for _, one := range threads {
+			found = append(found, one.GetThreadId())
+		}
+		return strings.Join(found, " ")
+	}
+	latest := list(tuskpoint.ThreadOptions{LatestFirst: true})
+	want(t, "the latest", names(latest), second+" "+first)
+	changed := latest[0].GetUpdateTime().AsTime()
+	want(t, "those since", names(list(tuskpoint.ThreadOptions{ChangedAfter: changed})), second)
+	want(t, "those before", names(list(tuskpoint.ThreadOptions{ChangedBefore: changed})), first)
+}
+
 func TestThreadsAreCopiedAndPruned(t *testing.T) {
 	client, thread := dial(t), newThread()
 	run := newThread()

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,15 @@ def test_threads_are_filtered_and_described(world: World) -> None:
     assert {one["state"] for one in waiting} == {"interrupted"}
     half = world.run("threads", "--label", "half", "--agent", "planner", "--json").lines
     assert "atlas" in [one["thread_id"] for one in half]
+    latest = world.run("threads", "--latest", "--json").lines
+    times = [(datetime.fromisoformat(one["updated"]), one["thread_id"]) for one in latest]
+    assert [one for _, one in times] != sorted(one for _, one in times)
+    assert times == sorted(times, key=lambda one: (-one[0].timestamp(), one[1]))
+    newest = [one["thread_id"] for one in latest if one["updated"] == latest[0]["updated"]]
+    since = world.run("threads", "--latest", "--since", latest[0]["updated"], "--json").lines
+    assert [one["thread_id"] for one in since] == newest
+    assert world.run("threads", "--since", "1d", "--latest", "--json").lines == latest
+    assert not world.run("threads", "--since", "9999-12-31T23:59:59Z", "--json").lines
     described = world.run("threads", "atlas").out
     assert re.search(r"(?m)^checkpoints  \d, \d of them certified$", described)
 

@@ -100,6 +100,7 @@ def target(directory: Path) -> Iterator[str]:
         ),
         (["watch", "many", "--cursor", "?"], Exit.USAGE, "--cursor is not what"),
         (["--target", "http://x", "threads"], Exit.USAGE, "is not a target"),
+        (["threads", "--since", "2w"], Exit.USAGE, "--since: '2w' is no time such as 12h, 7d or"),
         (["--timeout", "0", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
         (["--timeout", "nan", "threads"], Exit.USAGE, "--timeout is a number of seconds above 0"),
         (["show", "--dashed"], Exit.USAGE, "put -- before a name that begins with a dash"),

@@ -23,8 +23,42 @@ from tuskpoint.cli.printing.words import (
     span,
     value_lines,
 )
+from tuskpoint.cli.times import length_of, time_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("typed", "time"),
+    [
+        ("45s", NOW - timedelta(seconds=45)),
+        ("30m", NOW - timedelta(minutes=30)),
+        ("12h", NOW - timedelta(hours=12)),
+        ("7d", NOW - timedelta(days=7)),
+        ("2026-02-01", datetime(2026, 2, 1).astimezone()),
+        ("2026-02-01T09:30:00.5Z", datetime(2026, 2, 1, 9, 30, 0, 500_000, UTC)),
+        ("2026-02-01 09:30+02:00", datetime(2026, 2, 1, 7, 30, tzinfo=UTC)),
+    ],
+)
+def test_a_time_is_typed_as_a_length_or_in_iso_8601(typed: str, time: datetime) -> None:
+    found = time_of(typed, NOW)
+    assert (found, found.utcoffset()) == (time, timedelta())
+
+
+@pytest.mark.parametrize(
+    "typed", ["", "2", "0h", "-2h", "2w", "yesterday", "9999999999d", "0001-01-01T00:00+14:00"]
+)
+def test_other_texts_are_no_time(typed: str) -> None:
+    with pytest.raises(ValueError, match="is no time such as"):
+        time_of(typed, NOW)
+
+
+def test_a_length_of_time_has_a_limit() -> None:
+    assert length_of("999999999d") == timedelta(days=999_999_999)
+    with pytest.raises(ValueError, match="'9999999999d' is too long a time"):
+        length_of("9999999999d")
+    with pytest.raises(ValueError, match="7 is no time such as 45s"):
+        length_of(7)
 
 
 @pytest.mark.parametrize(

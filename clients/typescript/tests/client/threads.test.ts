@@ -16,6 +16,7 @@ import {
   PreconditionFailed,
   type AdoptProgress,
   type CheckpointVerdict,
+  type ThreadFilter,
 } from "../../src/index.js";
 import { all, failure, newThread, TestServer } from "../kit.js";
 
@@ -214,8 +215,16 @@ test("threads are forked, rolled back, labelled, listed and deleted", async () =
   const record = await client.load(thread);
   expect(record.state).toEqual({ n: 1 });
   expect(record.lineage.rolledBackFrom).toBe(back.rolledBackFrom);
-  const listed = await all(client.listThreads({ agentId: "lister", state: "idle" }));
-  expect(listed.map((one) => one.threadId)).toEqual([thread, `${thread}-fork`]);
+  const names = async (filter: ThreadFilter) =>
+    (await all(client.listThreads({ agentId: "lister", ...filter }))).map((one) => one.threadId);
+  expect(await names({ state: "idle" })).toEqual([thread, `${thread}-fork`]);
+  expect(await names({ latestFirst: true })).toEqual([thread, `${thread}-fork`]);
+  await client.setLabel(`${thread}-fork`, "good");
+  expect(await names({ latestFirst: true })).toEqual([`${thread}-fork`, thread]);
+  const [begun, end] = [new Date(Date.now() - 3_600_000), new Date("9999-01-01")];
+  expect(await names({ changedAfter: begun, changedBefore: end })).toHaveLength(2);
+  expect(await names({ changedAfter: end })).toEqual([]);
+  expect(await names({ changedBefore: begun })).toEqual([]);
   expect(await client.delete(thread)).toBe(3n);
   expect(await client.delete(thread)).toBe(0n);
   // What this client remembered of the thread is gone too: the next save begins it anew.

@@ -51,7 +51,7 @@ class AsyncThreads(AsyncPart):
         changed_before: datetime | None = None,
         latest_first: bool = False,
     ) -> AsyncIterator[ThreadRecord]:
-        """Yield threads by ID. Also called `threads`.
+        """Yield threads, by ID unless `latest_first`. Also called `threads`.
 
         Args:
             agent_id: Only threads that this agent drives.

@@ -52,7 +52,7 @@ class SyncThreads(SyncPart):
         changed_before: datetime | None = None,
         latest_first: bool = False,
     ) -> Iterator[ThreadRecord]:
-        """Yield threads by ID. Also called `threads`.
+        """Yield threads, by ID unless `latest_first`. Also called `threads`.
 
         Args:
             agent_id: Only threads that this agent drives.

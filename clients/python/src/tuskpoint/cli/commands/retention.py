@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -22,13 +21,12 @@ from ..printing.progress import progress
 from ..printing.words import counted, plain, size, span
 from ..program import CHANGE, OPERATE, command
 from ..session import Session, json_object
+from ..times import length_of
 
 if TYPE_CHECKING:
     from ..._messages.retention import RetentionRule
 
 _AT_ONCE = 1000  # threads that one receipt is for
-_TIME = re.compile(r"([1-9][0-9]{0,9})([smhd])")
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 _KEYS = {"tenant", "agent", "thread", "delete_after", "keep_last", "keep_for"}
 
 
@@ -114,12 +112,7 @@ def _rules(text: str, tenant: str) -> list[RetentionRule]:
 
 
 def _time(value: object) -> timedelta | None:
-    if value is None:
-        return None
-    found = _TIME.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError(f"{value!r} is no time such as 45s, 30m, 12h or 90d")
-    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+    return None if value is None else length_of(value)
 
 
 def _spelled(rule: RetentionRule) -> str:

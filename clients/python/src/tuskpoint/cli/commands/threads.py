@@ -10,11 +10,13 @@ import typer
 
 from ..arguments import Certified, Limit, Threads, Yes, durability, table_limit
 from ..completion import complete_thread
+from ..exits import CommandError, Exit
 from ..printing import shapes
 from ..printing.output import Output, head
-from ..printing.words import ago, counted, moment, plain, short_id, span
+from ..printing.words import ago, counted, moment, now, plain, short_id, span
 from ..program import CHANGE, LOOK, command
 from ..session import Session
+from ..times import time_of
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -49,6 +51,14 @@ def threads(
         typer.Option(metavar="LABEL", help="Only threads that have a checkpoint with this label."),
     ] = "",
     state: Annotated[State | None, typer.Option(help="Only threads in this state.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Only threads that changed since: in the last 45s, 30m, 12h or 7d, "
+            "or since a date or time in ISO 8601.",
+        ),
+    ] = None,
     latest: Annotated[bool, typer.Option("--latest", help="List the latest change first.")] = False,
     limit: Limit = None,
 ) -> None:
@@ -57,7 +67,17 @@ def threads(
         _describe(cli, thread_ids)
         return
     wanted: StateName | None = None if state is None else state.value
-    found = cli.client.threads(agent_id=agent, label=label, state=wanted, latest_first=latest)
+    try:
+        changed_after = None if since is None else time_of(since, now())
+    except ValueError as error:
+        raise CommandError(Exit.USAGE, f"--since: {error}") from None
+    found = cli.client.threads(
+        agent_id=agent,
+        label=label,
+        state=wanted,
+        changed_after=changed_after,
+        latest_first=latest,
+    )
     most = table_limit(limit, is_json=cli.out.is_json)
     if cli.out.is_json:
         for one in islice(found, most):
