@@ -38,8 +38,9 @@ class ConsoleServer(ServerProcess):
         self.address = f"http://{listen}"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """A browser. As long as it is open, no other event loop runs in this process."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
         yield browser
