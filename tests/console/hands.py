@@ -1,0 +1,91 @@
+"""Hands that use a page: with a mouse, or with nothing but a keyboard."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from playwright.sync_api import Locator, Page, expect
+
+MOST_TABS = 200
+
+
+class Hands(Protocol):
+    """What a person does to a page."""
+
+    def press(self, control: Locator) -> None:
+        """Press a button, or follow a link."""
+
+    def write(self, field: Locator, text: str) -> None:
+        """Put text into a field."""
+
+    def choose(self, radio: Locator) -> None:
+        """Choose one of several radio buttons."""
+
+    def pick(self, tree: Locator, row: Locator) -> None:
+        """Select a row of a tree."""
+
+
+class Mouse:
+    """Clicks."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def press(self, control: Locator) -> None:
+        control.click()
+
+    def write(self, field: Locator, text: str) -> None:
+        field.fill(text)
+
+    def choose(self, radio: Locator) -> None:
+        radio.check()
+
+    def pick(self, tree: Locator, row: Locator) -> None:
+        row.click()
+
+
+class Keyboard:
+    """Goes from control to control with the tabulator."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def _go_to(self, control: Locator) -> None:
+        expect(control).to_be_visible()
+        for _ in range(MOST_TABS):
+            if control.evaluate("(control) => control === document.activeElement"):
+                return
+            self.page.keyboard.press("Tab")
+        raise AssertionError(f"the tabulator does not reach {control}")
+
+    def press(self, control: Locator) -> None:
+        self._go_to(control)
+        self.page.keyboard.press("Enter")
+
+    def write(self, field: Locator, text: str) -> None:
+        self._go_to(field)
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.type(text)
+
+    def choose(self, radio: Locator) -> None:
+        # The tabulator stops once at all of them, arrows go from one to the next.
+        group = radio.locator("xpath=ancestor::fieldset")
+        self._go_to(group.get_by_role("radio").first)
+        self.page.keyboard.press("Space")
+        for _ in range(MOST_TABS):
+            if radio.is_checked():
+                return
+            self.page.keyboard.press("ArrowDown")
+        raise AssertionError(f"arrows do not reach {radio}")
+
+    def pick(self, tree: Locator, row: Locator) -> None:
+        self._go_to(tree)
+        self.page.keyboard.press("Home")
+        for _ in range(MOST_TABS):
+            if row.get_attribute("aria-selected") == "true":
+                return
+            self.page.keyboard.press("ArrowDown")
+        raise AssertionError(f"arrows do not reach {row}")
+
+
+HANDS = {"mouse": Mouse, "keyboard": Keyboard}
