@@ -119,7 +119,7 @@ function SignIn({ why }: { why: string }) {
     signIn(text);
   };
   return (
-    <Dialog title="Sign in" onClose={() => {}}>
+    <Dialog title="Sign in">
       <form onSubmit={submit}>
         <p>{why}</p>
         <TextField

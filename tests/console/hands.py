@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from playwright.sync_api import Locator, Page, expect
@@ -88,4 +89,4 @@ class Keyboard:
         raise AssertionError(f"arrows do not reach {row}")
 
 
-HANDS = {"mouse": Mouse, "keyboard": Keyboard}
+HANDS: dict[str, Callable[[Page], Hands]] = {"mouse": Mouse, "keyboard": Keyboard}

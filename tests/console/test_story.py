@@ -1,4 +1,4 @@
-"""A newcomer repairs a run with nothing but the console, once with a mouse, once with the keyboard."""
+"""A newcomer repairs a run in the console alone, once with a mouse, once with the keyboard."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer
-from tests.console.hands import HANDS
+from tests.console.hands import HANDS, Hands
 from tuskpoint import Client, TuskPointSaver
 
 
@@ -100,7 +100,7 @@ def test_a_newcomer_finds_the_fault_goes_back_answers_and_hands_off(
     assert state_of(server.target, f"adopted-{by}") == state_of(server.target, demo.FINISHED)
 
 
-def hand_off(page: Page, hands: Any, agent: str) -> str:
+def hand_off(page: Page, hands: Hands, agent: str) -> str:
     """Hand the shown checkpoint off; return the descriptor that the console shows."""
     panel = page.get_by_role("region", name="Checkpoint", exact=True)
     hands.press(panel.get_by_role("button", name="Hand off"))

@@ -1,13 +1,14 @@
 /** A dialog that asks before something is changed, and shows why it could not be. */
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { type Problem, problemOf } from "../server/problems.ts";
 import { ProblemNote } from "./problem.tsx";
 
 interface DialogProps {
   title: string;
-  onClose: () => void;
+  /** Somebody closes it. Without this nobody can. */
+  onClose?: () => void;
   children: ComponentChildren;
 }
 
@@ -19,22 +20,37 @@ export function Dialog({ title, onClose, children }: DialogProps) {
   const element = useRef<HTMLDialogElement>(null);
   const leaving = useRef(false);
   const name = useId();
-  useEffect(() => {
+  // At once: a dialog that replaces another one must not miss a key in between.
+  useLayoutEffect(() => {
     const dialog = element.current;
+    const before = document.activeElement;
     dialog?.showModal();
     return () => {
       leaving.current = true;
       dialog?.close();
+      if (before instanceof HTMLElement) {
+        before.focus();
+      }
     };
   }, []);
-  // The event comes later than the call: after that, another dialog may stand in its place.
+  const cancel = (event: Event) => {
+    event.preventDefault();
+    onClose?.();
+  };
+  // A browser closes a dialog at the second Escape in a row, whatever `cancel` says. The event comes
+  // later than the call: after that, another dialog may stand in its place.
   const closed = () => {
-    if (!leaving.current) {
+    if (leaving.current) {
+      return;
+    }
+    if (onClose) {
       onClose();
+    } else {
+      element.current?.showModal();
     }
   };
   return (
-    <dialog ref={element} aria-labelledby={name} onClose={closed}>
+    <dialog ref={element} aria-labelledby={name} onCancel={cancel} onClose={closed}>
       <h2 id={name}>{title}</h2>
       {children}
     </dialog>
