@@ -141,8 +141,11 @@ function SignIn({ why }: { why: string }) {
 
 function Nowhere() {
   return (
-    <Empty title="There is no such page.">
-      <a href={threadsLink()}>All threads</a>
-    </Empty>
+    <>
+      <h1>Nothing is here</h1>
+      <Empty title="There is no such page.">
+        <a href={threadsLink()}>All threads</a>
+      </Empty>
+    </>
   );
 }

@@ -21,6 +21,7 @@ interface PickerProps {
 }
 
 export function CheckpointPicker({ chosen, confirm, onPick }: PickerProps) {
+  const [typedThread, setTypedThread] = useState(chosen.threadId);
   const [threadId, setThreadId] = useState(chosen.threadId);
   const [picked, setPicked] = useState({ ...chosen });
   const { data, problem, reload } = useLoad(
@@ -51,8 +52,9 @@ export function CheckpointPicker({ chosen, confirm, onPick }: PickerProps) {
         {(id) => (
           <input
             id={id}
-            value={threadId}
+            value={typedThread}
             required
+            onInput={(event) => setTypedThread(event.currentTarget.value)}
             onChange={(event) => {
               setThreadId(event.currentTarget.value);
               setPicked({ threadId: "", checkpointNs: "", checkpointId: "" });

@@ -22,11 +22,14 @@ export default function ProofPage() {
   const threadId = query["thread"] ?? "";
   if (!threadId) {
     return (
-      <Empty title="No thread is named.">
-        <p>
-          A thread's page has the button Proof: <a href={threadsLink()}>all threads</a>
-        </p>
-      </Empty>
+      <>
+        <h1>Proof of a thread</h1>
+        <Empty title="No thread is named.">
+          <p>
+            A thread's page has the button Proof: <a href={threadsLink()}>all threads</a>
+          </p>
+        </Empty>
+      </>
     );
   }
   return <Proof key={threadId} threadId={threadId} runNow={query["run"] === "1"} />;

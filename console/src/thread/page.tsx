@@ -23,9 +23,12 @@ export default function ThreadPage() {
   const id = query["id"] ?? "";
   if (!id) {
     return (
-      <Empty title="No thread is named.">
-        <a href={threadsLink()}>All threads</a>
-      </Empty>
+      <>
+        <h1>A thread</h1>
+        <Empty title="No thread is named.">
+          <a href={threadsLink()}>All threads</a>
+        </Empty>
+      </>
     );
   }
   return <ThreadView key={id} threadId={id} />;

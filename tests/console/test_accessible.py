@@ -1,0 +1,96 @@
+"""axe finds nothing on any page: in light and dark, on a wide screen and on a phone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from tests.console.browser import Look
+from tests.console.conftest import ConsoleServer
+from tuskpoint import Client
+
+Scheme = Literal["light", "dark"]
+LOOKS: tuple[tuple[int, int, Scheme], ...] = ((1280, 850, "light"), (375, 760, "dark"))
+
+
+@pytest.fixture(scope="module")
+def named(server: ConsoleServer, demo: Any) -> dict[str, str]:
+    """What the addresses below name."""
+    with Client(server.target) as client:
+        snapshot = client.create_snapshot([demo.WAITING, demo.FINISHED], session_id="monday")
+    return {
+        "waiting": demo.WAITING,
+        "finished": demo.FINISHED,
+        "broken": demo.BROKEN,
+        "snapshot": snapshot.snapshot_id,
+    }
+
+
+def everywhere(look: Look) -> None:
+    """Run axe on the page as it is: on a wide screen in light, on a phone in dark."""
+    for width, height, scheme in LOOKS:
+        look.page.set_viewport_size({"width": width, "height": height})
+        look.page.emulate_media(color_scheme=scheme)
+        look.fits()
+        look.accessible()
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/threads", "waits for a person"),
+        ("/threads?label=no-such", "No thread matches the filter"),
+        ("/thread?id={waiting}", "Publish it?"),
+        ("/thread?id={finished}", "handed off"),
+        ("/thread?id={broken}", "UnicodeDecodeError"),
+        ("/thread?id={finished}&tab=conversation", "No channel of this checkpoint"),
+        ("/thread?id={finished}&tab=changes", "current_plan"),
+        ("/thread?id={waiting}&tab=writes", "approve"),
+        ("/thread?id={finished}&tab=metadata", "source"),
+        ("/thread?id={finished}&tab=stored", "SHA-256"),
+        ("/thread?id=no-such", "no thread"),
+        ("/diff?from={waiting}&to={finished}", "added"),
+        ("/proof?thread={finished}&run=1", "Verified"),
+        ("/search?q=approval", "distance"),
+        ("/search", "Plain words"),
+        ("/snapshots", "monday"),
+        ("/snapshots?id={snapshot}", "2 threads captured"),
+        ("/adopt", "The stages appear here"),
+        ("/operations", "Newest catalog"),
+        ("/nowhere", "There is no such page"),
+        ("/thread", "No thread is named"),
+        ("/proof", "No thread is named"),
+        ("/diff", "No checkpoint is named"),
+    ],
+)
+def test_a_page(look: Look, named: dict[str, str], path: str, shown: str) -> None:
+    look.allows_failures = "no-such" in path
+    look.open(path.format(**named))
+    look.page.get_by_role("main").get_by_text(shown).first.wait_for()
+    everywhere(look)
+
+
+def test_dialogs(look: Look, named: dict[str, str]) -> None:
+    look.open(f"/thread?id={named['waiting']}")
+    panel = look.page.get_by_role("region", name="Checkpoint", exact=True)
+    dialog = look.page.get_by_role("dialog")
+    for button in ("Fork from here", "Roll back to here", "Edit and save", "Label"):
+        panel.get_by_role("button", name=button).click()
+        dialog.get_by_role("combobox").first.wait_for()
+        everywhere(look)
+        look.page.keyboard.press("Escape")
+        dialog.wait_for(state="detached")
+    panel.get_by_role("button", name="Hand off").click()
+    dialog.get_by_role("button", name="Hand off").click()
+    dialog.get_by_role("img", name="QR code").wait_for()
+    everywhere(look)
+    dialog.get_by_role("button", name="Close").click()
+    look.page.keyboard.press("?")
+    everywhere(look)
+
+
+def test_the_menu_of_a_thread(look: Look, named: dict[str, str]) -> None:
+    look.open(f"/thread?id={named['finished']}")
+    look.page.locator("summary", has_text="More").click()
+    everywhere(look)

@@ -1,0 +1,102 @@
+"""A thread of 10,000 checkpoints is listed, scrolled through and walked through with keys."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from statistics import median
+from time import monotonic
+
+import pytest
+from langgraph.checkpoint.base.id import uuid6
+from playwright.sync_api import expect
+
+from tests.console.browser import Look
+from tests.console.conftest import ConsoleServer
+from tuskpoint.aio import AsyncClient
+
+CHECKPOINTS, AT_ONCE = 10_000, 500
+TURNS, TURN = 60, 3000  # of the wheel, and its pixels
+ARROWS = 20
+DRAWN = 100  # rows at most that are in the page at a time
+FRAMES = """
+    window.frames = [];
+    requestAnimationFrame(function frame(time) {
+        window.frames.push(time);
+        requestAnimationFrame(frame);
+    });
+"""
+
+
+async def _fill(target: str) -> None:
+    ids = [str(uuid6(clock_seq=0)) for _ in range(CHECKPOINTS)]
+    parents = [None, *ids]
+    async with AsyncClient(target) as client:
+        for first in range(0, CHECKPOINTS, AT_ONCE):
+            await asyncio.gather(
+                *(
+                    client.save(
+                        "long",
+                        {"n": number},
+                        checkpoint_id=ids[number],
+                        parent=parents[number],
+                        summary=f"step {number} ran",
+                    )
+                    for number in range(first, first + AT_ONCE)
+                )
+            )
+
+
+@pytest.fixture
+def long(server: ConsoleServer) -> str:
+    # In a thread: the browser's driver has a loop that runs in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, _fill(server.target)).result()
+    return "long"
+
+
+def _frames(look: Look) -> str:
+    """What came between the frames since the last call, in words."""
+    times: list[float] = look.page.evaluate("window.frames.splice(0)")
+    gaps = sorted(after - before for before, after in pairwise(times))
+    return (
+        f"{len(gaps)} frames, between two {median(gaps):.0f} ms in the median, "
+        f"{gaps[int(len(gaps) * 0.95)]:.0f} ms at the 95th percentile, {gaps[-1]:.0f} ms at most"
+    )
+
+
+def test_a_thread_of_10_000_checkpoints(
+    look: Look, long: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, tree = look.page, look.page.get_by_role("listbox")
+    rows, told = tree.get_by_role("option"), []
+    began = monotonic()
+    look.open(f"/thread?id={long}")
+    expect(tree).to_have_attribute("aria-label", "10,000 checkpoints, newest first")
+    told.append(f"listed after {monotonic() - began:.1f} s")
+
+    page.evaluate(FRAMES)
+    tree.hover()
+    for _ in range(TURNS):
+        page.mouse.wheel(0, TURN)
+    page.wait_for_function(
+        "(turned) => document.querySelector('[role=listbox]').scrollTop >= turned",
+        arg=TURNS * TURN,
+    )
+    expect(rows.first).not_to_contain_text(f"step {CHECKPOINTS - 1} ran")
+    assert rows.count() < DRAWN
+    told.append(f"wheel: {_frames(look)}")
+
+    tree.focus()
+    page.keyboard.press("End")
+    expect(rows.last).to_contain_text("step 0 ran")
+    page.keyboard.press("Home")
+    expect(rows.first).to_contain_text(f"step {CHECKPOINTS - 1} ran")
+    for _ in range(ARROWS):
+        page.keyboard.press("ArrowDown")
+    chosen = tree.get_by_role("option", selected=True)
+    expect(chosen).to_contain_text(f"step {CHECKPOINTS - 1 - ARROWS} ran")
+    told.append(f"keys: {_frames(look)}")
+    with capsys.disabled():
+        print("\na page of 10,000 checkpoints:", *told, sep="\n  ")

@@ -1,0 +1,250 @@
+"""Every view of the demo's threads, by its address; the pictures of the docs are made here."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import END, START, MessagesState, StateGraph
+from playwright.sync_api import Locator, expect
+
+from tests.console.browser import Look, picture
+from tests.console.conftest import ConsoleServer, Looking
+from tuskpoint import Client, TuskPointSaver
+
+
+def panel(look: Look) -> Locator:
+    """The checkpoint that is shown."""
+    return look.page.get_by_role("region", name="Checkpoint", exact=True)
+
+
+def tab(look: Look, name: str) -> None:
+    """Open a part of the checkpoint."""
+    look.page.get_by_role("navigation", name="Parts of the checkpoint").get_by_role(
+        "link", name=name
+    ).click()
+
+
+def reply(state: MessagesState) -> MessagesState:
+    """What a model would say: first it calls a tool."""
+    if isinstance(state["messages"][-1], ToolMessage):
+        return {"messages": [AIMessage("It is in Oslo.")]}
+    call = {"name": "track", "args": {"parcel": "PX-1"}, "id": "call-1"}
+    return {"messages": [AIMessage("I look it up.", tool_calls=[call])]}
+
+
+def track(state: MessagesState) -> MessagesState:
+    return {"messages": [ToolMessage("in Oslo", tool_call_id="call-1", name="track")]}
+
+
+@pytest.fixture(scope="module")
+def support(server: ConsoleServer) -> str:
+    """A conversation of LangGraph with a call of a tool."""
+    graph = StateGraph(MessagesState)
+    graph.add_node("reply", reply)
+    graph.add_node("track", track)
+    graph.add_edge(START, "reply")
+    graph.add_conditional_edges(
+        "reply", lambda state: "track" if state["messages"][-1].tool_calls else END
+    )
+    graph.add_edge("track", "reply")
+    with TuskPointSaver(server.target) as saver:
+        graph.compile(checkpointer=saver).invoke(
+            {"messages": [HumanMessage("Where is my parcel?")]},
+            {"configurable": {"thread_id": "support"}},
+        )
+    return "support"
+
+
+def test_the_state_of_a_checkpoint_unfolds(
+    look_at: Looking, demo: Any, pictures: str | None
+) -> None:
+    for dark, name in ((False, "thread"), (True, "thread-dark")):
+        with look_at(dark=dark) as look:
+            look.open(f"/thread?id={demo.FINISHED}")
+            state = panel(look)
+            expect(state.get_by_role("heading", level=2)).to_contain_text("publish ran")
+            expect(state.get_by_text("certified", exact=True)).to_be_visible()
+            state.get_by_role("button", name="statistics").click()
+            expect(state).to_contain_text("words_per_sentence")
+            expect(look.page.get_by_role("listbox")).to_contain_text("handed off")
+            expect(look.page.locator(".knot.certified").first).to_be_attached()
+            picture(look, pictures, name)
+
+
+def test_each_part_of_a_checkpoint_has_an_address(look: Look, demo: Any) -> None:
+    look.open(f"/thread?id={demo.WAITING}")
+    tab(look, "Changes")
+    expect(panel(look)).to_contain_text("current_plan")
+    tab(look, "Writes")
+    expect(panel(look).get_by_role("region", name=re.compile("^Task"))).to_contain_text("approve")
+    tab(look, "Metadata")
+    expect(panel(look)).to_contain_text("source")
+    tab(look, "Stored")
+    expect(panel(look)).to_contain_text("SHA-256")
+    panel(look).get_by_role("button", name="Look it up in the thread's manifest").click()
+    expect(panel(look)).to_contain_text("Catalog that leads to it")
+    assert "tab=stored" in look.page.url
+    look.page.reload()
+    expect(panel(look)).to_contain_text("SHA-256")
+    tab(look, "State")
+    expect(panel(look)).to_contain_text("20 channels")
+    look.page.go_back()
+    expect(panel(look)).to_contain_text("SHA-256")
+
+
+def test_messages_are_a_conversation(look: Look, support: str) -> None:
+    look.open(f"/thread?id={support}&tab=conversation")
+    messages = look.page.get_by_role("log", name="Messages").get_by_role("article")
+    expect(messages).to_have_count(4)
+    expect(messages.nth(0)).to_contain_text("Human")
+    expect(messages.nth(1)).to_contain_text("calls track")
+    expect(messages.nth(2)).to_contain_text("in Oslo")
+
+
+def test_a_question_is_a_form(look: Look, demo: Any, pictures: str | None) -> None:
+    look.open(f"/thread?id={demo.WAITING}")
+    question = look.page.get_by_role("region", name="Questions for a person")
+    expect(question.get_by_role("radio")).to_have_count(3)
+    question.get_by_label(demo.ANSWER).check()
+    picture(look, pictures, "interrupt")
+    question.get_by_role("button", name="Answer…").click()
+    expect(look.page.get_by_role("dialog", name="Answer")).to_contain_text(demo.ANSWER)
+
+
+def test_checkpoints_are_compared(look: Look, demo: Any, pictures: str | None) -> None:
+    look.open(f"/thread?id={demo.FINISHED}")
+    panel(look).get_by_role("link", name="Compare").click()
+    expect(look.page.get_by_role("heading", level=1)).to_have_text("What differs")
+    changes = look.page.get_by_role("region", name="Changes")
+    expect(changes).to_contain_text("current_plan")
+    expect(look.page.get_by_role("region", name="To", exact=True)).to_contain_text("publish ran")
+    picture(look, pictures, "diff")
+    look.page.get_by_role("link", name="Swap the sides").click()
+    expect(look.page.get_by_role("region", name="From", exact=True)).to_contain_text("publish ran")
+    first = look.page.get_by_role("region", name="From", exact=True)
+    first.get_by_role("button", name="Choose another").click()
+    first.get_by_label("Thread").fill(demo.WAITING)
+    first.get_by_label("Thread").press("Tab")  # leaves the field: its checkpoints are listed
+    first.get_by_role("button", name="Show").click()
+    expect(first).to_contain_text("the latest")
+    expect(changes).to_contain_text("briefing")
+
+
+def test_a_thread_is_verified(look: Look, demo: Any, pictures: str | None) -> None:
+    look.open(f"/thread?id={demo.FINISHED}")
+    look.page.get_by_role("link", name="Proof").click()
+    verify = look.page.get_by_role("region", name="Verify")
+    verify.get_by_role("button", name="Verify", exact=True).click()
+    expect(verify.get_by_role("status")).to_be_visible()
+    expect(verify.get_by_role("list", name="Verdicts")).to_contain_text("0 failed")
+    expect(look.page.get_by_role("region", name="Chain")).to_contain_text("Catalog")
+    picture(look, pictures, "proof")
+    look.page.get_by_role("button", name="Store the manifest").click()
+    look.page.get_by_role("dialog").get_by_role("button", name="Store it").click()
+    expect(look.page.get_by_text("The manifest is stored", exact=True)).to_be_visible()
+
+
+def test_bytes_that_changed_fail_with_both_hashes(look: Look, server: ConsoleServer) -> None:
+    with Client(server.target) as client:
+        client.save("damaged", {"n": 1}, summary="damaged")
+        client.flush()
+        location = client.load("damaged", view="entry").location
+    assert location is not None
+    (blob,) = (server.data_dir / "blobs").rglob(f"*{location.blob_id}*")
+    stored = blob.read_bytes()
+    segments = (stored[at : at + location.size] for at in range(len(stored)))
+    segment = next(one for one in segments if sha256(one).hexdigest() == location.sha256)
+    changed = segment[:-1] + bytes([segment[-1] ^ 1])
+    blob.chmod(0o600)
+    blob.write_bytes(stored.replace(segment, changed))
+    look.open("/proof?thread=damaged&run=1")
+    verify = look.page.get_by_role("region", name="Verify")
+    expect(verify.get_by_role("alert")).to_contain_text("failed")
+    for content in (segment, changed):
+        expect(verify).to_contain_text(sha256(content).hexdigest())
+
+
+def test_a_search_says_how_near_and_what_was_left_out(look: Look, demo: Any) -> None:
+    look.open("/threads")
+    words = look.page.get_by_label("What happened, in plain words")
+    words.fill("asked for approval")
+    words.press("Enter")
+    results = look.page.get_by_role("region", name="Results")
+    expect(results).to_contain_text("distance")
+    result = results.locator("a.row").first
+    title = result.locator(".row-name").inner_text()
+    result.click()
+    expect(panel(look).get_by_role("heading", level=2)).to_contain_text(title[:30])
+    look.open(f"/search?q=approval&thread={demo.WAITING}&limit=1")
+    expect(results.locator("a.row")).to_have_count(1)
+    look.open("/search?q=zzzunheard")
+    expect(results).to_contain_text("Nothing found")
+
+
+def test_operations_tell_what_waits(
+    look: Look, demo: Any, server: ConsoleServer, pictures: str | None
+) -> None:
+    with Client(server.target) as client:
+        client.save("late", {"n": 1})
+    look.open("/operations")
+    look.page.get_by_role("button", name="Flush").click()
+    look.page.get_by_role("dialog").get_by_role("button", name="Flush now").click()
+    expect(look.page.locator(".notice")).to_contain_text("Flushed")
+    expect(look.page.get_by_role("region", name="Health")).to_contain_text("All is well")
+    picture(look, pictures, "operations")
+    look.page.get_by_role("button", name="Read the trail").click()
+    expect(look.page.get_by_text("The trail is empty")).to_be_visible()
+
+
+def test_snapshots_are_found_by_their_session(look: Look, demo: Any, server: ConsoleServer) -> None:
+    with Client(server.target) as client:
+        for session in ("monday", "tuesday"):
+            client.create_snapshot([demo.WAITING, demo.FINISHED], session_id=session)
+    look.open("/snapshots")
+    expect(look.page.locator("a.row")).to_have_count(2)
+    look.page.get_by_label("Session").fill("monday")
+    look.page.get_by_role("button", name="Filter").click()
+    expect(look.page.locator("a.row")).to_have_count(1)
+    look.page.locator("a.row").click()
+    expect(look.page.get_by_role("heading", name="2 threads captured")).to_be_visible()
+
+
+def test_a_phone_shows_a_thread(look_at: Looking, demo: Any, pictures: str | None) -> None:
+    with look_at(width=375, height=760) as look:
+        look.open(f"/thread?id={demo.WAITING}")
+        expect(look.page.get_by_role("region", name="Questions for a person")).to_be_attached()
+        look.fits()
+        picture(look, pictures, "phone")
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/thread?id={thread}&checkpoint=no-such", "no checkpoint"),
+        ("/thread?id={thread}&tab=no-such&ns=no-such", "step"),
+        ("/diff", "No checkpoint is named"),
+        ("/diff?from={thread}&from_checkpoint=no-such", "no checkpoint"),
+        ("/diff?from=%FF%00&to={long}", "The server refused the input"),
+        ("/proof", "No thread is named"),
+        ("/proof?thread=no-such&run=1", "no thread 'no-such'"),
+        ("/proof?thread={long}", "The server refused the input"),
+        ("/snapshots?id=no-such", "no snapshot"),
+        ("/snapshots?session={long}", "The server refused the input"),
+        ("/threads?state=no-such&since=no-such&agent=%FF", "Threads"),
+        ("/threads?label={long}", "The server refused the input"),
+        ("/search?q={long}", "The server refused the input"),
+        ("/search?q=a&filter=%7B&limit=-1&mode=no-such", "JSON"),
+        ("/adopt?id=%00", "Adopt a hand-off"),
+    ],
+)
+def test_a_malformed_address_is_told_in_the_page(
+    look: Look, demo: Any, path: str, said: str
+) -> None:
+    look.allows_failures = True  # the server refuses
+    look.open(path.format(thread=demo.WAITING, long="x" * 6000))
+    expect(look.page.get_by_role("main")).to_contain_text(said, ignore_case=True)
+    look.fits()
