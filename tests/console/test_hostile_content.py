@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import interrupt
 from playwright.sync_api import expect
 
 from tests.console.browser import Look
 from tests.console.conftest import ConsoleServer, Looking
-from tuskpoint import Client
+from tuskpoint import Client, TuskPointSaver
 
 SCRIPT = '"><img src=x onerror=alert(1)><script>alert(2)</script> javascript:alert(3)'
 CONTROL = "a\x1b[31mred\x07\u202egnp.exe\u200b\x85b"
@@ -133,6 +138,90 @@ def test_differences_of_hostile_text_are_text(look: Look, hostile: dict[str, str
     )
     expect(look.page.get_by_role("main")).to_contain_text("changed")
     _untouched(look)
+
+
+class Hostile(Exception):
+    """What an agent failed with."""
+
+
+def fail(state: MessagesState) -> MessagesState:
+    raise Hostile(state["messages"][0].content)
+
+
+def ask(state: MessagesState) -> MessagesState:
+    text = state["messages"][0].content
+    name = text[:200]
+    answer = interrupt({"question": text, "options": [name, {name: name}], name: name})
+    return {"messages": [answer]}
+
+
+@pytest.fixture(scope="module")
+def runs(server: ConsoleServer) -> None:
+    """Runs of LangGraph that ask and fail with hostile text, and with as much as a server takes."""
+    with TuskPointSaver(server.target) as saver:
+        for kind, text in (("hostile", HOSTILE), ("large", SCRIPT + "x " * (SHOWN // 4))):
+            for name, node in (("asks", ask), ("fails", fail)):
+                graph = StateGraph(MessagesState)
+                graph.add_node(HOSTILE[:60].replace(":", ""), node)
+                graph.add_edge(START, HOSTILE[:60].replace(":", ""))
+                call = {"name": HOSTILE, "args": {HOSTILE: text}, "id": HOSTILE}
+                messages = [
+                    AIMessage(text, name=HOSTILE, tool_calls=[call]),
+                    ToolMessage(HOSTILE, tool_call_id=HOSTILE, status="error"),
+                ]
+                begin: Any = {"messages": messages}
+                config: RunnableConfig = {"configurable": {"thread_id": f"{kind} {name}"}}
+                agent = graph.compile(checkpointer=saver)
+                with nullcontext() if node is ask else pytest.raises(Hostile):
+                    agent.invoke(begin, config)
+
+
+@pytest.mark.parametrize("name", ["asks", "fails"])
+def test_neither_questions_nor_errors_nor_messages_are_more_than_text(
+    look: Look, runs: None, name: str
+) -> None:
+    said = {"asks": "A question waits for a person", "fails": "Failed"}[name]
+    for tab in ("conversation", "writes"):
+        _open(look, "/thread", id=f"hostile {name}", tab=tab)
+        panel = look.page.get_by_role("region", name="Checkpoint", exact=True)
+        expect(panel).to_contain_text(said)
+        expect(panel).to_contain_text("onerror")
+        _untouched(look)
+    if name == "asks":
+        look.page.get_by_role("radio").first.check()
+        look.page.get_by_role("button", name="Answer…").click()
+        expect(look.page.get_by_role("dialog", name="Answer")).to_contain_text("onerror")
+
+
+@pytest.mark.parametrize("name", ["asks", "fails"])
+def test_no_text_of_an_agent_freezes_the_page(
+    look_at: Looking, runs: None, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = []
+    tabs = {"": "messages", "conversation": "calls", "changes": "messages", "writes": "__"}
+    for tab, said in tabs.items():
+        with look_at() as look:
+            _open(look, "/thread", id=f"large {name}", tab=tab)
+            panel = look.page.get_by_role("region", name="Checkpoint", exact=True)
+            expect(panel).to_contain_text(said)
+            expect(panel).to_contain_text("Failed" if name == "fails" else "Answer…")
+            _answers(look)
+            _untouched(look)
+            longest = look.page.evaluate("window.longest ?? 0")
+            told.append(f"{tab or 'state'} {longest:.0f} ms")
+    with capsys.disabled():
+        print(f"\nlongest task of a run that {name} with 4 MB of text: {', '.join(told)}")
+
+
+def _answers(look: Look) -> None:
+    """Fail if the page does not answer the keyboard, or has all of a large text in it."""
+    rows = look.page.get_by_role("listbox").get_by_role("option")
+    look.page.get_by_role("listbox").focus()
+    look.page.keyboard.press("End")
+    expect(rows.last).to_have_attribute("aria-selected", "true")
+    look.page.keyboard.press("Home")
+    expect(rows.first).to_have_attribute("aria-selected", "true")
+    assert look.page.evaluate("document.body.textContent.length") < 200_000
 
 
 def test_values_of_5_mib_do_not_freeze_the_page(
