@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.console.browser import looking
+from tests.console.browser import ELSEWHERE, Look, looking
 from tests.console.conftest import ConsoleServer
 from tuskpoint import Client
 from tuskpoint_server.domain.credentials import token_digest
 
-TOKENS = {name: f"tusk_{name * 40}" for name in "abc"}
+ALL = ["admin", "handoff", "read", "write"]
+SCOPES = {"a": ALL, "b": ALL, "reader": ["read"]}
+TOKENS = {name: f"tusk_{(name * 40)[:40]}" for name in SCOPES}
 
 
 class Tokens:
@@ -22,11 +25,11 @@ class Tokens:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def accept(self, *names: str, scopes: str = '["admin", "handoff", "read", "write"]') -> None:
+    def accept(self, *names: str) -> None:
         """Let the server accept these tokens alone."""
         entries = [
             f'[[token]]\nname = "{name}"\nsha256 = "{token_digest(TOKENS[name]).hex()}"\n'
-            f'tenant = "default"\nscopes = {scopes}\n'
+            f'tenant = "default"\nscopes = {json.dumps(SCOPES[name])}\n'
             for name in names
         ]
         self.path.write_text("\n".join(entries), "utf-8")
@@ -35,7 +38,7 @@ class Tokens:
 @pytest.fixture
 def tokens(tmp_path: Path) -> Tokens:
     tokens = Tokens(tmp_path / "tokens.toml")
-    tokens.accept("a", "b")
+    tokens.accept(*SCOPES)
     return tokens
 
 
@@ -81,6 +84,53 @@ def test_a_token_that_ends_is_asked_for_again_over_the_page(
 
         page.get_by_role("button", name="Sign out").click()
         expect(sign_in).to_be_visible()
+
+
+def sign_in(look: Look, token: str) -> None:
+    look.page.get_by_label("Token").fill(token)
+    look.page.get_by_role("button", name="Sign in").click()
+
+
+def test_what_a_token_does_not_allow_is_told_in_place(
+    browser: Browser, guarded: ConsoleServer
+) -> None:
+    with Client(guarded.target, token=TOKENS["a"]) as client:
+        client.save("seen", {"n": 1}, summary="seen")
+    with looking(browser, guarded.address) as look:
+        look.allows_failures = True  # refused calls
+        look.open("/thread?id=seen")
+        sign_in(look, TOKENS["reader"])
+        look.page.get_by_role("button", name="Fork from here").click()
+        dialog = look.page.get_by_role("dialog")
+        dialog.get_by_role("button", name="Fork", exact=True).click()
+        expect(dialog.get_by_role("alert")).to_contain_text("the scope 'write'")
+        look.page.keyboard.press("Escape")
+        look.open("/operations")
+        look.page.get_by_role("button", name="Read the trail").click()
+        expect(look.page.get_by_role("alert")).to_contain_text("the scope 'admin'")
+        expect(look.page.get_by_role("region", name="Health")).to_be_visible()
+
+
+def test_a_page_over_plain_http_from_another_machine_can_do_the_same(
+    browser: Browser, guarded: ConsoleServer
+) -> None:
+    address = guarded.address.replace("127.0.0.1", ELSEWHERE)
+    with (
+        Client(guarded.target, token=TOKENS["a"]) as client,
+        looking(browser, address) as look,
+    ):
+        client.save("far", {"n": 1}, summary="far")
+        look.allows_failures = True  # the call before the sign-in is refused
+        look.open("/thread?id=far")
+        assert look.page.evaluate("window.isSecureContext") is False
+        sign_in(look, TOKENS["a"])
+        look.page.get_by_role("button", name="Fork from here").click()
+        look.page.get_by_label("ID of the new thread").fill("near")
+        look.page.get_by_role("dialog").get_by_role("button", name="Fork", exact=True).click()
+        expect(look.page.locator(".notice")).to_contain_text("“near”")
+        assert client.load("near", view="entry").summary == "far"
+        # There is no clipboard for such a page, so no button that would do nothing.
+        expect(look.page.get_by_role("button", name="Copy")).to_have_count(0)
 
 
 def test_a_server_that_is_killed_under_a_live_page_loses_nothing(
