@@ -260,6 +260,14 @@ console-here:
 	@status=0; tools/node_modules.sh console || status=$$?; \
 	case $$status in 0) $(MAKE) console ;; 3) ;; *) exit $$status ;; esac
 
+.PHONY: test-console
+test-console: env console ## test the console in a browser (needs Chromium)
+	$(PY) -m pytest -q tests/console $(ARGS)
+
+.PHONY: console-pictures
+console-pictures: env console ## write the pictures of docs/console.md, from the same tests
+	TUSKPOINT_PICTURES=docs/console $(PY) -m pytest -q tests/console/test_views.py $(ARGS)
+
 # --- measuring ------------------------------------------------------------------------------------
 
 .PHONY: bench

@@ -6,10 +6,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
 
 from tests.kit.servers.processes import ROOT
@@ -17,6 +19,7 @@ from tuskpoint_server.rpc.web.console import ASSETS
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 PATIENCE_MS = 15_000
+COLOURS = 128  # of a picture
 # A name of this machine that browsers do not take for it: the page lacks what they give to pages
 # from https and localhost alone.
 ELSEWHERE = "console.test"
@@ -142,7 +145,10 @@ def looking(
     look.check()
 
 
-def picture(look: Look, folder: str | None, name: str, *, whole: bool = False) -> None:
-    """Keep a picture of a page for the docs, if pictures are wanted."""
+def picture(look: Look, folder: str | None, name: str) -> None:
+    """Keep a picture of a page for the docs, if pictures are wanted: small, in few colours."""
     if folder:
-        look.page.screenshot(path=Path(folder) / f"{name}.png", full_page=whole)
+        look.page.mouse.move(0, 0)
+        with Image.open(BytesIO(look.page.screenshot(animations="disabled"))) as taken:
+            few = taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        few.save(Path(folder) / f"{name}.png", optimize=True)

@@ -33,6 +33,7 @@ GROUPS = {
         "docs/other-languages.md",
         "docs/applications.md",
         "docs/command-line.md",
+        "docs/console.md",
         "docs/mcp.md",
     ],
     "Other frameworks": [
