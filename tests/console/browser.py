@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from PIL import Image
-from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect
 
 from tests.kit.servers.processes import ROOT
 from tuskpoint_server.rpc.web.console import ASSETS
@@ -33,6 +33,13 @@ FLAGS = (
     "--disable-sync",
     f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1",
 )
+LONG_TASKS = """
+    new PerformanceObserver((list) => {
+        for (const {duration} of list.getEntries()) {
+            window.longest = Math.max(window.longest ?? 0, duration);
+        }
+    }).observe({type: "longtask", buffered: true});
+"""
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FAILED_REQUEST = "Failed to load resource"
 _PLAIN_HTTP = "The Cross-Origin-Opener-Policy header has been ignored"
@@ -77,11 +84,14 @@ class Look:
         """Fail if anything happened that must not."""
         assert not self.problems, "\n".join(self.problems)
 
-    def accessible(self) -> None:
-        """Fail if axe finds something in the page as it is."""
-        self.page.evaluate(AXE.read_text("utf-8"))
+    def accessible(self, part: str = "") -> None:
+        """Fail if axe finds something in the page, or in the part that a selector names."""
+        if not self.page.evaluate("'axe' in window"):
+            self.page.evaluate(AXE.read_text("utf-8"))
         found: list[dict[str, Any]] = self.page.evaluate(
-            "axe.run().then(({violations}) => violations)"
+            "(part) => axe.run(part || document, {preload: false, resultTypes: ['violations']})"
+            ".then(({violations}) => violations)",
+            part,
         )
         told = [
             f"{one['id']}: {one['help']}: {node['html'][:200]}"
@@ -89,6 +99,14 @@ class Look:
             for node in one["nodes"]
         ]
         assert not told, "\n".join(told)
+
+    def longest_task(self) -> float:
+        """Return how long the page was busy at a stretch since it was opened, in milliseconds.
+
+        Tasks of less than 50 ms do not count.
+        """
+        longest: float = self.page.evaluate("window.longest ?? 0")
+        return longest
 
     def fits(self) -> None:
         """Fail if the page has to be scrolled sideways."""
@@ -111,37 +129,58 @@ class Look:
         ):
             self.problems.append(f"a request to {request.url}")
 
-    def listen(self) -> None:
-        """Begin to notice."""
-        self.page.on("console", self._heard)
-        self.page.on("pageerror", lambda error: self.problems.append(f"exception: {error}"))
-        self.page.on("request", self._asked)
-        self.page.on("dialog", self._refuse)
-
-    def _refuse(self, dialog: Any) -> None:
+    def _refuse(self, dialog: Dialog) -> None:
         self.problems.append(f"a dialog: {dialog.message}")
         dialog.dismiss()
+
+    def _threw(self, error: Error) -> None:
+        self.problems.append(f"exception: {error}")
+
+    @contextmanager
+    def noticing(self) -> Iterator[None]:
+        """Notice what happens meanwhile."""
+        listeners: list[tuple[Any, Callable[[Any], None]]] = [
+            ("console", self._heard),
+            ("pageerror", self._threw),
+            ("request", self._asked),
+            ("dialog", self._refuse),
+        ]
+        for event, listener in listeners:
+            self.page.on(event, listener)
+        try:
+            yield
+        finally:
+            for event, listener in listeners:
+                self.page.remove_listener(event, listener)
+
+
+@contextmanager
+def one_page(browser: Browser) -> Iterator[Page]:
+    """Open a page for many tests: a new one for each takes more time than what they do in it."""
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    context.set_default_timeout(PATIENCE_MS)
+    context.add_init_script(LONG_TASKS)
+    expect.set_options(timeout=PATIENCE_MS)
+    try:
+        yield context.new_page()
+    finally:
+        context.close()
 
 
 @contextmanager
 def looking(
-    browser: Browser, address: str, *, width: int = 1280, height: int = 850, dark: bool = False
+    page: Page, address: str, *, width: int = 1280, height: int = 850, dark: bool = False
 ) -> Iterator[Look]:
-    """Look at the console with an empty browser; fail in the end if something went wrong."""
-    context = browser.new_context(
-        viewport={"width": width, "height": height},
-        color_scheme="dark" if dark else "light",
-        permissions=["clipboard-read", "clipboard-write"],
-        accept_downloads=True,
-    )
-    context.set_default_timeout(PATIENCE_MS)
-    expect.set_options(timeout=PATIENCE_MS)
-    look = Look(context.new_page(), address)
-    look.listen()
-    try:
+    """Look at the console, as if nobody had before; fail in the end if something went wrong."""
+    page.set_viewport_size({"width": width, "height": height})
+    page.emulate_media(color_scheme="dark" if dark else "light")
+    if not page.url.startswith(address):
+        page.goto("about:blank")  # what is open may still call its own server
+    look = Look(page, address)
+    with look.noticing():
         yield look
-    finally:
-        context.close()
+        if page.url.startswith(address):
+            page.evaluate("localStorage.clear(); sessionStorage.clear()")
     look.check()
 
 

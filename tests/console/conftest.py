@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.console.browser import FLAGS, Look, chromium, lacking, looking
+from tests.console.browser import FLAGS, Look, chromium, lacking, looking, one_page
 from tests.kit.servers.processes import ROOT, ServerProcess, unused_port
 
 Looking = Callable[..., AbstractContextManager[Look]]
@@ -48,6 +48,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
+def page(browser: Browser) -> Iterator[Page]:
+    with one_page(browser) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleServer]:
     """A server on an empty directory."""
     with ConsoleServer(tmp_path_factory.mktemp("console")) as server:
@@ -68,9 +74,9 @@ def demo(server: ConsoleServer, tmp_path_factory: pytest.TempPathFactory) -> Any
 
 
 @pytest.fixture
-def look_at(browser: Browser, server: ConsoleServer) -> Looking:
+def look_at(page: Page, server: ConsoleServer) -> Looking:
     """Looks at the console of the server, as often as needed."""
-    return partial(looking, browser, server.address)
+    return partial(looking, page, server.address)
 
 
 @pytest.fixture

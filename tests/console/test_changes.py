@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolCall
 from langchain_core.runnables import RunnableConfig
-from langgraph.graph import START, StateGraph
+from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
-from langgraph.types import interrupt
+from langgraph.types import Send, interrupt
 from playwright.sync_api import Locator, expect
 
 from tests.console.browser import Look
@@ -286,6 +288,12 @@ def test_a_snapshot_is_captured_restored_and_deleted(
     restored = look.page.get_by_role("dialog", name="Restored")
     expect(restored.get_by_role("link")).to_have_count(2)
     restored.get_by_role("button", name="Close").click()
+    client.save(one.thread_id, {}, summary="later")
+    look.page.get_by_role("button", name="Restore").click()
+    look.page.get_by_label("By rollback").check()
+    look.page.get_by_role("button", name="Roll the threads back").click()
+    restored.get_by_role("button", name="Close").click()
+    assert client.load(one.thread_id, view="entry").lineage.rolled_back_from
     look.page.get_by_role("button", name="Delete").click()
     look.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     said(look, "Deleted snapshot")
@@ -309,3 +317,187 @@ def test_a_thread_is_deleted_only_by_its_name(
     dialog.get_by_role("button", name="Delete").click()
     said(look, "Deleted thread")
     assert asking.thread_id not in [one.thread_id for one in client.list_threads()]
+
+
+@pytest.fixture
+def thread(client: Client, request: pytest.FixtureRequest) -> str:
+    """A thread of three checkpoints; its second one has another plan."""
+    name: str = request.node.name
+    for plan in ("read", "write", "send"):
+        client.save(name, {"plan": plan, "n": 2**53 + 1}, summary=f"planned to {plan}")
+    return name
+
+
+class Actions:
+    """The page of a thread, and what is done on it."""
+
+    def __init__(self, look: Look, thread: str) -> None:
+        self.look, self.page, self.thread = look, look.page, thread
+        self.panel = self.page.get_by_role("region", name="Checkpoint", exact=True)
+        self.dialog = self.page.get_by_role("dialog")
+        self.rows = self.page.get_by_role("listbox").get_by_role("option")
+
+    def open(self, summary: str = "planned to send") -> None:
+        """Show one of the checkpoints of the thread."""
+        self.look.open(f"/thread?id={self.thread}")
+        self.rows.filter(has_text=summary).click()
+        expect(self.panel.get_by_role("heading", level=2)).to_have_text(summary)
+
+    def ask(self, button: str, *, of_thread: bool = False) -> Locator:
+        """Press a button of the checkpoint, or of the thread; return the dialog that it opens."""
+        if of_thread:
+            self.page.locator("summary", has_text="More").click()
+            self.page.get_by_role("button", name=button).first.click()
+        else:
+            self.panel.get_by_role("button", name=button).click()
+        expect(self.dialog).to_be_visible()
+        return self.dialog
+
+    def confirm(self, button: str, said: str) -> None:
+        """Confirm in the dialog; wait until the page says what it did."""
+        self.dialog.get_by_role("button", name=button, exact=True).click()
+        expect(self.page.locator(".notice").last).to_contain_text(said)
+        expect(self.dialog).to_have_count(0)
+
+
+@pytest.fixture
+def actions(look: Look, thread: str) -> Actions:
+    return Actions(look, thread)
+
+
+def summaries(client: Client, thread: str) -> list[str]:
+    return [one.summary for one in client.list(thread, view="entry")]
+
+
+def test_escape_and_cancel_change_nothing(actions: Actions, client: Client) -> None:
+    actions.open()
+    before = client.get_thread(actions.thread).updated
+    for button in ("Fork from here", "Roll back to here", "Label", "Edit and save", "Hand off"):
+        actions.ask(button)
+        actions.page.keyboard.press("Escape")
+        expect(actions.dialog).to_have_count(0)
+        expect(actions.panel.get_by_role("button", name=button)).to_be_focused()
+    actions.ask("Roll back to here").get_by_role("button", name="Cancel").click()
+    expect(actions.dialog).to_have_count(0)
+    expect(actions.panel.get_by_role("button", name="Roll back to here")).to_be_focused()
+    assert client.get_thread(actions.thread).updated == before
+
+
+def test_an_existing_name_is_told_in_the_dialog(actions: Actions, client: Client) -> None:
+    client.save("taken", {})
+    actions.look.allows_failures = True  # the call is refused
+    actions.open()
+    dialog = actions.ask("Fork from here")
+    dialog.get_by_label("ID of the new thread").fill("taken")
+    dialog.get_by_role("button", name="Fork", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("taken")
+    dialog.get_by_label("ID of the new thread").fill("free")
+    actions.confirm("Fork", "as thread “free”")
+    assert summaries(client, "free") == ["planned to send"]
+
+
+def test_a_head_that_moved_is_not_rolled_back(actions: Actions, client: Client) -> None:
+    actions.look.allows_failures = True  # the call is refused
+    actions.open("planned to read")
+    dialog = actions.ask("Roll back to here")
+    client.save(actions.thread, {"plan": "archive"}, summary="somebody was faster")
+    dialog.get_by_role("button", name="Roll back", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("HEAD_MOVED")
+    dialog.get_by_role("button", name="Cancel").click()
+    assert summaries(client, actions.thread)[0] == "somebody was faster"
+
+
+def test_threads_are_copied_hidden_kept_and_pruned(actions: Actions, client: Client) -> None:
+    thread = actions.thread
+    actions.open()
+    actions.ask("Copy", of_thread=True).get_by_label("ID of the copy").fill("copy")
+    actions.confirm("Copy", "Copied 3 checkpoints")
+    assert len(summaries(client, "copy")) == 3
+    actions.open()
+    actions.ask("Hide from search", of_thread=True)
+    actions.confirm("Hide", "No search finds")
+    assert not client.get_thread(thread).searchable
+    actions.open()
+    dialog = actions.ask("Retention", of_thread=True)
+    dialog.get_by_label("is deleted after a time").check()
+    dialog.get_by_label("Amount").fill("7")
+    actions.confirm("Set the retention", "after 7 days")
+    assert client.get_thread(thread).retention == timedelta(days=7)
+    actions.open()
+    actions.ask("Prune", of_thread=True)
+    actions.confirm("Delete all but the latest", "Deleted 2 checkpoints")
+    assert summaries(client, thread) == ["planned to send"]
+
+
+def test_what_is_no_descriptor_is_told_before_it_is_sent(look: Look) -> None:
+    look.open("/adopt")
+    for text in ("{", "[]", '{"blob_id": 1}', "x" * 100_000):
+        look.page.get_by_label("Descriptor").fill(text)
+        look.page.get_by_role("button", name="Adopt", exact=True).click()
+        expect(look.page.get_by_role("alert")).to_be_visible()
+
+
+class Answers(TypedDict):
+    answers: Annotated[list[Any], operator.add]
+
+
+class Asked(TypedDict):
+    question: dict[str, Any]
+
+
+def ask(state: Asked) -> Answers:
+    return {"answers": [interrupt(state["question"])]}
+
+
+def build(questions: list[dict[str, Any]]) -> Any:
+    """A graph whose tasks ask in parallel."""
+    graph = StateGraph(Answers)
+    graph.add_node("ask", ask, input_schema=Asked)
+    graph.add_conditional_edges(
+        START, lambda state: [Send("ask", {"question": one}) for one in questions]
+    )
+    graph.add_edge("ask", END)
+    return graph
+
+
+def test_questions_of_parallel_tasks_get_their_own_answers(
+    look: Look, server: ConsoleServer
+) -> None:
+    questions: list[dict[str, Any]] = [
+        {"question": "How many?", "type": "integer"},
+        {"question": "Really?", "type": "boolean"},
+        {"question": "Which?", "options": ["left", "right"]},
+    ]
+    graph = build(questions)
+    config: Any = {"configurable": {"thread_id": "asking"}}
+    with TuskPointSaver(server.target) as saver:
+        agent = graph.compile(checkpointer=saver)
+        agent.invoke({"answers": []}, config)
+        look.open("/thread?id=asking")
+        region = look.page.get_by_role("region", name="Questions for a person")
+        expect(region.get_by_role("heading").first).to_have_text("3 questions wait for a person")
+        open_ones = region.get_by_role("article", name="An open question")
+
+        one = open_ones.filter(has_text="How many?")
+        one.get_by_role("textbox").fill("many")
+        one.get_by_role("button", name="Answer…").click()
+        expect(one.get_by_role("alert")).to_be_visible()
+        one.get_by_role("textbox").fill("7")
+        _answer(look, one)
+        one = open_ones.filter(has_text="Really?")
+        one.get_by_label("No").check()
+        _answer(look, one)
+        one = open_ones.filter(has_text="Which?")
+        one.get_by_role("button", name="Answer with JSON").click()
+        one.get_by_role("textbox").fill('{"way": "back"}')
+        _answer(look, one)
+        expect(region).to_contain_text("Answered: the agent can go on")
+        done = agent.invoke(None, config)
+    assert done["answers"] == [7, False, {"way": "back"}]
+
+
+def _answer(look: Look, question: Locator) -> None:
+    before = look.page.locator(".notice").count()
+    question.get_by_role("button", name="Answer…").click()
+    look.page.get_by_role("dialog").get_by_role("button", name="Save the answer").click()
+    expect(look.page.locator(".notice")).to_have_count(before + 1)

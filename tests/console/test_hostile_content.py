@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
@@ -23,13 +24,6 @@ HOSTILE = SCRIPT + CONTROL
 THREAD = "thread " + HOSTILE
 LARGE = 5 * 1024 * 1024  # more than the JSON view shows
 SHOWN = 4_000_000
-LONG_TASKS = """
-    new PerformanceObserver((list) => {
-        for (const {duration} of list.getEntries()) {
-            window.longest = Math.max(window.longest ?? 0, duration);
-        }
-    }).observe({type: "longtask", buffered: true});
-"""
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +72,7 @@ def hostile(server: ConsoleServer) -> Iterator[dict[str, str]]:
 
 
 def _open(look: Look, path: str, **query: str) -> None:
-    look.page.add_init_script(LONG_TASKS)
-    look.page.goto(look.address)
-    address: str = look.page.evaluate(
-        "([path, query]) => `${path}?${new URLSearchParams(query)}`", [path, query]
-    )
-    look.open(address)
+    look.open(f"{path}?{urlencode(query)}")
 
 
 def _untouched(look: Look) -> None:
@@ -207,7 +196,7 @@ def test_no_text_of_an_agent_freezes_the_page(
             expect(panel).to_contain_text("Failed" if name == "fails" else "Answer…")
             _answers(look)
             _untouched(look)
-            longest = look.page.evaluate("window.longest ?? 0")
+            longest = look.longest_task()
             told.append(f"{tab or 'state'} {longest:.0f} ms")
     with capsys.disabled():
         print(f"\nlongest task of a run that {name} with 4 MB of text: {', '.join(told)}")
@@ -236,6 +225,6 @@ def test_values_of_5_mib_do_not_freeze_the_page(
         _untouched(look)
         characters = look.page.evaluate("document.body.innerText.length")
         assert characters < 200_000
-        longest = look.page.evaluate("window.longest ?? 0")
+        longest = look.longest_task()
     with capsys.disabled():
         print(f"\nlongest task of a page with 6 MB of text: {longest:.0f} ms")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Page, expect
 
 from tests.console.browser import ELSEWHERE, Look, looking
 from tests.console.conftest import ConsoleServer
@@ -51,15 +51,14 @@ def guarded(tmp_path: Path, tokens: Tokens) -> Iterator[ConsoleServer]:
 
 
 def test_a_token_that_ends_is_asked_for_again_over_the_page(
-    browser: Browser, guarded: ConsoleServer, tokens: Tokens
+    page: Page, guarded: ConsoleServer, tokens: Tokens
 ) -> None:
     with (
         Client(guarded.target, token=TOKENS["b"]) as client,
-        looking(browser, guarded.address) as look,
+        looking(page, guarded.address) as look,
     ):
         client.save("kept", {"n": 1}, summary="before the end")
         look.allows_failures = True  # refused calls
-        page = look.page
         look.open("/thread?id=kept")
         sign_in = page.get_by_role("dialog", name="Sign in")
         expect(sign_in).to_be_visible()
@@ -91,12 +90,10 @@ def sign_in(look: Look, token: str) -> None:
     look.page.get_by_role("button", name="Sign in").click()
 
 
-def test_what_a_token_does_not_allow_is_told_in_place(
-    browser: Browser, guarded: ConsoleServer
-) -> None:
+def test_what_a_token_does_not_allow_is_told_in_place(page: Page, guarded: ConsoleServer) -> None:
     with Client(guarded.target, token=TOKENS["a"]) as client:
         client.save("seen", {"n": 1}, summary="seen")
-    with looking(browser, guarded.address) as look:
+    with looking(page, guarded.address) as look:
         look.allows_failures = True  # refused calls
         look.open("/thread?id=seen")
         sign_in(look, TOKENS["reader"])
@@ -112,12 +109,12 @@ def test_what_a_token_does_not_allow_is_told_in_place(
 
 
 def test_a_page_over_plain_http_from_another_machine_can_do_the_same(
-    browser: Browser, guarded: ConsoleServer
+    page: Page, guarded: ConsoleServer
 ) -> None:
     address = guarded.address.replace("127.0.0.1", ELSEWHERE)
     with (
         Client(guarded.target, token=TOKENS["a"]) as client,
-        looking(browser, address) as look,
+        looking(page, address) as look,
     ):
         client.save("far", {"n": 1}, summary="far")
         look.allows_failures = True  # the call before the sign-in is refused
@@ -134,9 +131,9 @@ def test_a_page_over_plain_http_from_another_machine_can_do_the_same(
 
 
 def test_a_server_that_is_killed_under_a_live_page_loses_nothing(
-    browser: Browser, tmp_path: Path
+    page: Page, tmp_path: Path
 ) -> None:
-    with ConsoleServer(tmp_path) as server, looking(browser, server.address) as look:
+    with ConsoleServer(tmp_path) as server, looking(page, server.address) as look:
         server.start()
         look.allows_failures = True  # the server is down for a while
         with Client(server.target) as client:
@@ -157,9 +154,9 @@ def test_a_server_that_is_killed_under_a_live_page_loses_nothing(
 
 
 def test_a_page_that_opens_while_the_server_is_away_goes_on_by_itself(
-    browser: Browser, tmp_path: Path
+    page: Page, tmp_path: Path
 ) -> None:
-    with ConsoleServer(tmp_path) as server, looking(browser, server.address) as look:
+    with ConsoleServer(tmp_path) as server, looking(page, server.address) as look:
         server.start()
         with Client(server.target) as client:
             client.save("t", {"n": 1}, summary="it was saved")
