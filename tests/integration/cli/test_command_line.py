@@ -535,7 +535,9 @@ def test_sums_up_a_backlog(world: World) -> None:
     assert status["backlog"]["oldest"] is not None
     assert status["health"] == {"state": "ok", "problems": []}
     assert status["catalog_blob_id"] == status["catalog"]["blob_id"]
-    assert re.search(r"(?m)^backlog +[12] checkpoints?, [\d.]+ K?i?B, the oldest", world.run("status").out)
+    assert re.search(
+        r"(?m)^backlog +[12] checkpoints?, [\d.]+ K?i?B, the oldest", world.run("status").out
+    )
 
 
 def test_json_keeps_every_json_value(world: World) -> None:
