@@ -8,33 +8,35 @@ import { HistoryService } from "@contract/history_service_pb.js";
 import { SearchService } from "@contract/search_service_pb.js";
 import { SnapshotService } from "@contract/snapshot_service_pb.js";
 import { ThreadService } from "@contract/thread_service_pb.js";
-import { refused, token } from "./session.ts";
+import { refused, signIns, token } from "./session.ts";
 
-function noteRefusal(error: unknown): void {
+/** Asks for another token if the one of a call was refused, and nobody signed in since it began. */
+function noteRefusal(error: unknown, begun: number): void {
   const problem = ConnectError.from(error);
-  if (problem.code === Code.Unauthenticated) {
+  if (problem.code === Code.Unauthenticated && signIns.value === begun) {
     refused.value = problem.rawMessage;
   }
 }
 
-async function* noting<T>(messages: AsyncIterable<T>): AsyncIterable<T> {
+async function* noting<T>(messages: AsyncIterable<T>, begun: number): AsyncIterable<T> {
   try {
     yield* messages;
   } catch (error) {
-    noteRefusal(error);
+    noteRefusal(error, begun);
     throw error;
   }
 }
 
 const credential: Interceptor = (next) => async (request) => {
+  const begun = signIns.value;
   if (token.value) {
     request.header.set("authorization", `Bearer ${token.value}`);
   }
   try {
     const answer = await next(request);
-    return answer.stream ? { ...answer, message: noting(answer.message) } : answer;
+    return answer.stream ? { ...answer, message: noting(answer.message, begun) } : answer;
   } catch (error) {
-    noteRefusal(error);
+    noteRefusal(error, begun);
     throw error;
   }
 };
