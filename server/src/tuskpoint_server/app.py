@@ -271,6 +271,13 @@ def _listen_http(
         ) from None
     host, port = configuration.split_address(config.http_listen, "--http-listen")
     try:
+        tls = access.tls.context() if access.tls is not None else None
+    except OSError as error:
+        raise process.ConfigError(
+            f"--http-listen cannot load the TLS files: {error}; the key is in a temporary file for "
+            "a moment, in the folder that TMPDIR names"
+        ) from None
+    try:
         built = listener.build(
             host,
             port,
@@ -278,7 +285,7 @@ def _listen_http(
             server.door,
             origins=config.http_origins,
             asks_for_tokens=config.tokens is not None,
-            tls=access.tls.context if access.tls is not None else None,
+            tls=tls,
         )
     except OSError as error:
         raise _address_error("--http-listen", config.http_listen, error) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,8 @@ async def test_a_new_certificate_is_shown_and_a_new_client_ca_counts_without_a_r
     replaced = asyncio.Event()
     replace = Tls.replace
 
-    def replace_and_note(tls: Tls, *new: Any) -> None:
-        replace(tls, *new)
+    def replace_and_note(one: Tls, *new: Any) -> None:
+        replace(one, *new)
         replaced.set()
 
     monkeypatch.setattr(Tls, "replace", replace_and_note)
@@ -133,6 +134,20 @@ async def test_a_new_certificate_is_shown_and_a_new_client_ca_counts_without_a_r
             old.load_verify_locations(new.ca)  # it trusts the server, but not the other way round
             assert await status(server.http_url, old) == 0
             assert (await before.post(INFO, content=b"{}", headers=headers)).status_code == 200
+
+
+async def test_without_a_folder_for_temporary_files_grpc_is_served_and_http_says_why(
+    secure: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise FileNotFoundError("no usable temporary directory")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
+    with pytest.raises(process.ConfigError, match="--http-listen cannot load the TLS files"):
+        async with app.running(Config(**secure)):
+            pass
+    async with app.running(Config(**(secure | {"http_listen": ""}))) as server:
+        assert server.port
 
 
 async def test_an_ipv6_host_is_printed_as_browsers_take_it(tmp_path: Path) -> None:

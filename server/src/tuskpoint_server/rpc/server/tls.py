@@ -46,9 +46,8 @@ class Tls:
             self._fetch,  # type: ignore[arg-type] # gRPC's documentation allows None
             require_client_authentication=certified.client_ca is not None,
         )
-        self.context = self._current = _context(certified)
-        # OpenSSL asks for another context before it shows a certificate or checks a client's.
-        self.context.sni_callback = self._choose
+        self._certified = certified
+        self._current: ssl.SSLContext | None = None  # once `context` was asked for
         metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(
             "tuskpoint.server.certificate.expiry",
             [self._observe],
@@ -56,16 +55,30 @@ class Tls:
             description="Seconds until the certificate of the server expires.",
         )
 
+    def context(self) -> ssl.SSLContext:
+        """Return what a listener for HTTP shows; made here, because it needs a file for a moment.
+
+        Raises:
+            OSError: There is no folder for temporary files.
+        """
+        context = self._current = _context(self._certified)
+        # OpenSSL asks for another context before it shows a certificate or checks a client's.
+        context.sni_callback = self._choose
+        return context
+
     def replace(self, certified: Certified) -> None:
         """Show another certificate from the next handshake on."""
         self._next.append(_configuration(certified))
-        self._current = _context(certified)
+        self._certified = certified
+        if self._current is not None:
+            self._current = _context(certified)
         self._expires_s = certified.expires_s
 
     def _choose(
         self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _: ssl.SSLContext
     ) -> None:
-        connection.context = self._current
+        if self._current is not None:
+            connection.context = self._current
 
     def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
         """Return the certificate to use from now on; `None` if it is the same as before."""
