@@ -30,6 +30,16 @@ async def save_some(face: Face, count: int, first: int = 0) -> list[str]:
     return [await face.call("save", "t", {"n": first + step}) for step in range(count)]
 
 
+async def test_a_watch_from_now_skips_what_was_and_has_a_cursor_at_once(face: Face) -> None:
+    await save_some(face, 2)
+    [now] = await face.take("watch", 1, "t", from_now=True, progress_s=1)
+    assert now.is_progress
+    [later] = await save_some(face, 1, first=2)
+    [event] = await face.take("watch", 1, "t", cursor=now.cursor, from_now=True)
+    assert event.checkpoint is not None
+    assert event.checkpoint.checkpoint_id == later
+
+
 async def test_a_replay_goes_from_any_point_to_any_point(face: Face) -> None:
     ids = await save_some(face, 4)
     inner = await face.call("save", "t", {"sub": 1}, checkpoint_ns="a", checkpoint_id=ids[1])
