@@ -1,14 +1,15 @@
 """The commands for a stopped server: `tuskpoint-server recover` and `collect`.
 
-`recover` rebuilds an empty server's journal from blobs alone. It fills the journal beside its
-final path and renames it at the end. So an interrupted recovery leaves no journal and can be run
-again. `collect` removes blobs that nothing needs.
+`recover` rebuilds an empty server's journal from blobs alone. A journal that is being filled is
+marked as unfinished until it is complete. So a recovery that fails leaves nothing, and a recovery
+that was killed can be run again. `collect` removes blobs that nothing needs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import signal
 import sys
 import time
@@ -59,18 +60,25 @@ class Order(NamedTuple):
 
 
 @asynccontextmanager
-async def _stopped(config: Config, nothing: str) -> AsyncIterator[BlobStore]:
+async def _stopped(
+    config: Config, nothing: str, *, undo: Callable[[], None] = lambda: None
+) -> AsyncIterator[BlobStore]:
     """Hold the data directory and yield the blob store without its cache.
 
-    A failure ends the command with its exit code; its message begins with `nothing`.
+    A failure ends the command with its exit code; its message begins with `nothing`. `undo` is
+    called after a failure, while the data directory is still held.
     """
     lock = process.DataDirLock(config.data_dir)
     try:
-        blobs = open_blobs(config)
         try:
-            yield origin(blobs)
-        finally:
-            await blobs.close()
+            blobs = open_blobs(config)
+            try:
+                yield origin(blobs)
+            finally:
+                await blobs.close()
+        except BaseException:
+            undo()
+            raise
     except Refusal as refusal:
         code = _CODES.get(refusal.reason, process.EXIT_ARCHIVE)
         raise process.StartError(code, f"{nothing}: {refusal}") from refusal
@@ -111,7 +119,9 @@ async def recover(config: Config, order: Order) -> Recovered:
     """Make the journal of an empty data directory, or of an empty database."""
     try:
         reference = parse_reference(order.reference)
-        async with _stopped(config, "nothing is recovered") as blobs:
+        _check_blob_directory(config)
+        undo = _undo(config.data_dir)
+        async with _stopped(config, "nothing is recovered", undo=undo) as blobs:
             location = await find(blobs, reference, order.kind)
             with process.usable("data directory", config.data_dir):
                 recovered = await _fill(config, blobs, location, order)
@@ -120,6 +130,40 @@ async def recover(config: Config, order: Order) -> Recovered:
             return recovered
     except UnclearReferenceError as error:
         raise process.ConfigError(str(error)) from None
+
+
+def _check_blob_directory(config: Config) -> None:
+    """Refuse a directory without blobs, which opening it as a blob store would make one."""
+    path = config.blob_directory
+    if not config.bucket and not config.walrus_aggregator_url and not (path / "layout").exists():
+        raise process.StartError(
+            process.EXIT_DIRECTORY,
+            f"nothing is recovered: {path} is not a blob directory, because it has no file "
+            "`layout`; give the --blob-dir of the lost server, with all of its files",
+        )
+
+
+def _undo(data_dir: Path) -> Callable[[], None]:
+    """Return what removes from a data directory all that is not there now, and what it made.
+
+    A journal that is there now stays with its logs.
+    """
+    missing = [one for one in (data_dir, *data_dir.parents) if not one.exists()]
+    known = set() if missing else {one.name for one in data_dir.iterdir()}
+    journal = "journal.db"
+
+    def undo() -> None:
+        for path in data_dir.iterdir():
+            if path.name in known or (journal in known and path.name.startswith(journal)):
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        for path in missing:
+            path.rmdir()
+
+    return undo
 
 
 async def _fill(

@@ -9,6 +9,7 @@ import pytest
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal
+from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal.database.database import Database
 
@@ -50,3 +51,19 @@ async def test_a_journal_that_was_removed_leaves_an_empty_database(tmp_path: Pat
     second = await Database.open(where)
     assert second.generation == 1
     await second.close()
+
+
+async def test_a_journal_whose_key_cannot_be_opened_leaves_an_empty_database(
+    tmp_path: Path,
+) -> None:
+    where = place(tmp_path / "journal.db")
+
+    async def refuse(_wrapped: str) -> tuple[bytes, str]:
+        raise Refusal(Reason.KEY_PROVIDER_UNAVAILABLE, provider="kms", problem="it does not answer")
+
+    with pytest.raises(Refusal):
+        await Database.open(where, generation=2, open_key=refuse)
+    # One that was left would be refused as unfinished.
+    served = await Database.open(where)
+    assert served.generation == 1
+    await served.close()

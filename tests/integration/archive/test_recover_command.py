@@ -143,6 +143,11 @@ def left(data_dir: Path) -> list[str]:
     return sorted(path.name for path in data_dir.glob(f"{JOURNAL}*"))
 
 
+def everything(folder: Path) -> list[Path]:
+    """All that is in a folder."""
+    return sorted(folder.rglob("*"))
+
+
 async def check_server(stored: Stored, data_dir: Path) -> None:
     """A server on the recovered directory serves what was certified, and goes on."""
     config = Config(listen="127.0.0.1:0", data_dir=data_dir, blob_dir=stored.blobs)
@@ -311,6 +316,43 @@ async def test_damage_leaves_nothing_behind(stored: Stored, tmp_path: Path, vict
     assert error.code == 8
     assert at.blob_id in str(error)
     assert left(tmp_path / "new") == []
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+async def test_a_failed_recovery_leaves_nothing(
+    stored: Stored, tmp_path: Path, was_there: bool
+) -> None:
+    """Not a directory, a lock, a cache or a journal: everything is as it was before."""
+    data_dir = tmp_path / "new" / "data"
+    if was_there:
+        data_dir.mkdir(parents=True)
+        (data_dir / "notes").write_text("of the operator", encoding="utf-8")
+    before = everything(tmp_path)
+    missing = stored.path(stored.segment)
+    data = missing.read_bytes()
+    missing.unlink()
+    before.remove(missing)
+    arguments = ["--data-dir", str(data_dir), "--blob-dir", str(stored.blobs)]
+    error = await refused(*arguments, "--catalog", stored.catalog.blob_id)
+    assert error.code == 8
+    assert everything(tmp_path) == before
+    missing.write_bytes(data)
+    await recovered(*arguments, "--catalog", stored.catalog.blob_id)
+
+
+async def test_a_directory_without_blobs_is_not_made_a_blob_store(
+    stored: Stored, tmp_path: Path
+) -> None:
+    empty = tmp_path / "unmounted"
+    empty.mkdir()
+    for place in (empty, tmp_path / "misspelt"):
+        arguments = ["--data-dir", str(tmp_path / "new"), "--blob-dir", str(place)]
+        error = await refused(*arguments, "--catalog", stored.catalog.blob_id)
+        assert error.code == process.EXIT_DIRECTORY
+        assert str(place) in str(error)
+    assert everything(empty) == []
+    assert not (tmp_path / "misspelt").exists()
+    assert not (tmp_path / "new").exists()
 
 
 async def test_a_blob_that_is_no_catalog_is_refused(stored: Stored, tmp_path: Path) -> None:

@@ -45,16 +45,17 @@ class SpoolDamaged(Exception):
 
 
 class Spool:
-    """The directory of spool files, created if it is missing."""
+    """The directory of spool files, created if it is missing, also while the server runs."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def write(self, members: Sequence[Member]) -> str:
         """Write members to a new fsynced file; return its name. `OSError` leaves nothing."""
         name = f"{uuid.uuid4().hex}.pack"
         path = self._path / name
+        self._path.mkdir(mode=0o700, exist_ok=True)
         try:
             with path.open("xb") as file:
                 file.writelines(pack_pieces(members))
@@ -87,17 +88,23 @@ class Spool:
 
     def keep_only(self, names: set[str]) -> None:
         """Remove every file that no pack refers to."""
-        for path in self._path.iterdir():
+        for path in self._files():
             if path.name not in names:
                 path.unlink(missing_ok=True)
 
     def size_bytes(self) -> int:
         """Return the bytes of all files."""
         total = 0
-        for path in self._path.iterdir():
+        for path in self._files():
             with suppress(FileNotFoundError):  # certified meanwhile
                 total += path.stat().st_size
         return total
+
+    def _files(self) -> list[Path]:
+        try:
+            return list(self._path.iterdir())
+        except FileNotFoundError:  # somebody removed it
+            return []
 
 
 class Pointer:

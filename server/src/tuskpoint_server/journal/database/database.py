@@ -118,10 +118,13 @@ class Database:
             Refusal: `JOURNAL_UNAVAILABLE`: the database cannot be used; or of `open_key`.
         """
         backend = backend_of(where)
+        facts: dict[str, str] = {}
         try:
             facts = await asyncio.to_thread(prepare, backend, generation)
             await _unseal(backend, facts.get(JOURNAL_KEY, ""), open_key)
         except Exception as error:
+            if facts and generation is not None:
+                await asyncio.to_thread(backend.remove)
             backend.engine.dispose()
             raise_unavailable(backend, error)
             raise
@@ -130,7 +133,7 @@ class Database:
             await database.change(lambda _: None)  # the writer can use it
             await database.query(backend.warn)
         except Refusal:
-            await database.close()
+            await (database.close() if generation is None else database.remove())
             raise
         return database
 
