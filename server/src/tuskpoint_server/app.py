@@ -28,6 +28,7 @@ from .domain.limits import LIMITS
 from .journal.archiving.eviction import EvictionSettings, Evictor
 from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
+from .journal.database.database import Database
 from .journal.items import Items
 from .journal.lease import Duty
 from .journal.lineage.handoffs import Handoffs as HandoffRows
@@ -72,6 +73,7 @@ RETENTION_SECONDS = 20.0
 RULES_SECONDS = 300.0
 """Time between the end of one application of the retention rules and the next; the contract
 promises twice as much."""
+HEALTH_SECONDS = 0.5  # time between two looks at the journal
 SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
 
 _log = logging.getLogger(__name__)
@@ -229,6 +231,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         count = partial(access.authentication.quotas.count, rows, archive)
         counting = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
         stack.push_async_callback(_cancel, counting)
+        reporting = asyncio.create_task(_report_journal(server, journal))
+        stack.push_async_callback(_cancel, reporting)
         await server.start()
         yield server
 
@@ -314,6 +318,13 @@ async def _doing(work: Callable[[], Coroutine[object, object, None]]) -> AsyncIt
 async def _cancel(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def _report_journal(server: rpc.Server, journal: Database) -> None:
+    """Let health say whether the journal can be used."""
+    while True:
+        server.report("journal", journal.problem)
+        await asyncio.sleep(HEALTH_SECONDS)
 
 
 async def _sweep(

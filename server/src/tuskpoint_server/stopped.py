@@ -135,7 +135,9 @@ async def recover(config: Config, order: Order) -> Recovered:
 def _check_blob_directory(config: Config) -> None:
     """Refuse a directory without blobs, which opening it as a blob store would make one."""
     path = config.blob_directory
-    if not config.bucket and not config.walrus_aggregator_url and not (path / "layout").exists():
+    if config.bucket or config.walrus_aggregator_url or any(path.glob("*/*")):
+        return
+    if not (path / "layout").exists():
         raise process.StartError(
             process.EXIT_DIRECTORY,
             f"nothing is recovered: {path} is not a blob directory, because it has no file "

@@ -53,6 +53,17 @@ class Backend(ABC):
         """
         driver_of(connection).commit()
 
+    def check_files(self) -> None:  # noqa: B027 - PostgreSQL has its own
+        """Check after a commit that it can be found again, before anybody is told of it.
+
+        Raises:
+            JournalLostError: The files of the journal were removed or replaced.
+        """
+
+    def problem(self) -> str:
+        """Return what keeps the journal from being used now, for people; empty: nothing known."""
+        return ""
+
     def end(self, connection: Connection) -> None:
         """End a transaction that only read."""
         driver_of(connection).commit()

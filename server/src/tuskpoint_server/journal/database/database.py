@@ -147,6 +147,11 @@ class Database:
         """Whether `glance` reads faster than a thread could."""
         return self._backend.is_local
 
+    @property
+    def problem(self) -> str:
+        """What keeps the journal from being used now, for people; empty if nothing is known."""
+        return self._backend.problem()
+
     async def finish(self) -> None:
         """Let a journal that was filled be opened from now on; durable on return."""
         await self.transact(lambda batch: finish(batch.connection))

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from .backend import Backend
+from .files import JournalLostError, OpenFiles
 from .statements import driver_of
 
 BUSY_TIMEOUT_S = 5.0
@@ -66,6 +67,7 @@ class Sqlite(Backend):
         self._path = path
         self._log_limit = LONG_LOG_BYTES
         self.engine = engine or make_engine(path)
+        self._files = OpenFiles(path, self.engine) if engine is None else None
 
     def in_transaction(self, connection: Connection) -> bool:
         """Return whether a transaction is open; some errors end it."""
@@ -83,6 +85,19 @@ class Sqlite(Backend):
                 f"SQLite runs with journal_mode={mode} and synchronous={synchronous}; "
                 "the journal needs wal and FULL (2): put the data directory on a local file system"
             )
+
+    def check_files(self) -> None:
+        """Check that the files at their paths are those that take the commits.
+
+        Raises:
+            JournalLostError: They were removed or replaced.
+        """
+        if self._files is not None:
+            self._files.check()
+
+    def problem(self) -> str:
+        """Return which file was removed or replaced; empty if none was."""
+        return "" if self._files is None else self._files.lost()
 
     def numbers(self, connection: Connection) -> Iterator[int]:
         """Return the numbers above those of threads and families."""
@@ -106,6 +121,8 @@ class Sqlite(Backend):
 
     def storage_problem(self, error: BaseException) -> str | None:
         """Return what keeps the database from working, or `None` if the error is a defect."""
+        if isinstance(error, JournalLostError):
+            return str(error)
         cause = error.orig if isinstance(error, DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", None)
         if not isinstance(cause, sqlite3.DatabaseError) or code is None or code & 0xFF in _DEFECTS:

@@ -259,6 +259,7 @@ class Writer:
             batch.write_out()
             failpoint("journal.before_commit")
             self._backend.commit(connection)
+            self._backend.check_files()
         except Exception as error:
             if self._backend.is_busy(error):
                 driver_of(connection).rollback()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Iterable
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+
+_log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -21,13 +24,35 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
 
     def __init__(self, services: Iterable[str]) -> None:
         self._names = frozenset(("", *services))
+        self._serving = False
+        self._problems: dict[str, str] = {}
         self._status = health_pb2.HealthCheckResponse.NOT_SERVING
         self._changed = asyncio.Event()
 
     def set(self, *, serving: bool) -> None:
-        """Change the answer, and notify the watchers."""
+        """Say whether the server takes calls, and notify the watchers."""
+        self._serving = serving
+        self._change()
+
+    def report(self, part: str, problem: str) -> None:
+        """Say what keeps a part of the server from working; the empty text: it works.
+
+        With a problem of any part the answer is `NOT_SERVING`. The log has the problem.
+        """
+        if problem == self._problems.get(part, ""):
+            return
+        if problem:
+            self._problems[part] = problem
+            _log.error("not serving: the %s cannot be used: %s", part, problem)
+        else:
+            del self._problems[part]
+            _log.info("the %s can be used again", part)
+        self._change()
+
+    def _change(self) -> None:
         status = health_pb2.HealthCheckResponse
-        self._status = status.SERVING if serving else status.NOT_SERVING
+        works = self._serving and not self._problems
+        self._status = status.SERVING if works else status.NOT_SERVING
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

@@ -59,6 +59,10 @@ class Server:
         await self.grpc_server.start()
         self._health.set(serving=True)
 
+    def report(self, part: str, problem: str) -> None:
+        """Let health say `NOT_SERVING` while a part of the server has a problem."""
+        self._health.report(part, problem)
+
     async def drain(self, grace_s: float) -> bool:
         """Stop serving; return whether every call finished within `grace_s` seconds.
 

@@ -1,0 +1,75 @@
+"""The files of a SQLite journal that connections have open, compared with those at their paths.
+
+A file that is removed or replaced while SQLite has it open goes on working, and takes commits that
+nobody finds again. SQLite itself does not look in WAL mode.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from sqlalchemy import Engine, event
+
+
+class JournalLostError(Exception):
+    """The journal was removed or replaced while it was open; the text says which file."""
+
+
+class OpenFiles:
+    """The database file and its write-ahead log, as the connections of an engine opened them.
+
+    Once a file is lost, it stays lost: no connection is opened any more.
+    """
+
+    def __init__(self, path: Path, engine: Engine) -> None:
+        self._database, self._log = str(path), f"{path}-wal"
+        self._known: dict[str, tuple[int, int]] = {}
+        self._connections = 0
+        self._lock = threading.Lock()
+        self._lost = ""
+        event.listen(engine, "do_connect", self._connecting)
+        event.listen(engine, "connect", self._connected)
+        event.listen(engine, "close", self._closing)
+
+    def lost(self) -> str:
+        """Return which file was removed or replaced, for people; empty if none was."""
+        with self._lock:
+            for path, known in self._known.items():
+                if not self._lost and _identity(path) != known:
+                    self._lost = (
+                        f"{path} was removed or replaced while it was open: put the file back or "
+                        "restore a backup, and restart the server"
+                    )
+        return self._lost
+
+    def check(self) -> None:
+        """Raise `JournalLostError` if a file was removed or replaced."""
+        if lost := self.lost():
+            raise JournalLostError(lost)
+
+    def _connecting(self, *_: object) -> None:
+        self.check()
+
+    def _connected(self, *_: object) -> None:
+        with self._lock:
+            self._connections += 1
+            for path in (self._database, self._log):
+                found = _identity(path)
+                if found is not None:
+                    self._known = {path: found, **self._known}
+
+    def _closing(self, *_: object) -> None:
+        with self._lock:
+            self._connections -= 1
+            if not self._connections:  # the last one removes the log
+                self._known = {self._database: self._known[self._database]}
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
