@@ -2648,7 +2648,7 @@ type GetManifestRequest struct {
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Store the whole manifest as a blob, which `tuskpoint-server recover` and
 	// `tuskpoint audit` accept instead of a catalog. Nothing renews the blob.
-	// Only with an empty `page_token`.
+	// Only with an empty `page_token`. Needs the scopes `read` and `write`.
 	Store         bool `protobuf:"varint,4,opt,name=store,proto3" json:"store,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -156,6 +156,8 @@ type ThreadServiceClient interface {
 	// Returns the manifest of a thread, in pages: the fold of what the newest
 	// catalog leads to, by namespace and checkpoint ID. On request it stores the
 	// manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+	// `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
+	// does not have the scope `write`;
 	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
 	// `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	// `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
@@ -458,6 +460,8 @@ type ThreadServiceServer interface {
 	// Returns the manifest of a thread, in pages: the fold of what the newest
 	// catalog leads to, by namespace and checkpoint ID. On request it stores the
 	// manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+	// `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
+	// does not have the scope `write`;
 	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
 	// `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
 	// `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.

@@ -74,6 +74,7 @@ RULES_SECONDS = 300.0
 """Time between the end of one application of the retention rules and the next; the contract
 promises twice as much."""
 HEALTH_SECONDS = 0.5  # time between two looks at the journal
+PRIVATE = 0o077  # umask: only this user reads journals, blobs, caches and what a command writes
 SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
 
 _log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the server until a signal stops it; return the exit code."""
     # Numpy's threads spin while they wait for one another, and slow saves down.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.umask(PRIVATE)
     version = importlib.metadata.version("tuskpoint-server")
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:

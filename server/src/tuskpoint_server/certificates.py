@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from .keys.local import check_private
 from .process import ConfigError, read_bytes
 from .rpc.server.tls import Certified
 
@@ -29,6 +30,10 @@ def read_tls(cert: Path, key: Path, client_ca: Path | None) -> Certified:
     chain = read_bytes("--tls-cert", cert)
     certificate = _certificates("--tls-cert", cert, chain)[0]
     secret = read_bytes("--tls-key", key)
+    try:
+        check_private(key)
+    except ValueError as error:
+        raise ConfigError(f"--tls-key {key} cannot be used: {error}") from None
     if _public_key(key, secret) != _shown(cert, certificate):
         raise ConfigError(f"--tls-key {key} is not the key of the first certificate in {cert}")
     roots = None

@@ -455,6 +455,12 @@ def from_flags(flags: dict[str, Any]) -> Config:
             "--journal has a password, which every user of this machine could read; set "
             f"{ENV_PREFIX}JOURNAL, or let PGPASSFILE name a file with it"
         )
+    for name in ("walrus_publisher_url", "walrus_aggregator_url"):
+        if any(map(has_password, flags.get(name, ()))):
+            raise ConfigError(
+                f"--{name.replace('_', '-')} has a password, which every user of this machine "
+                f"could read; set {name.upper()}"
+            )
     try:
         keys = tomllib.loads(Path(file).read_text("utf-8")) if file else {}
         return Config(**(keys | variables | flags))
@@ -481,7 +487,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def has_password(url: str) -> bool:
-    """Return whether a URL of a database has a password in it."""
+    """Return whether a URL has a password in it."""
     parts = urlsplit(url)
     return parts.password is not None or "password" in parse_qs(parts.query)
 

@@ -29,7 +29,7 @@ from .journal.database.database import Database
 from .journal.database.sealing import KEY_BYTES
 from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
 from .keys.identities import Identities
-from .keys.local import LocalKeys, parse_keys
+from .keys.local import LocalKeys, check_private, parse_keys, read_keys
 from .keys.provider import KeyProvider
 from .keys.signing import Signer
 from .recall.embedders import Embedder, EmbedderError
@@ -139,7 +139,7 @@ def open_signer(config: Config) -> Signer:
     try:
         if config.signing_key is None and not path.exists():
             key_file.make(path)
-        return Signer(parse_keys(path.read_text(encoding="ascii")))
+        return Signer(read_keys(path))
     except (OSError, ValueError) as error:
         problem = (error.strerror or error) if isinstance(error, OSError) else error
         raise process.ConfigError(f"--signing-key {path} cannot be used: {problem}") from None
@@ -246,10 +246,14 @@ def _jwt_secret(file: Path | None) -> bytes:
     if file is None:
         return b""
     flag = "--walrus-jwt-secret-file"
+    content = process.read_bytes(flag, file)
     try:
-        text = process.read_bytes(flag, file).decode("utf-8").strip()
+        check_private(file)
+        text = content.decode("utf-8").strip()
     except UnicodeDecodeError:
         raise process.ConfigError(f"{flag} {file} cannot be read: it is not text") from None
+    except ValueError as error:
+        raise process.ConfigError(f"{flag} {file} cannot be used: {error}") from None
     if not text:
         raise process.ConfigError(f"{flag} {file} is empty")
     from .blobs.walrus.settings import secret_bytes

@@ -76,6 +76,9 @@ class DataDirLock:
     def __init__(self, directory: Path) -> None:
         with usable("data directory", directory):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = directory.stat()
+            if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+                directory.chmod(found.st_mode & 0o700)
             self._file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

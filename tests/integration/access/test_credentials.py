@@ -47,6 +47,7 @@ from tuskpoint.v1 import (
     thread_service_pb2,
 )
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
@@ -106,6 +107,23 @@ async def test_a_token_reaches_its_tenant_and_no_other(
     assert loaded.checkpoint.ref.checkpoint_id == FIRST
     answer = await refused(load(grpc_channel, bearer(tokens["stranger"])))
     assert (answer.code, answer.reason) == (grpc.StatusCode.NOT_FOUND, "CHECKPOINT_NOT_FOUND")
+
+
+async def test_storing_a_manifest_takes_the_scope_to_write(
+    grpc_channel: grpc.aio.Channel, tokens: dict[str, str]
+) -> None:
+    await save(grpc_channel, bearer(tokens["writer"]))
+    admin = AdminServiceStub(grpc_channel)
+    await admin.Flush(admin_service_pb2.FlushRequest(), metadata=bearer(tokens["no write"]))
+    threads = ThreadServiceStub(grpc_channel)
+    request = thread_service_pb2.GetManifestRequest(thread_id=THREAD)
+    await threads.GetManifest(request, metadata=bearer(tokens["reader"]))
+    request.store = True
+    answer = await refused(threads.GetManifest(request, metadata=bearer(tokens["reader"])))
+    assert (answer.code, answer.reason) == (grpc.StatusCode.PERMISSION_DENIED, "SCOPE_MISSING")
+    assert answer.metadata["scope"] == "write"
+    stored = await threads.GetManifest(request, metadata=bearer(tokens["no admin"]))
+    assert stored.manifest.blob_id
 
 
 NOT_ACCEPTED: list[list[tuple[str, Any]]] = [

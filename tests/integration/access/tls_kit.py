@@ -85,6 +85,7 @@ def write_certificates(
     ):
         cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         issued.private_key_pem.write_to_path(key)
+        key.chmod(0o600)
     return files
 
 

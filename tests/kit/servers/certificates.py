@@ -32,6 +32,7 @@ def party(directory: Path, name: str, ca: trustme.CA | None = None) -> Party:
     pair = ca.issue_cert(name)
     ca.cert_pem.write_to_path(str(made.ca_file))
     pair.private_key_pem.write_to_path(str(made.key_file))
+    made.key_file.chmod(0o600)
     for pem in pair.cert_chain_pems:
         pem.write_to_path(str(made.cert_file), append=True)
     return made

@@ -123,6 +123,7 @@ def test_a_file_that_has_no_identities_is_named_with_what_is_wrong(
 ) -> None:
     file = tmp_path / "identity"
     file.write_text(text, "ascii")
+    file.chmod(0o600)
     with pytest.raises(ConfigError, match=f"--identity {file} cannot be used: {said}") as caught:
         open_identities(Config(identity=file))
     assert "AGE-SECRET" not in str(caught.value)
@@ -132,6 +133,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be used: No such file"):
         open_identities(Config(identity=tmp_path / "none"))
     (tmp_path / "binary").write_bytes(b"\xff")
+    (tmp_path / "binary").chmod(0o600)
     with pytest.raises(ConfigError, match="cannot be used: it is not text"):
         open_identities(Config(identity=tmp_path / "binary"))
 
@@ -141,6 +143,7 @@ def test_without_the_package_its_name_is_said(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyrage", None)
     (tmp_path / "identity").write_text(FILE, "ascii")
+    (tmp_path / "identity").chmod(0o600)
     with pytest.raises(ConfigError, match="--identity needs pyrage; pip install"):
         open_identities(Config(identity=tmp_path / "identity"))
     with pytest.raises(Refusal, match="this server lacks pyrage") as caught:

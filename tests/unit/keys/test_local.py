@@ -22,6 +22,7 @@ def text(*keys: bytes) -> str:
 def write(path: Path, *keys: bytes) -> None:
     part = path.with_name("part")
     part.write_text(text(*keys), encoding="ascii")
+    part.chmod(0o600)
     part.replace(path)
 
 
@@ -66,7 +67,7 @@ async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert await keys.unwrap("acme", wrapped) == MEMBER
 
 
-@pytest.mark.parametrize("damage", ["gone", "emptied", "malformed"])
+@pytest.mark.parametrize("damage", ["gone", "emptied", "malformed", "readable"])
 async def test_the_keys_stay_if_the_file_cannot_be_used(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -75,6 +76,9 @@ async def test_the_keys_stay_if_the_file_cannot_be_used(
     keys = LocalKeys.of_file(file)
     if damage == "gone":
         file.unlink()
+    elif damage == "readable":
+        write(file, NEW)
+        file.chmod(0o644)
     else:
         file.write_text("" if damage == "emptied" else "no key", encoding="ascii")
     for _ in range(2):

@@ -52,6 +52,66 @@ def test_text_that_moves_to_the_next_field_is_found() -> None:
     assert "is not that of" in problem(replace(made, thread_id="a", checkpoint_id="bc"))
 
 
+_P = 2**255 - 19
+_D = -121665 * pow(121666, -1, _P) % _P
+Point = tuple[int, int]
+
+
+def _sum(first: Point, second: Point) -> Point:
+    """Add points of the curve of RFC 8032, section 5.1."""
+    (x1, y1), (x2, y2) = first, second
+    product = _D * x1 * x2 * y1 * y2 % _P
+    x = (x1 * y2 + x2 * y1) * pow(1 + product, -1, _P)
+    return x % _P, (y1 * y2 + x1 * x2) * pow(1 - product, -1, _P) % _P
+
+
+def _with_ordinate(y: int) -> Point | None:
+    """Return a point with this second coordinate; `None` if the curve has none."""
+    square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
+    for root in (1, pow(2, (_P - 1) // 4, _P)):
+        x = pow(square, (_P + 3) // 8, _P) * root % _P
+        if x * x % _P == square:
+            return x, y
+    return None
+
+
+def _of_small_order() -> set[int]:
+    """Return the second coordinates of the points whose order divides 8."""
+    found = set[int]()
+    order = 2**252 + 27742317777372353535851937790883648493
+    for y in range(2, 40):  # half of all numbers are of points, and most of these of all orders
+        point = _with_ordinate(y)
+        if point is None:
+            continue
+        torsion, factor = (0, 1), order
+        while factor:
+            if factor & 1:
+                torsion = _sum(torsion, point)
+            point, factor = _sum(point, point), factor >> 1
+        found.add(torsion[1])
+    return found
+
+
+def test_a_key_of_small_order_verifies_nothing() -> None:
+    ordinates = _of_small_order()
+    assert len(ordinates) == 5
+    assert all((point := _with_ordinate(y)) and _doubled(point, 3) == (0, 1) for y in ordinates)
+    encodings = {y + more for y in ordinates for more in (0, _P) if y + more < 1 << 255}
+    for ordinate in encodings:
+        for sign in (0, 1 << 255):
+            signer = (ordinate + sign).to_bytes(32, "little").hex()
+            for begin in (signer, f"01{'00' * 31}"):  # one of these fits some messages, or all
+                forged = replace(DESCRIPTOR, signer=signer, signature=begin + "00" * 32)
+                for number in range(8):
+                    assert "is not that of" in problem(replace(forged, to_agent=str(number)))
+
+
+def _doubled(point: Point, times: int) -> Point:
+    for _ in range(times):
+        point = _sum(point, point)
+    return point
+
+
 def test_another_signer_is_found_and_so_is_a_signature_that_is_none() -> None:
     made = Signer([NEW]).sign(DESCRIPTOR)
     [other] = Signer([OLD]).public

@@ -38,6 +38,12 @@ def test_files_that_belong_together_are_read(made: Certificates) -> None:
     assert read_tls(made.cert, made.key, None).client_ca is None
 
 
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    made = write_certificates(tmp_path)
+    made.key.chmod(0o644)
+    assert "others can read it (mode 0644); chmod 600" in problem(made.cert, made.key, None)
+
+
 def test_a_key_of_another_certificate_is_reported(made: Certificates) -> None:
     reported = problem(made.cert, made.client_key, None)
     assert (
@@ -55,6 +61,7 @@ def test_files_that_are_missing_or_not_pem_are_reported(
     files[which] = tmp_path / "file"
     assert problem(**files) == f"{flag} cannot be read: No such file or directory"
     for content in (b"", b"not PEM", made.cert.read_bytes()[:200]):
+        files[which].touch(0o600)
         files[which].write_bytes(content)
         assert problem(**files).startswith(f"{flag} holds no ")
 
@@ -62,6 +69,7 @@ def test_files_that_are_missing_or_not_pem_are_reported(
 def test_an_encrypted_key_is_reported(made: Certificates, tmp_path: Path) -> None:
     key = serialization.load_pem_private_key(made.key.read_bytes(), None)
     encrypted = tmp_path / "key.pem"
+    encrypted.touch(0o600)
     encrypted.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -98,4 +106,5 @@ def test_a_key_that_cannot_be_served_is_reported(
     cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
     cert_file.write_bytes(certificate.public_bytes(pem))
     key_file.write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, nothing))
+    key_file.chmod(0o600)
     assert "is for a key of a kind that cannot be served" in problem(cert_file, key_file, None)

@@ -141,6 +141,20 @@ def test_a_bad_file_is_reported_in_one_line(tmp_path: Path, text: str, reported:
     assert reported in refusal("--config", str(file))
 
 
+@pytest.mark.parametrize("kind", ["publisher", "aggregator"])
+def test_a_password_in_a_url_of_walrus_comes_from_a_variable(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WALRUS_AGGREGATOR_URL", raising=False)
+    url = "https://me:secret@walrus.example"
+    problem = refusal(f"--walrus-{kind}-url", "http://127.0.0.1", f"--walrus-{kind}-url", url)
+    assert f"--walrus-{kind}-url has a password" in problem
+    assert f"set WALRUS_{kind.upper()}_URL" in problem
+    assert "secret" not in problem
+    monkeypatch.setenv("WALRUS_AGGREGATOR_URL", url)
+    assert load().walrus_aggregator_url == (url,)
+
+
 def test_memwals_own_variables_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMWAL_PRIVATE_KEY", "seed")
     monkeypatch.setenv("MEMWAL_ACCOUNT_ID", "0xaccount")

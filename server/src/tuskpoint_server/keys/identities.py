@@ -15,6 +15,7 @@ from typing import Any
 
 from ..domain.credentials import DEFAULT_TENANT
 from ..domain.errors import Reason, Refusal, invalid_field
+from .local import check_private
 from .service import wrong
 
 _PURPOSE = b"tuskpoint identity of tenant "
@@ -69,6 +70,7 @@ class Identities:
     @classmethod
     def of_file(cls, file: Path) -> Identities:
         """Read a file of identities; raises as `parse_identities`, and `OSError`."""
+        check_private(file)
         try:
             return cls(parse_identities(file.read_text(encoding="ascii")))
         except UnicodeDecodeError:

@@ -12,6 +12,7 @@ import base64
 import hashlib
 import logging
 import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -59,6 +60,21 @@ def _words(line: str) -> list[str]:
     return line.partition("#")[0].replace(",", " ").split()
 
 
+def check_private(file: Path) -> None:
+    """Refuse a file of keys that others can read; root's may be readable by one group.
+
+    Secrets that an orchestrator mounts belong to root, and to the group of the server.
+
+    Raises:
+        ValueError: Others can read it, or could change it; the text says what to do.
+        OSError: It cannot be examined.
+    """
+    found = file.stat()
+    if found.st_mode & (0o077 if found.st_uid else 0o037):
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise ValueError(f"others can read it (mode {mode}); chmod 600 {file}")
+
+
 def key_id(key: bytes) -> bytes:
     """Return the name of a key, which says nothing about the key."""
     return hashlib.sha256(b"tuskpoint key " + key).digest()[:ID_BYTES]
@@ -76,7 +92,7 @@ class LocalKeys:
     def of_file(cls, file: Path) -> LocalKeys:
         """Read a file of keys; raises `OSError`, or `ValueError` with what is wrong in it."""
         stamp = _stamp(file)  # before reading: a file that changes meanwhile is read again
-        return cls(_read(file), file, stamp)
+        return cls(read_keys(file), file, stamp)
 
     async def wrap(self, tenant: str, key: bytes) -> bytes:
         """Return a key, wrapped by the first one."""
@@ -117,7 +133,7 @@ class LocalKeys:
         if stamp == self._stamp:
             return
         try:
-            self._take(await asyncio.to_thread(_read, self._file))
+            self._take(await asyncio.to_thread(read_keys, self._file))
             self._stamp = stamp
             _log.info("the key file was read again: key %s wraps", self._first.hex())
         except (OSError, ValueError) as error:  # it is tried again each time, and said once
@@ -132,7 +148,9 @@ class LocalKeys:
             )
 
 
-def _read(file: Path) -> tuple[bytes, ...]:
+def read_keys(file: Path) -> tuple[bytes, ...]:
+    """Return the keys in a file, as `parse_keys` does, after checking that it is private."""
+    check_private(file)
     try:
         return parse_keys(file.read_text(encoding="ascii"))
     except UnicodeDecodeError:

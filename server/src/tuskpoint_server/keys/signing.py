@@ -18,6 +18,14 @@ from ..domain.lineage import Descriptor
 _PURPOSE = b"tuskpoint handoff v1\n"
 _RECEIPT = b"tuskpoint receipt v1\n"
 
+_P = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = frozenset((0, 1, _ORDER_8, _P - _ORDER_8, _P - 1, _P, _P + 1))
+"""Second coordinates of the points of order 1, 2, 4 and 8, in every encoding of 255 bits.
+
+As a public key such a point verifies signatures that nobody made, over any message.
+"""
+
 
 class Signer:
     """Signs hand-offs and receipts with the first of some keys of 32 bytes.
@@ -50,6 +58,7 @@ def check(descriptor: Descriptor, required: Collection[str] = ()) -> None:
     signer = descriptor.signer
     if signer:
         try:
+            _check_order(bytes.fromhex(signer))
             public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signer))
             public.verify(bytes.fromhex(descriptor.signature), signed(descriptor))
         except (InvalidSignature, ValueError):
@@ -60,6 +69,12 @@ def check(descriptor: Descriptor, required: Collection[str] = ()) -> None:
         problem = f"it is signed by {signer}" if signer else "it is not signed"
         advice = "accept it only if you know that signer, and then require it"
         raise _refused(signer, f"{problem}, and another signer is required", advice)
+
+
+def _check_order(public: bytes) -> None:
+    """Raise `ValueError` for a public key of small order."""
+    if int.from_bytes(public, "little") % (1 << 255) in _SMALL_ORDER:
+        raise ValueError("a public key of small order")
 
 
 def _refused(signer: str, problem: str, advice: str) -> Refusal:

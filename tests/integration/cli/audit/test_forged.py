@@ -392,6 +392,13 @@ async def test_a_signature_of_somebody_else_fails(left: House) -> None:
     assert (await kit.audited_descriptor(kit.directory(left), left.handoff)).result == "PASS"
 
 
+async def test_a_key_of_small_order_signs_for_nobody(left: House) -> None:
+    given = kit.changed(left.handoff, signer=f"01{'00' * 31}", signature=f"01{'00' * 63}")
+    found = await kit.audited_descriptor(kit.directory(left), given)
+    assert found.result == "FAIL"
+    assert "is a key of small order" in found.problems[0].reason
+
+
 async def test_a_descriptor_without_a_blob_is_missing_it(left: House) -> None:
     given = kit.changed(left.handoff, blob_id="B" * 43)
     found = await kit.audited_descriptor(kit.directory(left), given)

@@ -359,6 +359,7 @@ def test_the_blobs_of_a_report_are_checked_without_a_key(
 ) -> None:
     monkeypatch.delenv("TUSKPOINT_KEYS")
     keys, report, blobs = (tmp_path / name for name in ("keys", "report.json", "blobs.json"))
+    keys.touch(0o600)
     keys.write_text(base64.b64encode(bytes(range(32))).decode())
     source = ("--aggregator", walrus.url)
     named = f"{left.catalog.blob_id}:{left.catalog.sha256}"
@@ -407,7 +408,16 @@ def test_a_command_opens_roots_and_says_why_it_cannot(
     assert done.code == 5
     assert "it said no such key" in done.out
     keys = tmp_path / "keys"
+    keys.touch(0o600)
     for content, problem in (("AAAA", "is not 32 bytes"), ("# none", "it has no key")):
         keys.write_text(content)
         done = run("catalog", "--sealing-keys", str(keys), *arguments)
         assert (done.code, problem in done.errors) == (2, True)
+    keys.chmod(0o604)
+    done = run("catalog", "--sealing-keys", str(keys), *arguments)
+    assert (done.code, "others can read it (mode 0604); chmod 600" in done.errors) == (2, True)
+    secret = walrus.url.replace("//", "//me:secret@")
+    done = run("catalog", "--aggregator", secret, *arguments[2:])
+    assert (done.code, "set WALRUS_AGGREGATOR_URL" in done.errors) == (2, True)
+    assert "--aggregator has a password" in done.errors
+    assert "secret" not in done.errors

@@ -14,6 +14,11 @@ from .verdicts import Findings, Item, ItemKind, Verdict, ordered
 
 _SOURCES = ("input", "loop", "update", "fork")
 
+_P = 2**255 - 19
+_ORDER_8 = 0x05FC536D880238B13933C6D305ACDFD5F098EFF289F4C345B027B2C28F95E826
+_SMALL_ORDER = (0, 1, _ORDER_8, _P - _ORDER_8, _P - 1, _P, _P + 1)
+"""Second coordinates of the points of order 1, 2, 4 and 8: as keys they verify anything."""
+
 
 async def audit_descriptor(reader: Reader, descriptor: Descriptor) -> Findings:
     """Audit a descriptor: the hash, the bundle, and each checkpoint in it.
@@ -86,6 +91,8 @@ def _wrong_signature(descriptor: Descriptor) -> str:
     for key in ("thread_id", "checkpoint_id", "blob_id", "blob_sha256", "to_agent", "summary"):
         text = getattr(descriptor, key).encode()
         signed += len(text).to_bytes(4, "big") + text
+    if int.from_bytes(bytes.fromhex(descriptor.signer), "little") % (1 << 255) in _SMALL_ORDER:
+        return f"the descriptor's signer {descriptor.signer} is a key of small order, of nobody"
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(descriptor.signer))
         public.verify(bytes.fromhex(descriptor.signature), signed)

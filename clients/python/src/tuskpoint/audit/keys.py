@@ -6,8 +6,10 @@ import base64
 import hashlib
 import os
 import shlex
+import stat
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 TIMEOUT_S = 20.0
 """Time that a command has."""
@@ -26,6 +28,21 @@ class NoKey(Exception):
 def no_keys(wrapped: bytes) -> bytes:
     """Open nothing."""
     raise NoKey(f"it is sealed, by key {_name(wrapped)} if that is in a file: no key was given")
+
+
+def check_private(file: Path) -> None:
+    """Refuse a file of keys that others can read; root's may be readable by one group.
+
+    Args:
+        file: The file.
+
+    Raises:
+        ValueError: Others can read it; the text says what to do.
+    """
+    found = file.stat()
+    if found.st_mode & (0o077 if found.st_uid else 0o037):
+        mode = f"{stat.S_IMODE(found.st_mode):04o}"
+        raise ValueError(f"others can read it (mode {mode}); chmod 600 {file}")
 
 
 def of_text(text: str, tenant: str) -> Unwrap:

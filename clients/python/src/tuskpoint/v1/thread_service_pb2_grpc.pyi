@@ -163,6 +163,8 @@ class ThreadServiceStub:
     """Returns the manifest of a thread, in pages: the fold of what the newest
     catalog leads to, by namespace and checkpoint ID. On request it stores the
     manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+    `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
+    does not have the scope `write`;
     `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
     `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
     `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
@@ -303,6 +305,8 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """Returns the manifest of a thread, in pages: the fold of what the newest
     catalog leads to, by namespace and checkpoint ID. On request it stores the
     manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+    `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
+    does not have the scope `write`;
     `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
     `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
     `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.
@@ -536,6 +540,8 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns the manifest of a thread, in pages: the fold of what the newest
         catalog leads to, by namespace and checkpoint ID. On request it stores the
         manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+        `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
+        does not have the scope `write`;
         `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
         `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
         `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.

@@ -60,6 +60,9 @@ A method that is not in it is denied to everybody, so that a new one is not open
 EXCHANGE = "/tuskpoint.v1.CheckpointService/Exchange"
 """The stream whose frames are calls; each needs the scopes of its unary twin."""
 
+STORING = frozenset({Scope.READ, Scope.WRITE})
+"""Scopes of a call of `GetManifest` that stores the manifest."""
+
 CHANGES = frozenset(method for method, scopes in POLICY.items() if scopes - {Scope.READ})
 """Methods that change something, or that only administrators may call."""
 

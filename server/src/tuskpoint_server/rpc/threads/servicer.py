@@ -19,6 +19,7 @@ from ...service.checkpoints import Checkpoints
 from ...service.retention import Retention
 from ...service.threads import Threads
 from ..around.door import Call, Fields
+from ..around.policy import STORING, check_scopes
 from ..messages.convert import filled, key, ref
 from ..messages.validation import Check, Checks
 from .messages import (
@@ -216,5 +217,7 @@ class ThreadServicer:
         self, request: thread_pb.GetManifestRequest, call: Call
     ) -> thread_pb.GetManifestResponse:
         thread_id, size, token = request.thread_id, request.page_size, request.page_token
+        if request.store:
+            check_scopes(call, STORING)
         found = self._threads.manifest(call.tenant, thread_id, size, token, store=request.store)
         return manifest_response(await found)

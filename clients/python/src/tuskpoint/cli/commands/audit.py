@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import typer
 
@@ -322,7 +322,7 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
 
 def _unwrap(keys: _Keys) -> Unwrap | None:
     """Return what opens sealed roots; `None` if no key was given."""
-    from ...audit.keys import of_command, of_text
+    from ...audit.keys import check_private, of_command, of_text
 
     text, name = os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE
     if keys.file is not None and keys.command:
@@ -332,6 +332,7 @@ def _unwrap(keys: _Keys) -> Unwrap | None:
     try:
         if keys.file is not None:
             text, name = keys.file.read_text(encoding="ascii"), str(keys.file)
+            check_private(keys.file)
         return of_text(text, keys.tenant) if text else None
     except OSError as error:
         raise CommandError(Exit.USAGE, f"{name} cannot be read: {error.strerror}") from error
@@ -349,6 +350,12 @@ def _source(session: Session, order: _Order) -> Source:
         return _bucket(order.blobs)
     if order.blob_dir is not None:
         return DirectorySource(order.blob_dir)
+    if any(urlsplit(url).password is not None for url in order.aggregators):
+        raise CommandError(
+            Exit.USAGE,
+            "--aggregator has a password, which every user of this machine could read",
+            f"set {URL_VARIABLE}",
+        )
     urls = order.aggregators or os.environ.get(URL_VARIABLE, "").replace(",", " ").split()
     if not urls:
         hint = f"give --aggregator URL, --blob-dir DIR or --blobs URL, or set {URL_VARIABLE}"

@@ -1323,7 +1323,7 @@ export type GetManifestRequest = Message<"tuskpoint.v1.GetManifestRequest"> & {
   /**
    * Store the whole manifest as a blob, which `tuskpoint-server recover` and
    * `tuskpoint audit` accept instead of a catalog. Nothing renews the blob.
-   * Only with an empty `page_token`.
+   * Only with an empty `page_token`. Needs the scopes `read` and `write`.
    *
    * @generated from field: bool store = 4;
    */
@@ -1841,6 +1841,8 @@ export const ThreadService: GenService<{
    * Returns the manifest of a thread, in pages: the fold of what the newest
    * catalog leads to, by namespace and checkpoint ID. On request it stores the
    * manifest as a blob. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+   * `PERMISSION_DENIED` / `SCOPE_MISSING` if `store` is set and the credential
+   * does not have the scope `write`;
    * `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`; `UNAVAILABLE` /
    * `BLOB_UNAVAILABLE`; `DATA_LOSS` / `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`,
    * `BLOB_MALFORMED`; `FAILED_PRECONDITION` / `BLOB_REJECTED`.

@@ -1,0 +1,88 @@
+"""Files of the server that other users of the machine must not read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.kit.servers.forking import Forked
+from tests.kit.servers.processes import FLUSH_OFTEN, Program, ServerProcess
+from tuskpoint import Client
+from tuskpoint_server import app, process
+from tuskpoint_server.config import Config
+from tuskpoint_server.opening import open_blobs, open_identities, open_keys, open_signer
+
+
+def run_with_open_umask(arguments: Sequence[str]) -> int:
+    """Run the server where new files are for everybody unless a program says otherwise."""
+    os.umask(0)
+    return app.main(arguments)
+
+
+class OpenServer(ServerProcess):
+    """A server that a shell starts whose umask is 0."""
+
+    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
+        return Forked(run_with_open_umask, arguments, environment, self.log)
+
+
+def open_to_others(folder: Path) -> list[Path]:
+    """Return what others could read or change below a folder, itself included."""
+    return [
+        path for path in [folder, *folder.rglob("*")] if stat.S_IMODE(path.lstat().st_mode) & 0o077
+    ]
+
+
+def test_what_the_server_writes_is_private_whatever_the_umask(tmp_path: Path) -> None:
+    blobs, pointer = tmp_path / "blobs", tmp_path / "elsewhere" / "catalog"
+    settings = {
+        **FLUSH_OFTEN,
+        "TUSKPOINT_BLOB_DIR": str(blobs),
+        "TUSKPOINT_CATALOG_POINTER": str(pointer),
+    }
+    (tmp_path / "one" / "data").mkdir(parents=True, mode=0o777)  # by an operator, before
+    with OpenServer(tmp_path / "one", settings) as server:
+        server.start()
+        with Client(server.target) as client:
+            client.save("thread", {"secret": "x" * 10_000}, durability="certified")
+        made = {path.name for path in server.data_dir.iterdir()}
+        assert {"journal.db", "journal.db-wal", "spool", "cache", "signing.key", "lock"} <= made
+        for folder in (server.data_dir, blobs, pointer.parent):
+            assert open_to_others(folder) == []
+        backup = tmp_path / "backup"
+        copied = ["backup", "--data-dir", str(server.data_dir), "--to", str(backup)]
+        assert app.main(copied) == 0
+        assert open_to_others(backup) == []
+
+
+OPENED: dict[str, Callable[[Config], object]] = {
+    "key_file": open_keys,
+    "signing_key": open_signer,
+    "identity": open_identities,
+    "walrus_jwt_secret_file": open_blobs,
+}
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o640, 0o620])
+@pytest.mark.parametrize("setting", OPENED)
+def test_a_key_file_that_others_can_read_is_refused(
+    tmp_path: Path, setting: str, mode: int
+) -> None:
+    file = tmp_path / "keys"
+    command = "identity" if setting == "identity" else "create"
+    assert app.main(["keys", command, str(file)]) == 0
+    walrus = {"walrus_aggregator_url": "http://127.0.0.1:1"} if "walrus" in setting else {}
+    config = Config.model_validate({"data_dir": tmp_path / "data", setting: file, **walrus})
+    OPENED[setting](config)
+    file.chmod(mode)
+    if os.geteuid() == 0:  # of a file of root a group may read
+        os.chown(file, 65534, -1)
+    with pytest.raises(process.ConfigError) as refused:
+        OPENED[setting](config)
+    flag = f"--{setting.replace('_', '-')} {file}"
+    assert f"{flag} cannot be used: others can read it (mode {mode:04o})" in str(refused.value)
+    assert f"chmod 600 {file}" in str(refused.value)
