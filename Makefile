@@ -136,7 +136,7 @@ fuzz: setup ## fuzz the parsers of stored and received bytes (FUZZ_SECONDS=60 fo
 	    $(if $(TARGET),--target $(TARGET)) $(if $(INPUT),--input $(INPUT))
 
 .PHONY: soak
-soak: soak-calls soak-agents soak-crashes ## all that takes hours: the next three
+soak: soak-calls soak-agents soak-crashes soak-idle ## all that takes hours: the next four
 
 .PHONY: soak-calls
 soak-calls: setup ## send 100,000 generated calls (CALLS=100000)
@@ -154,6 +154,10 @@ soak-crashes: setup ## run the crash and slow tests in a loop (ROUNDS=20)
 	    TUSKPOINT_KILLS=40 TUSKPOINT_SIMULATION_SCHEDULES=600 \
 	        $(PY) -m pytest -q -m 'crash or slow' $(ARGS); \
 	done
+
+.PHONY: soak-idle
+soak-idle: setup node-modules ## let an idle client of each language ping for five minutes (IDLE_SECONDS=300)
+	TUSKPOINT_IDLE_SECONDS=$(or $(IDLE_SECONDS),300) $(PY) -m pytest -q tests/interop/test_idle_clients.py
 
 .PHONY: test-newest
 test-newest: setup ## run the tests with the newest releases that the requirements allow

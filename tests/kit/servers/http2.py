@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from collections.abc import AsyncIterator
 
-DATA, HEADERS, SETTINGS = 0, 1, 4
+DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7
 END_STREAM, END_HEADERS = 1, 4
+ACK = 1  # of a ping
 _INITIAL_WINDOW_SIZE = 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -21,10 +23,18 @@ def header(name: bytes, value: bytes) -> bytes:
     return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
-def opening(path: str, *, window: int = 65_535) -> bytes:
-    """Return what begins a connection and a call on it.
+def connecting(*, window: int = 65_535) -> bytes:
+    """Return what begins a connection.
 
     `window`: bytes of answers that the client lets through; with 0 not one.
+    """
+    return _PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window))
+
+
+def opening(path: str, *more: tuple[bytes, bytes], window: int = 65_535, stream: int = 1) -> bytes:
+    """Return what begins a connection, if it is its first `stream`, and a call on it.
+
+    `more` has further headers, `window` is as for `connecting`.
     """
     headers = (
         (b":method", b"POST"),
@@ -33,12 +43,10 @@ def opening(path: str, *, window: int = 65_535) -> bytes:
         (b":authority", b"localhost"),
         (b"content-type", b"application/grpc"),
         (b"te", b"trailers"),
+        *more,
     )
-    return (
-        _PREFACE
-        + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window))
-        + frame(HEADERS, END_HEADERS, 1, b"".join(header(*one) for one in headers))
-    )
+    begin = connecting(window=window) if stream == 1 else b""
+    return begin + frame(HEADERS, END_HEADERS, stream, b"".join(header(*one) for one in headers))
 
 
 def message(content: bytes) -> bytes:
@@ -46,11 +54,11 @@ def message(content: bytes) -> bytes:
     return struct.pack(">BI", 0, len(content)) + content
 
 
-def data(content: bytes, *, last: bool = False) -> bytes:
+def data(content: bytes, *, last: bool = False, stream: int = 1) -> bytes:
     """Return content of the call, cut into frames of HTTP/2."""
     pieces = [content[start : start + 16_384] for start in range(0, len(content), 16_384)] or [b""]
     return b"".join(
-        frame(DATA, END_STREAM if last and number == len(pieces) else 0, 1, piece)
+        frame(DATA, END_STREAM if last and number == len(pieces) else 0, stream, piece)
         for number, piece in enumerate(pieces, 1)
     )
 
@@ -62,3 +70,10 @@ async def until_answered(reader: asyncio.StreamReader) -> None:
         start = await reader.readexactly(9)
         kind = start[3]
         await reader.readexactly(int.from_bytes(start[:3], "big"))
+
+
+async def frames(reader: asyncio.StreamReader) -> AsyncIterator[tuple[int, int, bytes]]:
+    """Yield what comes: the kind, the flags and the content of each frame, until the end."""
+    while start := await reader.read(1):
+        start += await reader.readexactly(8)
+        yield start[3], start[4], await reader.readexactly(int.from_bytes(start[:3], "big"))

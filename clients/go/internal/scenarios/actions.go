@@ -42,7 +42,7 @@ func doing[W any](do func(context.Context, *tuskpoint.Client, W) (any, error)) a
 		if err := readStrictly(with, &given); err != nil {
 			return nil, err
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), stepTime)
+		ctx, cancel := context.WithTimeout(context.Background(), actionTime)
 		defer cancel()
 		return do(ctx, client, given)
 	}

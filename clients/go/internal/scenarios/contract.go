@@ -21,6 +21,7 @@ import (
 const (
 	contractPackage = "tuskpoint.v1"
 	stepTime        = time.Minute
+	actionTime      = 15 * time.Minute // `make soak-idle` watches for minutes
 )
 
 // callContract makes a call of the contract and returns its answer or answers.

@@ -22,7 +22,7 @@ from .health import Health
 
 MAX_PENDING_CALLS = 100_000  # calls that may wait to be picked up
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
+OPTIONS: tuple[tuple[str, int], ...] = (
     # Above the limit, so that the refusal of a message that is too large has a reason: gRPC's own
     # refusal has none.
     ("grpc.max_receive_message_length", 2 * LIMITS.max_message),
@@ -39,7 +39,7 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 3),
 )
 
@@ -94,7 +94,7 @@ def build(
     Like health, reflection asks for no credential.
     """
     _try_to_listen(host, port)
-    server = grpc.aio.server(options=_OPTIONS)
+    server = grpc.aio.server(options=OPTIONS)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if tls is None:
