@@ -125,7 +125,9 @@ type CheckpointServiceClient interface {
 	// `CHECKPOINT_TOO_LARGE` if the answer exceeds
 	// `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
 	// `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-	// `BLOB_HASH_MISMATCH` with both hashes; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+	// `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
+	// value is damaged in the journal and in no blob; `UNAVAILABLE` /
+	// `BLOB_UNAVAILABLE`.
 	GetCheckpoint(ctx context.Context, in *GetCheckpointRequest, opts ...grpc.CallOption) (*GetCheckpointResponse, error)
 	// Streams one checkpoint of any size: the checkpoint, then the chunks of its
 	// large values. Errors as for `GetCheckpoint`, without the size limit.
@@ -137,7 +139,10 @@ type CheckpointServiceClient interface {
 	// stream.
 	//
 	// Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-	// for a filter that is not a JSON object.
+	// for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
+	// does not end the stream: all others are sent, then the stream ends with
+	// `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
+	// left out. In `VIEW_ENTRY` no value is read, and none is left out.
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListCheckpointsResponse], error)
 	// Streams, for each requested channel, what it is rebuilt from: the nearest
 	// stored value among the ancestors of a checkpoint and the writes since,
@@ -365,7 +370,9 @@ type CheckpointServiceServer interface {
 	// `CHECKPOINT_TOO_LARGE` if the answer exceeds
 	// `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
 	// `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-	// `BLOB_HASH_MISMATCH` with both hashes; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+	// `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
+	// value is damaged in the journal and in no blob; `UNAVAILABLE` /
+	// `BLOB_UNAVAILABLE`.
 	GetCheckpoint(context.Context, *GetCheckpointRequest) (*GetCheckpointResponse, error)
 	// Streams one checkpoint of any size: the checkpoint, then the chunks of its
 	// large values. Errors as for `GetCheckpoint`, without the size limit.
@@ -377,7 +384,10 @@ type CheckpointServiceServer interface {
 	// stream.
 	//
 	// Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-	// for a filter that is not a JSON object.
+	// for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
+	// does not end the stream: all others are sent, then the stream ends with
+	// `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
+	// left out. In `VIEW_ENTRY` no value is read, and none is left out.
 	ListCheckpoints(*ListCheckpointsRequest, grpc.ServerStreamingServer[ListCheckpointsResponse]) error
 	// Streams, for each requested channel, what it is rebuilt from: the nearest
 	// stored value among the ancestors of a checkpoint and the writes since,

@@ -231,6 +231,14 @@ const (
 	// "SEALING_UNAVAILABLE", "metadata": {"problem": "this server has no key
 	// provider"}}
 	ErrorReason_ERROR_REASON_SEALING_UNAVAILABLE ErrorReason = 45
+	// What the journal keeps of a checkpoint or a thread is not what the server
+	// wrote: a value has another digest, or a row was changed, moved, made up or
+	// removed by something else than the server. `DATA_LOSS`; nothing was written,
+	// and other checkpoints are not concerned. `expected` and `actual` are the
+	// digests of a value, in hex; absent for a row. Example: {"reason":
+	// "JOURNAL_DAMAGED", "metadata": {"thread_id": "t1", "checkpoint_ns": "",
+	// "checkpoint_id": "1f0...", "problem": "the row was changed"}}
+	ErrorReason_ERROR_REASON_JOURNAL_DAMAGED ErrorReason = 46
 )
 
 // Enum value maps for ErrorReason.
@@ -282,6 +290,7 @@ var (
 		43: "ERROR_REASON_QUOTA_EXCEEDED",
 		44: "ERROR_REASON_SIGNATURE_REFUSED",
 		45: "ERROR_REASON_SEALING_UNAVAILABLE",
+		46: "ERROR_REASON_JOURNAL_DAMAGED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -330,6 +339,7 @@ var (
 		"ERROR_REASON_QUOTA_EXCEEDED":           43,
 		"ERROR_REASON_SIGNATURE_REFUSED":        44,
 		"ERROR_REASON_SEALING_UNAVAILABLE":      45,
+		"ERROR_REASON_JOURNAL_DAMAGED":          46,
 	}
 )
 
@@ -650,7 +660,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xc1\f\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\xe3\f\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -698,7 +708,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1cERROR_REASON_READER_TOO_SLOW\x10*\x12\x1f\n" +
 	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10+\x12\"\n" +
 	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,\x12$\n" +
-	" ERROR_REASON_SEALING_UNAVAILABLE\x10-*\xc8\x01\n" +
+	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
+	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.*\xc8\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

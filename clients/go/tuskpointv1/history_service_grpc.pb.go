@@ -36,7 +36,8 @@ type HistoryServiceClient interface {
 	// transaction is held while the reader is slow, and the server keeps no more
 	// than a page in memory: a checkpoint that is saved or deleted during the
 	// call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-	// and those of `LoadCheckpoint`.
+	// and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
+	// all other checkpoints, as for `ListCheckpoints`.
 	ReplayThread(ctx context.Context, in *ReplayThreadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReplayThreadResponse], error)
 	// Streams the changes of a thread in the order of its sequence: first those
 	// after the cursor, then new ones as they are acknowledged.
@@ -51,7 +52,9 @@ type HistoryServiceClient interface {
 	// there is no such thread and no cursor; `INVALID_ARGUMENT` /
 	// `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
 	// `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-	// the server shuts down (resume with the last cursor).
+	// the server shuts down (resume with the last cursor). The event of a
+	// checkpoint that is damaged in the journal comes without its state and
+	// writes; loading it says why.
 	WatchThread(ctx context.Context, in *WatchThreadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchThreadResponse], error)
 }
 
@@ -114,7 +117,8 @@ type HistoryServiceServer interface {
 	// transaction is held while the reader is slow, and the server keeps no more
 	// than a page in memory: a checkpoint that is saved or deleted during the
 	// call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-	// and those of `LoadCheckpoint`.
+	// and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
+	// all other checkpoints, as for `ListCheckpoints`.
 	ReplayThread(*ReplayThreadRequest, grpc.ServerStreamingServer[ReplayThreadResponse]) error
 	// Streams the changes of a thread in the order of its sequence: first those
 	// after the cursor, then new ones as they are acknowledged.
@@ -129,7 +133,9 @@ type HistoryServiceServer interface {
 	// there is no such thread and no cursor; `INVALID_ARGUMENT` /
 	// `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
 	// `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-	// the server shuts down (resume with the last cursor).
+	// the server shuts down (resume with the last cursor). The event of a
+	// checkpoint that is damaged in the journal comes without its state and
+	// writes; loading it says why.
 	WatchThread(*WatchThreadRequest, grpc.ServerStreamingServer[WatchThreadResponse]) error
 	mustEmbedUnimplementedHistoryServiceServer()
 }

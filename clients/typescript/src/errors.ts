@@ -233,6 +233,7 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   BLOB_NOT_FOUND: null,
   BLOB_UNAVAILABLE: Unavailable,
   BLOB_MALFORMED: DataLoss,
+  JOURNAL_DAMAGED: DataLoss,
   JOURNAL_UNAVAILABLE: Unavailable,
   BACKLOG_FULL: ResourceExhausted,
   MEMORY_FULL: ResourceExhausted,

@@ -8,7 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from tests.kit.drafts import as_loaded, digest, key, refused, value, write
+from tests.kit.drafts import TENANT, as_loaded, digest, key, refused, value, write
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import (
     EVICTED,
@@ -100,16 +100,16 @@ def completer(blobs: Blobs) -> Completer:
 
 
 async def listed(blobs: Blobs, loaded: Sequence[Checkpoint]) -> list[Checkpoint]:
-    return [one async for one in completer(blobs).checkpoints(loaded)]
+    return [one async for one in completer(blobs).checkpoints(TENANT, loaded, [])]
 
 
 async def test_a_complete_checkpoint_needs_no_blob() -> None:
     checkpoints = [whole(number) for number in range(3)]
     blobs = Blobs([])
     assert await listed(blobs, checkpoints) == checkpoints
-    assert await completer(blobs).checkpoint(checkpoints[0]) is checkpoints[0]
+    assert await completer(blobs).checkpoint(TENANT, checkpoints[0]) is checkpoints[0]
     entry = Checkpoint(checkpoints[0].entry)
-    assert await completer(blobs).checkpoint(entry) is entry
+    assert await completer(blobs).checkpoint(TENANT, entry) is entry
     assert blobs.reads == 0
 
 
@@ -133,7 +133,7 @@ async def test_stopping_a_listing_stops_its_reads() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
     loaded = [checkpoints[0], *(hollow(one) for one in checkpoints[1:])]
-    async with aclosing(completer(blobs).checkpoints(loaded)) as listing:
+    async with aclosing(completer(blobs).checkpoints(TENANT, loaded, [])) as listing:
         assert await anext(listing) == checkpoints[0]
         blobs.gate.clear()
         blobs.began.clear()
@@ -148,7 +148,7 @@ async def test_a_listing_ends_at_an_unreadable_checkpoint() -> None:
     checkpoints = [whole(number) for number in range(20)]
     blobs = Blobs(checkpoints)
     blobs.broken = place(2)
-    listing = completer(blobs).checkpoints([hollow(one) for one in checkpoints])
+    listing = completer(blobs).checkpoints(TENANT, [hollow(one) for one in checkpoints], [])
     assert [await anext(listing), await anext(listing)] == checkpoints[:2]
     await refused(anext(listing), Reason.BLOB_NOT_FOUND)
     assert blobs.reading == 0
@@ -157,7 +157,7 @@ async def test_a_listing_ends_at_an_unreadable_checkpoint() -> None:
 async def test_segments_that_lack_a_value_are_refused() -> None:
     other = replace(whole(2), entry=whole(1).entry)
     refusal = await refused(
-        completer(Blobs([other])).checkpoint(hollow(whole(1))), Reason.BLOB_MALFORMED
+        completer(Blobs([other])).checkpoint(TENANT, hollow(whole(1))), Reason.BLOB_MALFORMED
     )
     assert digest(b"1").hex() in refusal.message
 
@@ -192,7 +192,7 @@ async def test_a_call_ends_when_its_values_stay_missing() -> None:
         raise ValuesEvicted([digest(b"1")], [place(1)])
 
     tried: list[dict[bytes, Value]] = []
-    await refused(completer(Blobs([whole(1)])).supplied(call), Reason.BLOB_MALFORMED)
+    await refused(completer(Blobs([whole(1)])).supplied(TENANT, call), Reason.BLOB_MALFORMED)
     assert tried == [{}, {digest(b"1"): value(b"1")}]
 
 
@@ -205,5 +205,5 @@ async def test_a_call_is_made_again_until_it_has_every_value() -> None:
         return "done"
 
     tried: list[int] = []
-    assert await completer(Blobs([whole(1), whole(2)])).supplied(call) == "done"
+    assert await completer(Blobs([whole(1), whole(2)])).supplied(TENANT, call) == "done"
     assert tried == [0, 1, 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64encode
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -75,8 +76,11 @@ async def test_a_token_opens_on_the_server_that_made_it() -> None:
     async def two(*_: object) -> list[Any]:
         return [SimpleNamespace(snapshot_id=name) for name in "ab"]
 
+    async def mended(_: str, call: Callable[[], Awaitable[Any]]) -> Any:
+        return await call()
+
     def listing(journal_id: str, token: str) -> Any:
-        room: Any = SimpleNamespace(list_snapshots=two)
+        room: Any = SimpleNamespace(list_snapshots=two, mended=mended)
         return Snapshots(room, room, room, journal_id).list("tenant", SnapshotQuery(), 1, token)
 
     _, token = await listing("journal", "")

@@ -244,6 +244,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "BLOB_NOT_FOUND": None,
     "BLOB_UNAVAILABLE": Unavailable,
     "BLOB_MALFORMED": DataLoss,
+    "JOURNAL_DAMAGED": DataLoss,
     "JOURNAL_UNAVAILABLE": Unavailable,
     "BACKLOG_FULL": ResourceExhausted,
     "MEMORY_FULL": ResourceExhausted,

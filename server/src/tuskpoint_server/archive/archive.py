@@ -33,6 +33,7 @@ from .flush.telemetry import Instruments
 from .following import Following
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
+from .mending import Mender
 from .read import Segments, placed, records_of
 from .verify import ThreadVerification
 
@@ -111,6 +112,7 @@ class Archive:
         self._segments = Segments(blobs, places=placed(database))
         self._origin_segments = Segments(self._origin, 0, placed(database))
         self._instruments = Instruments(meters)
+        self.mender = Mender(database, self._segments, self._instruments)
         self._flushers: dict[str, TenantFlusher] = {}
         self._keeping = False
         database.added.append(self._added)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 _Row = tuple["Status", str, float | None]
 
@@ -104,6 +105,10 @@ class Reason(Enum):
     )
     BLOB_MALFORMED = Status.DATA_LOSS.says(
         "blob {blob_id} has the recorded hash, but is malformed: {problem}"
+    )
+    JOURNAL_DAMAGED = Status.DATA_LOSS.says(
+        "{what} is damaged in the journal: {problem}; nothing of it is used; find out who else "
+        "writes to the database, then restore a backup or recover from the blob store"
     )
     JOURNAL_UNAVAILABLE = Status.UNAVAILABLE.says(
         "the journal cannot be used ({problem}); what was not acknowledged is not stored", 1.0
@@ -255,6 +260,32 @@ def checkpoint_missing(thread_id: str, checkpoint_ns: str, checkpoint_id: str) -
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
         checkpoint_id=checkpoint_id,
+    )
+
+
+def journal_damaged(
+    thread_id: str,
+    checkpoint_ns: str = "",
+    checkpoint_id: str = "",
+    *,
+    problem: str = "its row was changed behind the server's back",
+    **digests: Any,
+) -> Refusal:
+    """Return the refusal to use a damaged checkpoint, or thread if there is no ID.
+
+    `digests`: of a value `expected` and `actual`, in hex.
+    """
+    what = f"thread '{thread_id}'"
+    if checkpoint_id:
+        what = f"checkpoint '{checkpoint_id}' in namespace '{checkpoint_ns}' of {what}"
+    return Refusal(
+        Reason.JOURNAL_DAMAGED,
+        what=what,
+        thread_id=thread_id,
+        checkpoint_ns=checkpoint_ns,
+        checkpoint_id=checkpoint_id,
+        problem=problem,
+        **digests,
     )
 
 

@@ -54,8 +54,8 @@ class Value:
     data: bytes
 
 
-class _Evicted(Value):
-    """A value that is only in its checkpoint's segments: the fields of `Value` are not set."""
+class NotHere(Value):
+    """A value that the journal cannot give: the fields of `Value` are not set."""
 
     __slots__ = ()
     __eq__ = object.__eq__
@@ -65,8 +65,35 @@ class _Evicted(Value):
         return "EVICTED"
 
 
-EVICTED: Value = object.__new__(_Evicted)
+EVICTED: Value = object.__new__(NotHere)
 """Placeholder of a value that was evicted from the journal; `domain.state` restores values."""
+
+
+class Damage(NamedTuple):
+    """A value whose stored bytes are not those of its digest.
+
+    `owner` is the number of the family that has the value, or of the thread that has it in a write.
+    """
+
+    digest: bytes
+    actual: bytes  # digest of the bytes that are stored; empty if none can be read
+    problem: str
+    owner: int
+    is_write: bool = False
+    keyframe: bytes | None = None  # digest of the value that it is a patch on
+
+
+class DamagedValue(NotHere):
+    """Placeholder of a value that is damaged in the journal."""
+
+    __slots__ = ("damage",)
+    damage: Damage
+
+    def __init__(self, damage: Damage) -> None:
+        object.__setattr__(self, "damage", damage)
+
+    def __repr__(self) -> str:
+        return f"DamagedValue({self.damage.digest.hex()})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +22,8 @@ from .model import (
     EVICTED,
     Channel,
     Checkpoint,
+    Damage,
+    DamagedValue,
     DeltaHistory,
     Entry,
     Metadata,
@@ -131,6 +133,19 @@ def evicted_digests(checkpoint: Checkpoint) -> list[bytes]:
     channels = checkpoint.state.channels if checkpoint.state is not None else ()
     held: list[Channel | Write] = [*channels, *checkpoint.writes]
     return [one.digest for one in held if one.value is EVICTED and one.digest is not None]
+
+
+def damages(checkpoint: Checkpoint) -> list[Damage]:
+    """Return what is damaged in the journal of the values of a checkpoint and its writes."""
+    channels = checkpoint.state.channels if checkpoint.state is not None else ()
+    held: list[Channel | Write] = [*channels, *checkpoint.writes]
+    return [one.value.damage for one in held if isinstance(one.value, DamagedValue)]
+
+
+def history_damages(histories: Sequence[DeltaHistory]) -> list[Damage]:
+    """Return what is damaged in the journal of the values in histories."""
+    held = [one for history in histories for one in (history.seed, *history.writes) if one]
+    return [one.value.damage for one in held if isinstance(one.value, DamagedValue)]
 
 
 def supplied(checkpoint: Checkpoint, values: Mapping[bytes, Value]) -> Checkpoint:

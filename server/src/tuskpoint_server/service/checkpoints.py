@@ -117,7 +117,7 @@ class Checkpoints:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         if source is Source.BLOB:
             return await self.completer.from_blob(tenant, loaded.entry, view)
-        whole = await self.completer.checkpoint(loaded)
+        whole = await self.completer.checkpoint(tenant, loaded)
         return await self.completer.shown(tenant, whole, view)
 
     async def delta_history(
@@ -126,8 +126,7 @@ class Checkpoints:
         """Return the history of each of these channels, in the order asked; the holder holds it."""
 
         async def load() -> tuple[DeltaHistory, ...]:
-            found = await self._journal.delta_history(tenant, key, channels)
-            return await self.completer.histories(found)
+            return await self.completer.delta_history(tenant, key, channels)
 
         return await holder.whole(load, history_bytes)
 
@@ -294,8 +293,13 @@ class History:
         # One of a later incarnation has the same name and is another.
         if loaded is None or loaded.entry.incarnation != event.incarnation:
             return None
-        whole = await self._completer.checkpoint(loaded)
-        return await self._completer.shown(tenant, whole, view)
+        try:
+            whole = await self._completer.checkpoint(tenant, loaded)
+            return await self._completer.shown(tenant, whole, view)
+        except Refusal as refusal:
+            if refusal.reason is not Reason.JOURNAL_DAMAGED:
+                raise
+            return Checkpoint(loaded.entry)  # loading it says what is damaged; the watch goes on
 
     def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:
         """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""

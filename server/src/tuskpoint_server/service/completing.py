@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Seq
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TypeVar, TypeVarTuple
+from functools import partial
+from typing import Any, TypeVar, TypeVarTuple
 
 from ..archive.archive import Archive
-from ..domain.errors import Reason, Refusal
+from ..domain.errors import Reason, Refusal, checkpoint_not_found, journal_damaged
 from ..domain.json_view.views import checkpoint_view
 from ..domain.limits import KIB, MIB
 from ..domain.model import (
@@ -20,6 +21,7 @@ from ..domain.model import (
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
+    Damage,
     DeltaHistory,
     Durability,
     Entry,
@@ -28,10 +30,17 @@ from ..domain.model import (
     Value,
     View,
 )
-from ..domain.state import delta_channels, evicted_digests, supplied, supplied_history
+from ..domain.state import (
+    damages,
+    delta_channels,
+    evicted_digests,
+    history_damages,
+    supplied,
+    supplied_history,
+)
 from ..journal.checkpoints.load import ListPosition
 from ..journal.checkpoints.store import Checkpoints
-from ..journal.lineage.copies import Supplied, ValuesEvicted
+from ..journal.lineage.copies import Supplied, ValuesDamaged, ValuesEvicted
 
 PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
 PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends
@@ -63,10 +72,41 @@ class Completer:
     _journal: Checkpoints
     _archive: Archive
 
-    async def checkpoint(self, loaded: Checkpoint) -> Checkpoint:
-        """Return a checkpoint with all its values."""
+    async def checkpoint(self, tenant: str, loaded: Checkpoint) -> Checkpoint:
+        """Return a checkpoint with all its values; damaged ones are repaired.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        key, tried = loaded.entry.key, set[Damage]()
+        while damaged := damages(loaded):
+            await self._mend(tenant, key, damaged, tried, loaded.entry.segments)
+            again = await self._journal.load(tenant, key, View.FULL)
+            if again is None:  # it was deleted
+                raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
+            loaded = again
         evicted = evicted_digests(loaded)
         return supplied(loaded, await self._read(loaded.sources, evicted)) if evicted else loaded
+
+    async def _mend(
+        self,
+        tenant: str,
+        key: CheckpointKey,
+        damaged: Sequence[Damage],
+        tried: set[Damage],
+        hints: Sequence[BlobLocation] = (),
+    ) -> None:
+        """Repair damaged values of a checkpoint, so that reading it again gets further.
+
+        `tried`: what the caller tried before; this adds to it.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`: the blob store has none of them.
+        """
+        again = tried.issuperset(damaged)
+        tried.update(damaged)
+        if again or not await self._archive.mender.mend(tenant, key, damaged, hints):
+            raise _lost(key, damaged[0])
 
     async def listed(
         self,
@@ -78,9 +118,14 @@ class Completer:
     ) -> AsyncGenerator[Checkpoint, None]:
         """Yield the checkpoints of a listing or a replay as a view shows them, page by page.
 
-        Nothing of the journal is held while the reader is slow.
+        Nothing of the journal is held while the reader is slow. Checkpoints that are damaged in the
+        journal and in no blob are left out; a refusal after the last one says so.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
         """
         stored = View.ENTRY if source is Source.BLOB else view
+        lost: list[Refusal] = []
         after: ListPosition | None = None
         while limit is None or limit > 0:
             count = PAGE_COUNT if limit is None else min(limit, PAGE_COUNT)
@@ -91,31 +136,43 @@ class Completer:
                 for one in page.checkpoints:
                     yield await self.from_blob(tenant, one.entry, view)
             else:
-                async with aclosing(self.checkpoints(page.checkpoints)) as whole:
+                async with aclosing(self.checkpoints(tenant, page.checkpoints, lost)) as whole:
                     async for one in whole:
-                        yield await self.shown(tenant, one, view)
+                        shown = await _unless_lost(self.shown(tenant, one, view), lost)
+                        if shown is not None:
+                            yield shown
             if page.next is None:
-                return
+                break
             after = page.next
             limit = None if limit is None else limit - len(page.checkpoints)
+        if lost:
+            raise left_out(lost)
 
-    async def checkpoints(self, loaded: Sequence[Checkpoint]) -> AsyncGenerator[Checkpoint, None]:
-        """Yield checkpoints with all their values, in order, reading some ahead."""
+    async def checkpoints(
+        self, tenant: str, loaded: Sequence[Checkpoint], lost: list[Refusal]
+    ) -> AsyncGenerator[Checkpoint, None]:
+        """Yield checkpoints with all their values, in order, reading some ahead.
+
+        Why damaged ones are left out is added to `lost`.
+        """
         ahead: deque[tuple[Checkpoint | asyncio.Task[Checkpoint], int]] = deque()
         left, size = deque(loaded), 0
         try:
             while left or ahead:
                 while left and len(ahead) < READS_AT_ONCE and size < BYTES_AHEAD:
                     one = left.popleft()
-                    if evicted_digests(one):
-                        task = asyncio.create_task(self.checkpoint(one))
+                    if evicted_digests(one) or damages(one):
+                        task = asyncio.create_task(self.checkpoint(tenant, one))
                         ahead.append((task, _weight(one)))
                     else:
                         ahead.append((one, 0))
                     size += ahead[-1][1]
                 first, weight = ahead.popleft()
                 size -= weight
-                yield first if isinstance(first, Checkpoint) else await first
+                if isinstance(first, Checkpoint):
+                    yield first
+                elif (whole := await _unless_lost(first, lost)) is not None:
+                    yield whole
         finally:
             tasks = [task for task, _ in ahead if isinstance(task, asyncio.Task)]
             for task in tasks:
@@ -150,11 +207,25 @@ class Completer:
         missing = [name for name in delta_channels(loaded.state.frame) if name not in stored]
         if not missing:
             return ()
-        found = await self._journal.delta_history(tenant, loaded.entry.key, missing)
-        return await self.histories(found)
+        return await self.delta_history(tenant, loaded.entry.key, missing)
+
+    async def delta_history(
+        self, tenant: str, key: CheckpointKey, channels: Sequence[str]
+    ) -> tuple[DeltaHistory, ...]:
+        """Return the history of each channel with all its values, in the order asked.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        tried: set[Damage] = set()
+        histories = await self._journal.delta_history(tenant, key, channels)
+        while damaged := history_damages(histories):
+            await self._mend(tenant, key, damaged, tried)
+            histories = await self._journal.delta_history(tenant, key, channels)
+        return await self.histories(histories)
 
     async def histories(self, histories: Sequence[DeltaHistory]) -> tuple[DeltaHistory, ...]:
-        """Return histories with all their values."""
+        """Return histories, of which nothing is damaged, with all their values."""
         sources = tuple(dict.fromkeys(place for one in histories for place in one.sources))
         if not sources:
             return tuple(histories)
@@ -172,12 +243,33 @@ class Completer:
             raise _malformed(sources, f"the value with the digest {lacking[0]}")
         return found
 
-    async def supplied(self, call: Callable[[Supplied], Awaitable[ResultT]]) -> ResultT:
-        """Return the result of a call, made again until it has the evicted values it needs."""
+    async def mended(self, tenant: str, call: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Return the result of a call, made again once the damaged values it needs are repaired.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        tried: set[Damage] = set()
+        while True:
+            try:
+                return await call()
+            except ValuesDamaged as damaged:
+                await self._mend(tenant, damaged.key, damaged.damages, tried)
+
+    async def supplied(
+        self, tenant: str, call: Callable[[Supplied], Awaitable[ResultT]]
+    ) -> ResultT:
+        """Return the result of a call, made again until it has the evicted values it needs.
+
+        Damaged values that it needs are repaired before.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
         values: dict[bytes, Value] = {}
         while True:
             try:
-                return await call(values)
+                return await self.mended(tenant, partial(call, values))
             except ValuesEvicted as lack:
                 found = await self._archive.read_values(lack.places, lack.digests)
                 if not found.keys() - values:
@@ -204,6 +296,37 @@ def history_bytes(histories: Sequence[DeltaHistory]) -> int:
     """Return the bytes of values in histories that have all their values."""
     held = [held for one in histories for held in (one.seed, *one.writes) if held is not None]
     return sum(len(one.value.data) for one in held if one.value is not None)
+
+
+async def _unless_lost(reading: Awaitable[Checkpoint], lost: list[Refusal]) -> Checkpoint | None:
+    """Return a checkpoint; if it is damaged in the journal, add why to `lost`."""
+    try:
+        return await reading
+    except Refusal as refusal:
+        if refusal.reason is not Reason.JOURNAL_DAMAGED:
+            raise
+        lost.append(refusal)
+        return None
+
+
+def left_out(lost: Sequence[Refusal]) -> Refusal:
+    """Return the refusal that ends a listing without damaged checkpoints; it names the first."""
+    count = len(lost)
+    were = "1 checkpoint was" if count == 1 else f"{count} checkpoints were"
+    advice = f"{were} left out of this listing, and all others were sent"
+    metadata: dict[str, Any] = {**lost[0].metadata}
+    return Refusal(lost[0].reason, advice=advice, **metadata)
+
+
+def _lost(key: CheckpointKey, damage: Damage) -> Refusal:
+    return journal_damaged(
+        key.thread_id,
+        key.checkpoint_ns,
+        key.checkpoint_id,
+        problem=f"its value {damage.digest.hex()}: {damage.problem}, and no blob has it",
+        expected=damage.digest.hex(),
+        actual=damage.actual.hex(),
+    )
 
 
 def _malformed(sources: Sequence[BlobLocation], lacking: str) -> Refusal:

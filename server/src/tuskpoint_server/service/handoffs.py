@@ -113,7 +113,9 @@ class Handoffs:
         # A bundle that was stored before the server had a key provider is not sealed.
         if unchanged is not None and (unchanged[0].key or not sealed):
             return unchanged[0], None, unchanged[1]
-        closure = await self._completer.supplied(partial(self._lineage.closure, tenant, key))
+        closure = await self._completer.supplied(
+            tenant, partial(self._lineage.closure, tenant, key)
+        )
         if closure is None:
             raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
         bundle = await self._archive.apart.store_bundle(tenant, closure)

@@ -183,7 +183,7 @@ class Threads:
     ) -> int:
         """Copy a thread; return the number of checkpoints copied."""
         copy = partial(self._lineage.copy_thread, tenant, source, target, request_id)
-        copied = await self._completer.supplied(copy)
+        copied = await self._completer.supplied(tenant, copy)
         self._journal.keyframes.share(tenant, source, target)
         await reach(self._archive, tenant, wanted, {target}.__contains__)
         return copied
@@ -194,7 +194,7 @@ class Threads:
         """Make a thread that begins with a checkpoint and its ID; an empty ID means the latest."""
         self._archive.backlog(tenant).admit()
         fork = partial(self._lineage.fork, tenant, key, target, request_id)
-        saved = await self._completer.supplied(fork)
+        saved = await self._completer.supplied(tenant, fork)
         self._journal.keyframes.share(tenant, key.thread_id, saved.key.thread_id)
         await reach(self._archive, tenant, wanted, saved)
         return saved.key
@@ -210,7 +210,7 @@ class Threads:
         """Append a checkpoint that has the state of an earlier one."""
         self._archive.backlog(tenant).admit()
         rollback = partial(self._lineage.rollback, tenant, key, request_id, expected_head)
-        saved = await self._completer.supplied(rollback)
+        saved = await self._completer.supplied(tenant, rollback)
         await reach(self._archive, tenant, wanted, saved)
         return saved.key
 
@@ -247,14 +247,16 @@ class Snapshots:
 
     async def get(self, tenant: str, snapshot_id: str) -> Snapshot:
         """Return a snapshot."""
-        found = await self._journal.snapshot(tenant, snapshot_id)
+        read = partial(self._journal.snapshot, tenant, snapshot_id)
+        found = await self._completer.mended(tenant, read)
         if found is None:
             raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
         return found
 
     async def latest(self, tenant: str, query: SnapshotQuery) -> Snapshot:
         """Return the newest snapshot that matches."""
-        found = await self._journal.list_snapshots(tenant, query, "", 1)
+        read = partial(self._journal.list_snapshots, tenant, query, "", 1)
+        found = await self._completer.mended(tenant, read)
         if not found:
             raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id="latest")
         return found[0]
@@ -264,7 +266,11 @@ class Snapshots:
     ) -> tuple[Sequence[Snapshot], str]:
         """Return a page of snapshots, newest first, and the token of the next."""
         asked = (query.session_id, query.hostname, query.working_directory)
-        read = partial(self._journal.list_snapshots, tenant, query)
+
+        async def read(after: str, limit: int) -> list[Snapshot]:
+            look = partial(self._journal.list_snapshots, tenant, query, after, limit)
+            return await self._completer.mended(tenant, look)
+
         listing = ("snapshots", self._journal_id, tenant, *asked)
         return await page(listing, size, token, read, lambda one: (one.snapshot_id,))
 
@@ -274,7 +280,7 @@ class Snapshots:
         """Capture the heads of threads at one instant."""
         self._archive.backlog(tenant).admit()
         create = partial(self._journal.create_snapshot, tenant, draft, request_id)
-        created = await self._completer.supplied(create)
+        created = await self._completer.supplied(tenant, create)
         await reach(self._archive, tenant, wanted, _threads_of(created.snapshot_id))
         return created
 
@@ -285,7 +291,7 @@ class Snapshots:
         self._archive.backlog(tenant).admit()
         asked: dict[str, Any] = {"rollback": rollback, "request_id": request_id}
         restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **asked)
-        saved = await self._completer.supplied(restore)
+        saved = await self._completer.supplied(tenant, restore)
         restored = tuple(one.key for one in saved)
         targets = {key.thread_id for key in restored}
         await reach(self._archive, tenant, wanted, targets.__contains__)

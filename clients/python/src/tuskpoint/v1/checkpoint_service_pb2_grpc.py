@@ -196,7 +196,9 @@ class CheckpointServiceServicer(object):
         `CHECKPOINT_TOO_LARGE` if the answer exceeds
         `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
         `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-        `BLOB_HASH_MISMATCH` with both hashes; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+        `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
+        value is damaged in the journal and in no blob; `UNAVAILABLE` /
+        `BLOB_UNAVAILABLE`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -218,7 +220,10 @@ class CheckpointServiceServicer(object):
         stream.
 
         Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-        for a filter that is not a JSON object.
+        for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
+        does not end the stream: all others are sent, then the stream ends with
+        `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
+        left out. In `VIEW_ENTRY` no value is read, and none is left out.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -128,7 +128,9 @@ class CheckpointServiceStub:
     `CHECKPOINT_TOO_LARGE` if the answer exceeds
     `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
     `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-    `BLOB_HASH_MISMATCH` with both hashes; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+    `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
+    value is damaged in the journal and in no blob; `UNAVAILABLE` /
+    `BLOB_UNAVAILABLE`.
     """
     LoadCheckpoint: _grpc.UnaryStreamMultiCallable[_checkpoint_service_pb2.LoadCheckpointRequest, _checkpoint_service_pb2.LoadCheckpointResponse]
     """Streams one checkpoint of any size: the checkpoint, then the chunks of its
@@ -142,7 +144,10 @@ class CheckpointServiceStub:
     stream.
 
     Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-    for a filter that is not a JSON object.
+    for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
+    does not end the stream: all others are sent, then the stream ends with
+    `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
+    left out. In `VIEW_ENTRY` no value is read, and none is left out.
     """
     GetDeltaHistory: _grpc.UnaryStreamMultiCallable[_checkpoint_service_pb2.GetDeltaHistoryRequest, _checkpoint_service_pb2.GetDeltaHistoryResponse]
     """Streams, for each requested channel, what it is rebuilt from: the nearest
@@ -257,7 +262,9 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     `CHECKPOINT_TOO_LARGE` if the answer exceeds
     `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
     `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-    `BLOB_HASH_MISMATCH` with both hashes; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+    `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
+    value is damaged in the journal and in no blob; `UNAVAILABLE` /
+    `BLOB_UNAVAILABLE`.
     """
     LoadCheckpoint: _aio.UnaryStreamMultiCallable[_checkpoint_service_pb2.LoadCheckpointRequest, _checkpoint_service_pb2.LoadCheckpointResponse]  # type: ignore[assignment]
     """Streams one checkpoint of any size: the checkpoint, then the chunks of its
@@ -271,7 +278,10 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     stream.
 
     Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-    for a filter that is not a JSON object.
+    for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
+    does not end the stream: all others are sent, then the stream ends with
+    `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
+    left out. In `VIEW_ENTRY` no value is read, and none is left out.
     """
     GetDeltaHistory: _aio.UnaryStreamMultiCallable[_checkpoint_service_pb2.GetDeltaHistoryRequest, _checkpoint_service_pb2.GetDeltaHistoryResponse]  # type: ignore[assignment]
     """Streams, for each requested channel, what it is rebuilt from: the nearest
@@ -407,7 +417,9 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         `CHECKPOINT_TOO_LARGE` if the answer exceeds
         `ServerLimits.max_unary_bytes` (use `LoadCheckpoint`);
         `FAILED_PRECONDITION` / `NOT_CERTIFIED` for `SOURCE_BLOB`; `DATA_LOSS` /
-        `BLOB_HASH_MISMATCH` with both hashes; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
+        `BLOB_HASH_MISMATCH` with both hashes; `DATA_LOSS` / `JOURNAL_DAMAGED` if a
+        value is damaged in the journal and in no blob; `UNAVAILABLE` /
+        `BLOB_UNAVAILABLE`.
         """
 
     @_abc_1.abstractmethod
@@ -433,7 +445,10 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         stream.
 
         Errors: as for `GetCheckpoint`; `INVALID_ARGUMENT` / `METADATA_NOT_JSON`
-        for a filter that is not a JSON object.
+        for a filter that is not a JSON object. A checkpoint with `JOURNAL_DAMAGED`
+        does not end the stream: all others are sent, then the stream ends with
+        `DATA_LOSS` / `JOURNAL_DAMAGED`, whose metadata names the first that was
+        left out. In `VIEW_ENTRY` no value is read, and none is left out.
         """
 
     @_abc_1.abstractmethod

@@ -59,7 +59,8 @@ class HistoryServiceServicer(object):
         transaction is held while the reader is slow, and the server keeps no more
         than a page in memory: a checkpoint that is saved or deleted during the
         call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-        and those of `LoadCheckpoint`.
+        and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
+        all other checkpoints, as for `ListCheckpoints`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -79,7 +80,9 @@ class HistoryServiceServicer(object):
         there is no such thread and no cursor; `INVALID_ARGUMENT` /
         `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
         `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-        the server shuts down (resume with the last cursor).
+        the server shuts down (resume with the last cursor). The event of a
+        checkpoint that is damaged in the journal comes without its state and
+        writes; loading it says why.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,8 @@ class HistoryServiceStub:
     transaction is held while the reader is slow, and the server keeps no more
     than a page in memory: a checkpoint that is saved or deleted during the
     call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-    and those of `LoadCheckpoint`.
+    and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
+    all other checkpoints, as for `ListCheckpoints`.
     """
     WatchThread: _grpc.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]
     """Streams the changes of a thread in the order of its sequence: first those
@@ -57,7 +58,9 @@ class HistoryServiceStub:
     there is no such thread and no cursor; `INVALID_ARGUMENT` /
     `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
     `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-    the server shuts down (resume with the last cursor).
+    the server shuts down (resume with the last cursor). The event of a
+    checkpoint that is damaged in the journal comes without its state and
+    writes; loading it says why.
     """
 
 @_typing.type_check_only
@@ -73,7 +76,8 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     transaction is held while the reader is slow, and the server keeps no more
     than a page in memory: a checkpoint that is saved or deleted during the
     call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-    and those of `LoadCheckpoint`.
+    and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
+    all other checkpoints, as for `ListCheckpoints`.
     """
     WatchThread: _aio.UnaryStreamMultiCallable[_history_service_pb2.WatchThreadRequest, _history_service_pb2.WatchThreadResponse]  # type: ignore[assignment]
     """Streams the changes of a thread in the order of its sequence: first those
@@ -89,7 +93,9 @@ class HistoryServiceAsyncStub(HistoryServiceStub):
     there is no such thread and no cursor; `INVALID_ARGUMENT` /
     `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
     `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-    the server shuts down (resume with the last cursor).
+    the server shuts down (resume with the last cursor). The event of a
+    checkpoint that is damaged in the journal comes without its state and
+    writes; loading it says why.
     """
 
 class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -108,7 +114,8 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         transaction is held while the reader is slow, and the server keeps no more
         than a page in memory: a checkpoint that is saved or deleted during the
         call may or may not be included. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`,
-        and those of `LoadCheckpoint`.
+        and those of `LoadCheckpoint`; `DATA_LOSS` / `JOURNAL_DAMAGED` comes after
+        all other checkpoints, as for `ListCheckpoints`.
         """
 
     @_abc_1.abstractmethod
@@ -130,7 +137,9 @@ class HistoryServiceServicer(metaclass=_abc_1.ABCMeta):
         there is no such thread and no cursor; `INVALID_ARGUMENT` /
         `INVALID_FIELD` for a cursor of another thread; `OUT_OF_RANGE` /
         `CURSOR_COMPACTED` with the oldest cursor; `UNAVAILABLE` / `DRAINING` when
-        the server shuts down (resume with the last cursor).
+        the server shuts down (resume with the last cursor). The event of a
+        checkpoint that is damaged in the journal comes without its state and
+        writes; loading it says why.
         """
 
 def add_HistoryServiceServicer_to_server(servicer: HistoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -22,7 +22,7 @@ from ...domain.failpoints import failpoint
 from ...domain.formats.sealing import Sealer
 from ...domain.formats.stored_json import MEMBER_BYTES, Kind
 from ...domain.limits import MIB
-from ...domain.model import BlobLocation, Value
+from ...domain.model import BlobLocation, CheckpointKey, Value
 from ...journal.archiving import certify, holes, status
 from ...journal.archiving.collecting import Bounds, Collected, collect
 from ...journal.archiving.dirty import DirtyRange
@@ -31,6 +31,7 @@ from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch
 from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
+from ..mending import Mender
 from ..read import Segments, placed
 from ..roots import new_root
 from .assembling import Assembled, Chores, Recorder, Work, assemble, record
@@ -99,6 +100,7 @@ class Flush:
     def __post_init__(self) -> None:
         self._limits = self._blobs.limits
         self._segments = Segments(self._blobs, 0, placed(self._database))
+        self._mender = Mender(self._database, self._segments, self._instruments)
         self._bounds = _bounds(self._settings, self._blobs)
         self._rejected: dict[tuple[int, Place], str] = {}
         self._lone: set[int] = set()  # threads of which the store rejected a range
@@ -210,6 +212,8 @@ class Flush:
         lone, rejected = None if self._settings.apart else set(self._lone), dict(self._rejected)
         read = partial(collect, bounds=self._bounds, lone=lone, rejected=rejected, due_us=due_us)
         taken = await self._database.query(partial(read, tenant=self._tenant))
+        if await self._mend(taken.ranges):
+            taken = await self._database.query(partial(read, tenant=self._tenant))
         failpoint("archive.after_collect")
         fetched = await self._fetch_evicted(taken.ranges)
         part_bytes = min(MEMBER_BYTES, self._limits.max_member_bytes or MEMBER_BYTES)
@@ -217,6 +221,15 @@ class Flush:
         known = (fetched, self._database.generation, work.sealer, part_bytes)
         work.built = await asyncio.to_thread(build, taken.ranges, *known)
         return work
+
+    async def _mend(self, ranges: Iterable[DirtyRange]) -> bool:
+        """Repair values that are damaged in the journal; return whether any was."""
+        mended = False
+        for dirty in ranges:
+            for place, damage in dirty.damages:
+                key = CheckpointKey(dirty.thread.thread_id, *place)
+                mended |= await self._mender.mend(self._tenant, key, [damage])
+        return mended
 
     async def _work_on(self, taken: Collected, begun_us: int) -> Work:
         """Begin the work of a flush, with new keys."""

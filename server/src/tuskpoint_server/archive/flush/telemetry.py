@@ -53,6 +53,12 @@ class Instruments:
             "{checkpoint}",
             "Checkpoints whose only copy was in a blob that is gone or damaged.",
         )
+        self.damages = meter.create_counter(
+            "tuskpoint.journal.damaged_values",
+            "{value}",
+            "Values of the journal that did not have their digest when they were read, by outcome: "
+            "repaired, lost.",
+        )
 
     def gauge(
         self, name: str, unit: str, described: str, read: Callable[[], Iterable[tuple[str, float]]]

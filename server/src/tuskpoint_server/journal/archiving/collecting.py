@@ -11,9 +11,10 @@ from google.protobuf.message import DecodeError
 from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, func, select
 
 from ...domain.limits import MIB
-from ...domain.values import Encoding
+from ...domain.model import Damage, DamagedValue
+from ...domain.values import Encoding, compress
 from ..checkpoints import located
-from ..checkpoints.contents import referred
+from ..checkpoints.contents import StoredValue, compared, referred, stored_value
 from ..checkpoints.located import NOWHERE
 from ..database.logs import THREAD, Place
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
@@ -338,11 +339,45 @@ def _read_values(connection: Connection, dirty: DirtyRange, holders: Holders) ->
     lacking = {one.digest for one in dirty.values.values() if one.data is None} - evicted.keys()
     for digest, data in _DATA.run_listed(connection, lacking, of_family=dirty.thread.family):
         dirty.values[digest] = dirty.values[digest]._replace(data=data)
+    _compare(connection, dirty)
     for one in dirty.places if evicted else ():
         one.gone.update(dict.fromkeys(one.needs & evicted.keys(), 0))
     for sha256 in {value.segment for value in evicted.values() if value.segment is not None}:
         if (holder := holders.by_hash(sha256)) is not None:
             dirty.sources.append(holder.location)
+
+
+def _compare(connection: Connection, dirty: DirtyRange) -> None:
+    """Compare values and writes with their digests; a checkpoint that needs a damaged one waits.
+
+    A sound patch on a damaged keyframe is stored whole: no damaged bytes go into a segment.
+    """
+    of, damaged = dirty.thread, dict[bytes, Damage]()
+    rows = {
+        digest: StoredValue(digest, one.type, one.size, one.encoding, one.data, one.keyframe)
+        for digest, one in dirty.values.items()
+        if one.data is not None
+    }
+    for digest, value in compared(connection, of.family, rows):
+        if isinstance(value, DamagedValue):
+            damaged[digest] = value.damage
+    for one in dirty.places:
+        found = [damaged[digest] for digest in one.needs & damaged.keys()]
+        for write in one.writes:
+            if write.digest not in one.gone:
+                packed = (write.type, write.size, write.encoding, write.data)
+                value = stored_value(of.number, write.digest, *packed)
+                found += [value.damage] if isinstance(value, DamagedValue) else []
+        if found:
+            one.problem = f"value {found[0].digest.hex()} is damaged: {found[0].problem}"
+            dirty.damages += [(one.place, damage) for damage in found]
+    based = {digest: row for digest, row in rows.items() if row.keyframe in damaged}
+    for digest, value in compared(connection, of.family, based) if based else ():
+        if digest not in damaged:
+            packed_again = compress(value.data)
+            dirty.values[digest] = dirty.values[digest]._replace(
+                encoding=packed_again.encoding, data=packed_again.data, keyframe=None
+            )
 
 
 def _referred(one: DirtyPlace) -> set[bytes]:

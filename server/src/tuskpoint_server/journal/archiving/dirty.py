@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ...domain.formats.records import CheckpointRecord, SettingRecord
 from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
-from ...domain.model import BlobLocation, Lineage
+from ...domain.model import BlobLocation, Damage, Lineage
 from ..checkpoints.located import NOWHERE, Held, decode_held
 from ..database.logs import Place, ThreadRow
 from ..database.schema import checkpoints, writes
@@ -163,5 +163,7 @@ class DirtyRange:
     named: dict[bytes, StoredMember] = field(default_factory=dict)
     # segments that hold evicted values and writes
     sources: list[BlobLocation] = field(default_factory=list)
+    # what is damaged in the journal of its values and writes, and whose it is
+    damages: list[tuple[Place, Damage]] = field(default_factory=list)
     # segments that hold copies and bundles, those they need, and parts of all, by hash
     holders: dict[bytes, StoredMember] = field(default_factory=dict)

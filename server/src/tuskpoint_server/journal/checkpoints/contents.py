@@ -1,26 +1,31 @@
 """Values of channels: stored once per family of threads, and rebuilt when they are read.
 
 A value is kept whole or as a patch on a keyframe of the same family, which is never a patch
-itself. One that was evicted keeps its row without the data: it is known, and is not here.
+itself. One that was evicted keeps its row without the data: it is known, and is not here. Every
+value that is read here is compared with its digest; one that differs is a `DamagedValue`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
-from ...domain.limits import LIMITS
-from ...domain.model import EVICTED, Value
+from ...domain.limits import LIMITS, MIB
+from ...domain.model import EVICTED, Damage, DamagedValue, Value
 from ...domain.values import DamagedValueError, Encoding, unpack, value_digest
 from ..database.schema import contents
 from ..database.statements import LISTED, Statement
 
+_CHECKED_BYTES, _CHECKED_AT_ONCE = MIB, 16  # a larger value is checked before others are read
 
-class _Stored(NamedTuple):
+
+class StoredValue(NamedTuple):
+    """A value as it is stored; without `data` it was evicted."""
+
     digest: bytes
     type: str
     size: int
@@ -30,7 +35,8 @@ class _Stored(NamedTuple):
 
 
 _LISTED = (contents.c.family == bindparam("of_family"), contents.c.digest.in_(LISTED))
-_VALUES = Statement(select(*(contents.c[name] for name in _Stored._fields)).where(*_LISTED))
+_VALUES = Statement(select(*(contents.c[name] for name in StoredValue._fields)).where(*_LISTED))
+_SIZES = Statement(select(contents.c.digest, contents.c.size).where(*_LISTED))
 _PRESENT = Statement(select(contents.c.digest).where(*_LISTED, contents.c.data.is_not(None)))
 
 
@@ -40,10 +46,9 @@ def present(connection: Connection, family: int, digests: Collection[bytes]) -> 
 
 
 def read(connection: Connection, family: int, digests: Collection[bytes]) -> dict[bytes, Value]:
-    """Return values by digest; an evicted one is `EVICTED`, an unknown one is left out.
+    """Return values by digest, each compared with it; an unknown one is left out.
 
-    Raises:
-        DamagedValueError: The stored bytes are not the saved ones.
+    An evicted one is `EVICTED`, one that is not what was saved a `DamagedValue`.
     """
     return ask(connection, family, digests)()
 
@@ -53,31 +58,77 @@ def ask(
 ) -> Callable[[], dict[bytes, Value]]:
     """Ask for values; the returned function does as `read`."""
     rows = _VALUES.run_listed(connection, digests, of_family=family)
-    return lambda: _read(connection, family, {row[0]: _Stored(*row) for row in rows})
+    return lambda: _read(connection, family, {row[0]: StoredValue(*row) for row in rows})
 
 
-def _read(connection: Connection, family: int, stored: dict[bytes, _Stored]) -> dict[bytes, Value]:
+def _read(
+    connection: Connection, family: int, stored: dict[bytes, StoredValue]
+) -> dict[bytes, Value]:
     named = {one.keyframe for one in stored.values() if one.keyframe and one.data is not None}
     missing = named - stored.keys()
     rows = _VALUES.run_listed(connection, missing, of_family=family) if missing else ()
-    known = {**stored, **{row[0]: _Stored(*row) for row in rows}}
-    keyframes = {
-        digest: _unpacked(known[digest], None)
-        for digest in named
-        if digest in known and known[digest].data is not None
+    known = {**stored, **{row[0]: StoredValue(*row) for row in rows}}
+    keyframes = {digest: _keyframe(known[digest]) for digest in named if digest in known}
+    return {
+        digest: _value(family, one, keyframes.get(one.keyframe or b""))
+        for digest, one in stored.items()
     }
-    return {digest: _value(one, keyframes) for digest, one in stored.items()}
 
 
-def stored_value(kind: str, size: int, encoding: int, data: bytes | None) -> Value:
-    """Return a value that is stored by itself; `EVICTED` if its data is not here.
+def stored_value(
+    thread: int, digest: bytes, kind: str, size: int, encoding: int, data: bytes | None
+) -> Value:
+    """Return the value of a write of a thread, as `read` does."""
+    value = _value(thread, StoredValue(digest, kind, size, encoding, data, None), None)
+    if isinstance(value, DamagedValue):
+        return DamagedValue(value.damage._replace(is_write=True))
+    return value
 
-    Raises:
-        DamagedValueError: It cannot be unpacked.
+
+def missing(family: int, digest: bytes) -> DamagedValue:
+    """Return what takes the place of a value that has no row."""
+    return DamagedValue(Damage(digest, b"", "it is not stored", family))
+
+
+def damaged(
+    connection: Connection, family: int, digests: Collection[bytes]
+) -> Iterator[tuple[bytes, Damage]]:
+    """Yield what is damaged of these values, or is not stored; an evicted one is sound."""
+    sizes = dict(_SIZES.run_listed(connection, digests, of_family=family))
+    yield from ((one, missing(family, one).damage) for one in digests if one not in sizes)
+    some: list[bytes] = []
+    for digest, size in sizes.items():
+        some.append(digest)
+        if size > _CHECKED_BYTES or len(some) == _CHECKED_AT_ONCE:
+            yield from _damaged(connection, family, some)
+            some = []
+    yield from _damaged(connection, family, some)
+
+
+def compared(
+    connection: Connection, family: int, stored: Mapping[bytes, StoredValue]
+) -> Iterator[tuple[bytes, Value]]:
+    """Yield values that were read as they are stored, each as `read` returns it, by digest.
+
+    Keyframes that are not among them are read. No more than two values are unpacked at once.
     """
-    if data is None:
-        return EVICTED
-    return Value(kind, unpack(encoding, data, size, None, LIMITS.max_value))
+    held: tuple[bytes | None, bytes | None] = (None, None)  # a keyframe, by its digest
+    for one in sorted(stored.values(), key=lambda one: one.keyframe or b""):
+        if one.keyframe and one.keyframe != held[0]:
+            based = stored.get(one.keyframe)
+            if based is None or based.data is None:
+                rows = _VALUES.run_listed(connection, [one.keyframe], of_family=family)
+                based = next((StoredValue(*row) for row in rows), None)
+            held = (one.keyframe, None if based is None else _keyframe(based))
+        yield one.digest, _value(family, one, held[1] if one.keyframe else None)
+
+
+def _damaged(
+    connection: Connection, family: int, some: Collection[bytes]
+) -> Iterator[tuple[bytes, Damage]]:
+    for digest, value in read(connection, family, some).items():
+        if isinstance(value, DamagedValue):
+            yield digest, value.damage
 
 
 def referred(state: bytes, delta_base: bytes | None) -> set[bytes]:
@@ -92,26 +143,31 @@ def referred(state: bytes, delta_base: bytes | None) -> set[bytes]:
     return found
 
 
-def _value(one: _Stored, keyframes: dict[bytes, bytes]) -> Value:
-    if one.data is None:
+def _value(owner: int, one: StoredValue, keyframe: bytes | None) -> Value:
+    data, problem = one.data, ""
+    if data is None:
         return EVICTED
-    if one.encoding == Encoding.PLAIN and len(one.data) == one.size:
-        return Value(one.type, one.data)
-    if one.encoding != Encoding.PATCH:
-        return Value(one.type, keyframes.get(one.digest) or _unpacked(one, None))
-    keyframe = keyframes.get(one.keyframe or b"")
-    if keyframe is None:
-        raise DamagedValueError(f"value {one.digest.hex()}: its keyframe is not stored")
-    value = Value(one.type, _unpacked(one, keyframe))
-    if value_digest(value) != one.digest:
-        raise DamagedValueError(f"value {one.digest.hex()}: its patch gives another value")
-    return value
+    if one.encoding != Encoding.PLAIN or len(data) != one.size:
+        try:
+            data = unpack(one.encoding, data, one.size, keyframe, LIMITS.max_value)
+        except DamagedValueError as error:
+            problem = str(error)
+    if not problem:
+        value = Value(one.type, data)
+        actual = value_digest(value)
+        if actual == one.digest:
+            return value
+        problem = f"the stored bytes have the digest {actual.hex()}"
+    else:
+        actual = b""
+    return DamagedValue(Damage(one.digest, actual, problem, owner, keyframe=one.keyframe))
 
 
-def _unpacked(one: _Stored, keyframe: bytes | None) -> bytes:
-    if keyframe is None and one.encoding == Encoding.PATCH:
-        raise DamagedValueError(f"value {one.digest.hex()}: its keyframe is a patch")
+def _keyframe(one: StoredValue) -> bytes | None:
+    """Return the bytes of a keyframe; a value that is a patch on it shows if they are damaged."""
+    if one.data is None or one.encoding == Encoding.PATCH:
+        return None
     try:
-        return unpack(one.encoding, one.data or b"", one.size, keyframe, LIMITS.max_value)
-    except DamagedValueError as error:
-        raise DamagedValueError(f"value {one.digest.hex()}: {error}") from None
+        return unpack(one.encoding, one.data, one.size, None, LIMITS.max_value)
+    except DamagedValueError:
+        return None

@@ -27,7 +27,6 @@ from ...domain.model import (
     Write,
 )
 from ...domain.state import decode_channels
-from ...domain.values import DamagedValueError
 from ..database.logs import Place, find_thread, greatest_id
 from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
@@ -49,10 +48,9 @@ _WRITES = Statement(
     .where(of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
     .order_by(writes.c.task_path.desc(), writes.c.task_id.desc(), writes.c.idx.desc())
 )
+_OF_VALUE = ("number", "thread", "digest", "type", "size", "encoding", "data")
 _VALUES = Statement(
-    select(writes.c.number, writes.c.type, writes.c.size, writes.c.encoding, writes.c.data).where(
-        writes.c.number.in_(LISTED)
-    )
+    select(*(writes.c[name] for name in _OF_VALUE)).where(writes.c.number.in_(LISTED))
 )
 
 
@@ -98,7 +96,7 @@ def delta_history(
 
     It has neither seed nor writes if the checkpoint does not exist; an empty `checkpoint_id`
     means the latest of the namespace. An evicted value is `EVICTED`, and `sources` has the
-    segments that hold such values.
+    segments that hold such values; a damaged one is a `DamagedValue`.
     """
     thread = find_thread(connection, tenant, key.thread_id)
     if thread is None:
@@ -193,15 +191,14 @@ def _values(
     keys |= {path.seed.digest for path in paths if path.seed is not None}
     found = read_values(connection, family, keys)
     for key in keys - found.keys():
-        raise DamagedValueError(f"value {key.hex()} of a delta channel is not stored")
+        found[key] = contents.missing(family, key)
     return found
 
 
 def read_values(connection: Connection, family: int, keys: Collection[Any]) -> dict[Any, Value]:
     """Return values of the family by digest, and of writes by the number of their row.
 
-    Raises:
-        DamagedValueError: The stored bytes are not the saved ones.
+    Each is as `contents.read` has it.
     """
     digests = {key for key in keys if isinstance(key, bytes)}
     found: dict[Any, Value] = {**contents.read(connection, family, digests)}

@@ -1,7 +1,7 @@
 """Reading checkpoints: one, or a page of them.
 
 Reads the rows first, then each kind of content for all of them at once, and each value once even
-if several of them have it. An evicted value is `EVICTED`.
+if several of them have it. An evicted value is `EVICTED`, a damaged one a `DamagedValue`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ...domain.model import (
     CheckpointQuery,
     Entry,
     Lineage,
+    NotHere,
     View,
     Write,
     write_order,
@@ -118,7 +119,7 @@ def load_stored(
     """Return checkpoints as they are stored; `None` where `load` has to be called.
 
     That is, if there is none, if it has more than `max_bytes` of content, or if values were
-    evicted. An empty `checkpoint_id` means the latest.
+    evicted or are damaged. An empty `checkpoint_id` means the latest.
     """
     found: list[RawCheckpoint | None] = [None] * len(keys)
     small: list[tuple[int, Row, CheckpointState]] = []
@@ -133,7 +134,7 @@ def load_stored(
     whole, _ = _stored(connection, tenant, rows, messages)
     for (index, *_), stored in zip(small, whole, strict=True):
         held = (*stored.values.values(), *(one.value for one in stored.writes))
-        if not any(value is EVICTED for value in held):
+        if not any(isinstance(value, NotHere) for value in held):
             found[index] = stored
     return found
 
@@ -299,15 +300,18 @@ def _stored(
     for place, columns in _of_rows(connection, _WRITES, having):
         written[place].append(StoredWrite(*columns))
     values = {family: read() for family, read in asked.items()}
+    for family, some in digests.items():
+        for digest in {*some} - values[family].keys():
+            values[family][digest] = contents.missing(family, digest)
     entries = _entries(connection, tenant, rows, written)
     return [
-        RawCheckpoint(entry, message, values[row.family], _pending(written[row.place]))
+        RawCheckpoint(entry, message, values[row.family], _pending(row, written[row.place]))
         for row, entry, message in zip(rows, entries, messages, strict=True)
     ], written
 
 
-def _pending(written: Sequence[StoredWrite]) -> tuple[Write, ...]:
-    return tuple(sorted(map(_write, written), key=write_order))
+def _pending(row: Row, written: Sequence[StoredWrite]) -> tuple[Write, ...]:
+    return tuple(sorted((_write(row.thread, one) for one in written), key=write_order))
 
 
 def _of_rows(
@@ -329,6 +333,6 @@ def _of_rows(
             yield (*at, checkpoint_id), columns
 
 
-def _write(one: StoredWrite) -> Write:
-    value = contents.stored_value(one.type, one.size, one.encoding, one.data)
+def _write(thread: int, one: StoredWrite) -> Write:
+    value = contents.stored_value(thread, one.digest, one.type, one.size, one.encoding, one.data)
     return Write(one.task_id, one.task_path, one.idx, one.channel, value, one.digest)

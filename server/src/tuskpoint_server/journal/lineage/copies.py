@@ -23,7 +23,15 @@ from ...domain.formats.segments import (
     decode_delta_base,
     encode_delta_base,
 )
-from ...domain.model import EVICTED, BlobLocation, CheckpointKey, Value, write_order
+from ...domain.model import (
+    EVICTED,
+    BlobLocation,
+    CheckpointKey,
+    Damage,
+    DamagedValue,
+    Value,
+    write_order,
+)
 from ...domain.state import decode_channels
 from ...domain.values import Encoding
 from ..archiving import holes
@@ -31,11 +39,20 @@ from ..checkpoints import contents, located
 from ..checkpoints.contents import referred
 from ..checkpoints.delta_history import follow
 from ..checkpoints.located import decode_held
-from ..database.logs import Place, ThreadRow
+from ..database.logs import Place, StoredWrite, ThreadRow
 from ..database.schema import checkpoints, writes
-from ..database.statements import LISTED, Statement, same_checkpoint
+from ..database.statements import LISTED, Statement, in_lists, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
-from .stored import StoredCheckpoint, live, named, numbers_of, of_stored, read, stored_value
+from .stored import (
+    StoredCheckpoint,
+    all_numbers,
+    live,
+    named,
+    numbers_of,
+    of_stored,
+    read,
+    stored_value,
+)
 from .subgraphs import tied
 
 Supplied = Mapping[bytes, Value]
@@ -64,6 +81,20 @@ class ValuesEvicted(Exception):
         super().__init__(f"{len(self.digests)} values were evicted")
 
 
+class ValuesDamaged(Exception):
+    """Values that are needed are damaged in the journal; nothing is stored.
+
+    Attributes:
+        key: A checkpoint that needs one of them.
+        damages: What is damaged.
+    """
+
+    def __init__(self, key: CheckpointKey, damages: Collection[Damage]) -> None:
+        self.key = key
+        self.damages = tuple(damages)
+        super().__init__(f"{len(self.damages)} values are damaged")
+
+
 def size_of(supplied: Supplied) -> int:
     """Return the bytes of values that were read, for the bound of a batch."""
     return sum(len(value.data) for value in supplied.values())
@@ -87,6 +118,7 @@ def prepare(
 
     Raises:
         ValuesEvicted: Values are neither here nor supplied.
+        ValuesDamaged: Values that have to be stored again are damaged.
     """
     prepared: list[list[StoredCheckpoint]] = []
     missing: set[bytes] = set()
@@ -123,7 +155,7 @@ def closure(
     segment = Segment(
         *(key.thread_id, 0, 0, 0, 0),
         checkpoints=tuple(map(of_stored, found)),
-        writes=tuple(write for one in found for write in _segment_writes(one)),
+        writes=tuple(write for one in found for write in _segment_writes(thread, one)),
         values=tuple(
             SegmentValue(digest, value.type, len(value.data), Encoding.PLAIN, value.data)
             for digest, value in sorted(values.items())
@@ -177,8 +209,12 @@ def _gather(
     here |= {digest: value for digest, value in stored.items() if value is not EVICTED}
     rows = {written[digest] for digest in wanted - here.keys() if digest in written}
     for digest, *value in _VALUES.run_listed(connection, rows):
-        here[digest] = contents.stored_value(*value)
+        here[digest] = contents.stored_value(at.number, digest, *value)
     missing = {*wanted} - here.keys()
+    unknown = [contents.missing(at.family, one) for one in missing - stored.keys() - {*written}]
+    if found:
+        key = CheckpointKey(at.thread_id, *found[0].place)
+        refuse_damaged(key, (*here.values(), *unknown))
     seqs: dict[bytes | None, list[int]] = defaultdict(list)  # of evicted writes, by column `held`
     for one in found:
         for index, write in enumerate(one.writes):
@@ -234,9 +270,62 @@ def _whole_bytes(one: StoredCheckpoint) -> int:
     return sum(sizes.values()) + based + sum(write.size for write in one.writes)
 
 
-def _segment_writes(one: StoredCheckpoint) -> Iterator[SegmentWrite]:
+def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: bool = False) -> None:
+    """Compare the values that a copy of a checkpoint shares with it with their digests.
+
+    Copies share values, so making one reads few of them. `whole`: of the whole thread.
+
+    Raises:
+        ValuesDamaged: One or more differ.
+    """
+    thread = live(connection, tenant, key.thread_id)
+    if thread is None:
+        return
+    if whole:
+        numbers = all_numbers(connection, thread.number)
+    else:
+        place = named(connection, thread, key)
+        numbers = closure_numbers(connection, thread.number, place) if place is not None else []
+    for some in in_lists(numbers):
+        found = read(connection, some)
+        written = {} if whole else _give_bases(connection, thread.number, found)
+        for one in found:
+            _check(connection, thread, one, written)
+
+
+def _check(
+    connection: Connection, at: ThreadRow, one: StoredCheckpoint, written: Mapping[bytes, int]
+) -> None:
+    wanted = referred(one.known.state, one.delta_base)
+    damages = [
+        damage
+        for digest, damage in contents.damaged(connection, at.family, wanted)
+        if damage.actual or digest not in written
+    ]
+    values = [_value_of(at, write) for write in one.writes]
+    rows = {written[digest] for digest in wanted & written.keys()}
+    for digest, *value in _VALUES.run_listed(connection, rows):
+        values.append(contents.stored_value(at.number, digest, *value))
+    values += map(DamagedValue, damages)
+    refuse_damaged(CheckpointKey(at.thread_id, *one.place), values)
+
+
+def _value_of(at: ThreadRow, write: StoredWrite) -> Value:
+    return contents.stored_value(
+        at.number, write.digest, write.type, write.size, write.encoding, write.data
+    )
+
+
+def refuse_damaged(key: CheckpointKey, values: Iterable[Value | None]) -> None:
+    """Raise `ValuesDamaged` if some values that a checkpoint needs are damaged."""
+    if damages := [one.damage for one in values if isinstance(one, DamagedValue)]:
+        raise ValuesDamaged(key, damages)
+
+
+def _segment_writes(at: ThreadRow, one: StoredCheckpoint) -> Iterator[SegmentWrite]:
     for write in sorted(one.writes, key=write_order):
-        value = contents.stored_value(write.type, write.size, write.encoding, write.data)
+        value = _value_of(at, write)
+        refuse_damaged(CheckpointKey(at.thread_id, *one.place), [value])
         named = (*one.place, 0, write.task_id, write.idx, write.task_path, write.channel)
         yield SegmentWrite(*named, write.type, write.digest, write.size, Encoding.PLAIN, value.data)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import astuple, replace
+from functools import partial
 
 from sqlalchemy import Connection, bindparam, select
 
@@ -99,6 +100,7 @@ class Lineage:
             Refusal: `CHECKPOINT_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
         name = target or self._new_name()
+        await self._database.query(partial(copies.check, tenant=tenant, key=key))
         return await self._saved(
             answers.request(tenant, request_id, FORK, *astuple(key), target),
             lambda batch: fork(batch, tenant, key, name, supplied),
@@ -119,6 +121,8 @@ class Lineage:
             Refusal: `THREAD_NOT_FOUND`, `THREAD_EXISTS`, `REQUEST_ID_REUSED`.
         """
         request = answers.request(tenant, request_id, COPY, source, target)
+        of = CheckpointKey(source, "", "")
+        await self._database.query(partial(copies.check, tenant=tenant, key=of, whole=True))
 
         def copy(batch: Batch) -> int:
             connection = batch.connection
@@ -170,6 +174,7 @@ class Lineage:
         guard = "" if expected_head is None else f"={expected_head}"
         entropy = self._database.random_bits()
         place = (key.checkpoint_ns, key.checkpoint_id)
+        await self._database.query(partial(copies.check, tenant=tenant, key=key))
 
         def rollback(batch: Batch) -> Saved:
             log = batch.find(tenant, key.thread_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, select
 
@@ -103,6 +104,9 @@ class Snapshots:
         entropy = self._database.random_bits()
         asked = (*draft.thread_ids, draft.session_id, draft.hostname, draft.working_directory)
         request = answers.request(tenant, request_id, CREATE, *asked, draft.metadata.hex())
+        for thread_id in draft.thread_ids:
+            head = CheckpointKey(thread_id, "", "")
+            await self._database.query(partial(copies.check, tenant=tenant, key=head))
         return await self._database.transact(
             lambda batch: request.once(
                 batch,
@@ -152,6 +156,7 @@ class Snapshots:
         """
         bits = [self._database.random_bits(), self._database.random_bits()]
         request = answers.request(tenant, request_id, RESTORE, snapshot_id, str(rollback))
+        await self._database.query(lambda connection: _check(connection, tenant, snapshot_id))
         # Nobody has counted the members yet.
         size = size_of(supplied) + LIMITS.max_snapshot_members * _MEMBER_BYTES
         return await self._database.transact(
@@ -232,8 +237,17 @@ def _read(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot | N
     found = load(connection, tenant, key, View.FULL)
     if found is None or found.state is None:
         return None
+    copies.refuse_damaged(key, (one.value for one in found.state.channels))
     values = {channel.name: channel.value for channel in found.state.channels if channel.value}
     return kept.decode(snapshot_id, found.entry.created_us, found.entry.metadata, values)
+
+
+def _check(connection: Connection, tenant: str, snapshot_id: str) -> None:
+    """Compare the captured values of a snapshot with their digests, if there is such a snapshot."""
+    found = _read(connection, tenant, snapshot_id)
+    for number in range(len(found.members) if found is not None else 0):
+        captured = CheckpointKey(kept.member_thread_of(snapshot_id, number), "", "")
+        copies.check(connection, tenant, captured, whole=True)
 
 
 def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:

@@ -8,6 +8,7 @@ channels would take room from what says something. Of what is long the latest pa
 from __future__ import annotations
 
 import json
+import logging
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,12 +23,13 @@ from ...domain.items import keeps_items
 from ...domain.json_view.escapes import MAX_ENCODED
 from ...domain.json_view.excerpts import joined, latest_part, new_part, shares
 from ...domain.limits import KIB
-from ...domain.model import EVICTED, CheckpointKey, Value
+from ...domain.model import EVICTED, CheckpointKey, DamagedValue, Value
 from ...domain.search import pointer_of
 from ...domain.searchable import PLAN, is_internal
-from ...domain.values import DamagedValueError
 from ..checkpoints.delta_history import PathWrite, follow, read_values
 from ..database.sealing import seal_of
+
+_log = logging.getLogger(__name__)
 
 # most bytes of values that are looked at of a checkpoint. Of its text `LIMITS.max_search_text` are
 # indexed: to parse more costs more than it brings
@@ -165,14 +167,15 @@ def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterato
 
 
 def _values(connection: Connection, family: int, keys: Collection[Any]) -> Mapping[Any, Value]:
-    """Return values; of those that are damaged the others do not go without."""
-    try:
-        return read_values(connection, family, keys)
-    except DamagedValueError:
-        if len(keys) == 1:
-            return {}
-        singly = [_values(connection, family, (key,)) for key in keys]
-        return {key: value for one in singly for key, value in one.items()}
+    """Return values; damaged ones are left out."""
+    found: dict[Any, Value] = {}
+    for key, value in read_values(connection, family, keys).items():
+        if isinstance(value, DamagedValue):
+            digest, problem = value.damage.digest.hex(), value.damage.problem
+            _log.error("value %s is damaged in the journal and not indexed: %s", digest, problem)
+        else:
+            found[key] = value
+    return found
 
 
 def _due(

@@ -1,0 +1,366 @@
+"""A bit of a value or a write flips in the database, while a server runs or while it is stopped.
+
+What is certified is read from its blob, and repaired. What is not is refused with both digests, and
+nothing else is concerned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sqlite3
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psycopg
+import pytest
+
+from tests.kit.databases import journal_of
+from tests.kit.messages import channel, incompressible, ref, refused, save_request, write
+from tuskpoint.v1 import (
+    admin_service_pb2,
+    checkpoint_pb2,
+    handoff_service_pb2,
+    history_service_pb2,
+    search_service_pb2,
+    snapshot_service_pb2,
+    thread_service_pb2,
+    value_pb2,
+)
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.handoff_service_pb2_grpc import HandoffServiceStub
+from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
+from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
+from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
+from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
+from tuskpoint_server import app
+from tuskpoint_server.config import Config
+
+pytestmark = pytest.mark.usefixtures("database")
+
+COUNT = 3
+FORMS = ("plain", "zstd", "patch", "write")
+
+
+def name(number: int) -> str:
+    return f"1f000000-0000-6000-8000-{number:012}"
+
+
+def content(form: str, number: int) -> bytes:
+    """What a checkpoint has in a channel or a write that is stored in this form."""
+    if form == "zstd":
+        return b"value %d of a channel; " % number * 300
+    if form == "patch":  # the first is the keyframe of the others
+        return incompressible(9000) + b"and more " * number
+    return b"%s %d" % (form.encode(), number)
+
+
+def digest(form: str, number: int) -> bytes:
+    return hashlib.sha256(b"bytes\0" + content(form, number)).digest()
+
+
+class Running:
+    """The services of a server."""
+
+    def __init__(self, grpc_channel: grpc.aio.Channel) -> None:
+        self.checkpoints = CheckpointServiceStub(grpc_channel)
+        self.threads = ThreadServiceStub(grpc_channel)
+        self.history = HistoryServiceStub(grpc_channel)
+        self.admin = AdminServiceStub(grpc_channel)
+        self.search = SearchServiceStub(grpc_channel)
+        self.handoffs = HandoffServiceStub(grpc_channel)
+        self.snapshots = SnapshotServiceStub(grpc_channel)
+
+    async def save(self, number: int) -> None:
+        request = save_request(
+            name(number),
+            [channel(form, content(form, number)) for form in FORMS[:-1]],
+            parent=name(number - 1) if number else "",
+            writes=[write(value=value_pb2.Value(type="bytes", data=content("write", number)))],
+        )
+        request.checkpoint.summary = f"the step with number {number}"
+        await self.checkpoints.SaveCheckpoint(request)
+
+    async def flush(self) -> None:
+        await self.admin.Flush(admin_service_pb2.FlushRequest())
+
+    async def get(self, number: int, **named: Any) -> checkpoint_pb2.Checkpoint:
+        request = pb.GetCheckpointRequest(ref=ref(name(number), **named))
+        return (await self.checkpoints.GetCheckpoint(request)).checkpoint
+
+    async def listed(self) -> tuple[list[str], str]:
+        """The IDs that a listing has, and the reason with which it ended."""
+        return await ids_of(self.checkpoints.ListCheckpoints(pb.ListCheckpointsRequest()))
+
+    async def replayed(self) -> tuple[list[str], str]:
+        request = history_service_pb2.ReplayThreadRequest(thread_id="thread")
+        return await ids_of(self.history.ReplayThread(request))
+
+    async def verified(self) -> list[str]:
+        request = thread_service_pb2.VerifyThreadRequest(thread_id="thread")
+        frames = [frame async for frame in self.threads.VerifyThread(request)]
+        verdicts = [one.verdict.verdict for one in frames if one.HasField("verdict")]
+        return [thread_service_pb2.Verdict.Name(one).removeprefix("VERDICT_") for one in verdicts]
+
+
+async def ids_of(stream: Any) -> tuple[list[str], str]:
+    """The IDs of the checkpoints in a stream, and the message that it ended with."""
+    found: list[str] = []
+
+    async def read() -> None:
+        async for frame in stream:
+            found.extend(
+                [frame.checkpoint.ref.checkpoint_id] if frame.HasField("checkpoint") else []
+            )
+
+    try:
+        await read()
+    except grpc.aio.AioRpcError:
+        error = await stream.code(), await stream.details()
+        return found, error[1] if error[0] is grpc.StatusCode.DATA_LOSS else f"not {error}"
+    return found, ""
+
+
+@asynccontextmanager
+async def running(config: Config) -> AsyncIterator[Running]:
+    async with (
+        app.running(config) as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as opened,
+    ):
+        yield Running(opened)
+
+
+def flip(data_dir: Path, table: str, of: bytes) -> None:
+    """Flip a bit of the stored bytes of a value, behind the server's back."""
+    url = journal_of(data_dir)
+    opened: Any = psycopg.connect(url) if url else sqlite3.connect(data_dir / "journal.db")
+    mark = "%s" if url else "?"
+    with closing(opened) as journal:
+        asked = f"SELECT data FROM {table} WHERE digest = {mark}"
+        [(data,)] = journal.execute(asked, (of,)).fetchall()
+        changed = bytearray(data)
+        changed[len(changed) // 2] ^= 4
+        journal.execute(
+            f"UPDATE {table} SET data = {mark} WHERE digest = {mark}", (bytes(changed), of)
+        )
+        journal.commit()
+
+
+def flip_of(config: Config, form: str, number: int = 1) -> None:
+    table = "writes" if form == "write" else "contents"
+    flip(config.data_dir, table, digest(form, number))
+
+
+@dataclass(frozen=True)
+class Attack:
+    """One flipped bit in what the checkpoint with number 1 has."""
+
+    form: str
+    certified: bool
+    stopped: bool  # the server is, while the bit flips
+
+    @asynccontextmanager
+    async def on(self, config: Config) -> AsyncIterator[Running]:
+        async with running(config) as server:
+            for number in range(COUNT):
+                await server.save(number)
+            if self.certified:
+                await server.flush()
+            if not self.stopped:
+                flip_of(config, self.form)
+                yield server
+                return
+        flip_of(config, self.form)
+        async with running(config) as server:
+            yield server
+
+
+def attacks(*, certified: bool, forms: Iterable[str] = FORMS) -> list[Any]:
+    return [
+        pytest.param(
+            Attack(form, certified, stopped), id=f"{form}-{'stopped' if stopped else 'running'}"
+        )
+        for form in forms
+        for stopped in (False, True)
+    ]
+
+
+OTHERS = [name(number) for number in range(COUNT) if number != 1]
+
+
+@pytest.mark.parametrize("attack", attacks(certified=False))
+async def test_what_is_not_certified_is_refused_with_both_digests(
+    config: Config, attack: Attack, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with attack.on(config) as server:
+        error = await refused(server.get(1))
+        assert (error.code, error.reason) == (grpc.StatusCode.DATA_LOSS, "JOURNAL_DAMAGED")
+        assert error.metadata["checkpoint_id"] == name(1)
+        assert error.metadata["expected"] == digest(attack.form, 1).hex()
+        assert error.metadata["actual"] != error.metadata["expected"]
+        assert digest(attack.form, 1).hex() in error.message
+        load = pb.LoadCheckpointRequest(ref=ref(name(1)))
+        for view in (checkpoint_pb2.VIEW_FULL, checkpoint_pb2.VIEW_JSON):
+            load.view = view
+            error = await refused(server.checkpoints.LoadCheckpoint(load))
+            assert error.reason == "JOURNAL_DAMAGED"
+        for number in (0, 2):
+            assert len((await server.get(number)).writes) == 1
+    assert any("so it is lost" in one.message for one in caplog.records)
+
+
+@pytest.mark.parametrize("attack", attacks(certified=False))
+async def test_listings_and_flushes_go_on_without_it_and_say_so(
+    config: Config, attack: Attack
+) -> None:
+    async with attack.on(config) as server:
+        for found, ended in (await server.listed(), await server.replayed()):
+            assert sorted(found) == OTHERS
+            assert "1 checkpoint was left out" in ended
+            assert name(1) in ended
+        request = pb.ListCheckpointsRequest(view=checkpoint_pb2.VIEW_ENTRY)
+        assert len((await ids_of(server.checkpoints.ListCheckpoints(request)))[0]) == COUNT
+        error = await refused(server.flush())
+        assert error.reason == "CERTIFICATION_FAILED"
+        assert "is damaged" in error.message
+        status = await server.admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
+        assert [one.checkpoint_id for one in status.first_holes] == [name(1)]
+        assert digest(attack.form, 1).hex() in status.first_holes[0].reason
+        assert await server.verified() == ["PASS", "UNVERIFIED", "PASS"]
+        for number in (0, 2):
+            request_of = pb.GetCheckpointRequest(
+                ref=ref(name(number)), source=checkpoint_pb2.SOURCE_BLOB
+            )
+            stored = (await server.checkpoints.GetCheckpoint(request_of)).checkpoint
+            assert [one.value.data for one in stored.state.channels] == [
+                content(form, number) for form in FORMS[:-1]
+            ]
+
+
+@pytest.mark.parametrize("attack", attacks(certified=False, forms=("zstd", "patch", "write")))
+async def test_nothing_is_made_of_it(config: Config, attack: Attack) -> None:
+    async with attack.on(config) as server:
+        of = ref(name(1))
+        calls = [
+            server.threads.ForkThread(thread_service_pb2.ForkThreadRequest(ref=of)),
+            server.threads.CopyThread(
+                thread_service_pb2.CopyThreadRequest(
+                    source_thread_id="thread", target_thread_id="copy"
+                )
+            ),
+            server.threads.RollbackThread(thread_service_pb2.RollbackThreadRequest(ref=of)),
+            server.handoffs.CreateHandoff(handoff_service_pb2.CreateHandoffRequest(ref=of)),
+        ]
+        for call in calls:
+            error = await refused(call)
+            assert error.reason == "JOURNAL_DAMAGED"
+            assert error.metadata["expected"] == digest(attack.form, 1).hex()
+        listed = await server.threads.ListThreads(thread_service_pb2.ListThreadsRequest())
+        assert [one.thread_id for one in listed.threads] == ["thread"]
+        sound = thread_service_pb2.ForkThreadRequest(ref=ref(name(2)), new_thread_id="fork")
+        assert (await server.threads.ForkThread(sound)).ref.thread_id == "fork"
+        found = await server.search.SearchCheckpoints(
+            search_service_pb2.SearchCheckpointsRequest(text="the step with number 2")
+        )
+        assert name(2) in [one.ref.checkpoint_id for one in found.results]
+
+
+async def test_no_snapshot_is_taken_of_a_damaged_head(config: Config) -> None:
+    async with running(config) as server:
+        await server.save(0)
+        flip_of(config, "zstd", 0)
+        request = snapshot_service_pb2.CreateSnapshotRequest(thread_ids=["thread"])
+        error = await refused(server.snapshots.CreateSnapshot(request))
+        assert error.reason == "JOURNAL_DAMAGED"
+
+
+@pytest.mark.parametrize("attack", attacks(certified=True))
+async def test_what_is_certified_is_read_from_its_blob_and_repaired(
+    config: Config, attack: Attack, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with attack.on(config) as server:
+        for _ in range(2):
+            found = await server.get(1)
+            contents = [content(form, 1) for form in FORMS[:-1]]
+            assert [one.value.data for one in found.state.channels] == contents
+            assert [one.value.data for one in found.writes] == [content("write", 1)]
+        assert (await server.listed())[1] == ""
+        assert await server.verified() == ["PASS"] * COUNT
+    said = [one.message for one in caplog.records if "repaired from the blob" in one.message]
+    assert len(said) == 1
+    assert digest(attack.form, 1).hex() in said[0]
+
+
+@pytest.mark.parametrize(
+    "attack", [pytest.param(Attack(form, True, False), id=form) for form in ("patch", "write")]
+)
+@pytest.mark.parametrize("use", ["list", "replay", "fork", "copy", "handoff", "rollback"])
+async def test_what_is_certified_is_repaired_by_whatever_reads_it(
+    config: Config, attack: Attack, use: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with attack.on(config) as server:
+        of = ref(name(1))
+        if use == "list":
+            assert len((await server.listed())[0]) == COUNT
+        elif use == "replay":
+            assert len((await server.replayed())[0]) == COUNT
+        elif use == "fork":
+            await server.threads.ForkThread(thread_service_pb2.ForkThreadRequest(ref=of))
+        elif use == "copy":
+            request = thread_service_pb2.CopyThreadRequest(
+                source_thread_id="thread", target_thread_id="copy"
+            )
+            await server.threads.CopyThread(request)
+        elif use == "handoff":
+            await server.handoffs.CreateHandoff(handoff_service_pb2.CreateHandoffRequest(ref=of))
+        else:
+            await server.threads.RollbackThread(thread_service_pb2.RollbackThreadRequest(ref=of))
+        assert await server.get(1) is not None
+    said = [one.message for one in caplog.records if "repaired from the blob" in one.message]
+    assert len(said) == 1
+
+
+async def test_a_damaged_keyframe_is_repaired_for_patches_that_are_not_certified(
+    config: Config,
+) -> None:
+    async with running(config) as server:
+        await server.save(0)
+        await server.flush()
+        await server.save(1)
+        flip_of(config, "patch", 0)
+        found = await server.get(1)
+        assert found.state.channels[2].value.data == content("patch", 1)
+        flip_of(config, "patch", 0)
+        await server.flush()
+        assert await server.verified() == ["PASS", "PASS"]
+
+
+async def test_a_value_whose_row_is_gone_is_stored_again(config: Config) -> None:
+    async with running(config) as server:
+        await server.save(0)
+        await server.flush()
+        await server.save(1)
+        for number in (0, 1):
+            remove(config.data_dir, digest("zstd", number))
+        assert (await server.get(0)).state.channels[1].value.data == content("zstd", 0)
+        error = await refused(server.get(1))
+        assert (error.reason, error.metadata["actual"]) == ("JOURNAL_DAMAGED", "")
+        assert "is not stored" in error.message
+
+
+def remove(data_dir: Path, of: bytes) -> None:
+    """Remove the row of a value behind the server's back."""
+    url = journal_of(data_dir)
+    opened: Any = psycopg.connect(url) if url else sqlite3.connect(data_dir / "journal.db")
+    mark = "%s" if url else "?"
+    with closing(opened) as journal:
+        journal.execute(f"DELETE FROM contents WHERE digest = {mark}", (of,))
+        journal.commit()
