@@ -6,6 +6,7 @@ nothing else is concerned.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import sqlite3
@@ -19,6 +20,7 @@ import grpc
 import psycopg
 import pytest
 
+from tests.integration.moving.commands import run
 from tests.kit.databases import journal_of
 from tests.kit.messages import channel, incompressible, ref, refused, save_request, write
 from tuskpoint.v1 import (
@@ -39,7 +41,7 @@ from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
 from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import app
+from tuskpoint_server import app, process
 from tuskpoint_server.config import Config
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -364,3 +366,22 @@ def remove(data_dir: Path, of: bytes) -> None:
     with closing(opened) as journal:
         journal.execute(f"DELETE FROM contents WHERE digest = {mark}", (of,))
         journal.commit()
+
+
+@pytest.mark.sqlite
+async def test_a_backup_names_what_is_damaged(config: Config, tmp_path: Path) -> None:
+    file = tmp_path / "backup"
+    arguments = ("backup", "--data-dir", str(config.data_dir), "--to", str(file))
+    async with running(config) as server:
+        for number in range(COUNT):
+            await server.save(number)
+    for form in FORMS:
+        flip_of(config, form)
+    ended = await asyncio.to_thread(run, tmp_path / "log", *arguments)
+    assert ended.code == process.EXIT_DAMAGED
+    assert file.exists()
+    for form in FORMS:
+        assert f"value {digest(form, 1).hex()} of " in ended.errors
+    assert "thread 'thread' is damaged" in ended.errors
+    assert f"checkpoint '{name(1)}' of thread 'thread'" in ended.errors
+    assert "damaged values: 4; " in ended.errors

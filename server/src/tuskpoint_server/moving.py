@@ -25,6 +25,7 @@ Place = Path | str
 
 _P = TypeVar("_P", bound=Place)
 _JOURNAL = "journal.db"
+_LINES = 100  # about single values
 
 
 def main_copy(arguments: Sequence[str], version: str) -> int:
@@ -55,7 +56,7 @@ def main_copy(arguments: Sequence[str], version: str) -> int:
         say(f"{done.packs} packs on their way are left out; the next flush builds them again")
     rows = sum(table.rows for table in done.tables)
     say(f"copied {rows} rows, equal in both places; no server may use {source} from now on")
-    return 0
+    return _damaged(done.damaged)
 
 
 def main_backup(arguments: Sequence[str], version: str) -> int:
@@ -78,7 +79,7 @@ def main_backup(arguments: Sequence[str], version: str) -> int:
     with failing("no backup is made", backend), process.usable("backup", file):
         made = back_up(journal, file)
     say(f"{journal} is backed up in {file}: {_counts(made)}")
-    return 0
+    return _damaged(made.damaged)
 
 
 def main_restore(arguments: Sequence[str], version: str) -> int:
@@ -191,6 +192,21 @@ def failing(nothing: str, *backends: Backend) -> Iterator[None]:
         if problem is None:
             raise
         raise process.StartError(process.EXIT_JOURNAL, f"{nothing}: {problem}") from error
+
+
+def _damaged(lines: Sequence[str]) -> int:
+    """Say which values of a complete copy were damaged before, and return the exit code."""
+    for line in lines[:_LINES]:
+        say(line)
+    if len(lines) > _LINES:
+        say(f"{len(lines) - _LINES} more values are damaged")
+    if not lines:
+        return 0
+    say(
+        f"damaged values: {len(lines)}; a server repairs those that are certified when it reads "
+        "them, and refuses the others"
+    )
+    return process.EXIT_DAMAGED
 
 
 def _counts(made: Summary) -> str:

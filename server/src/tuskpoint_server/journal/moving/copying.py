@@ -21,6 +21,7 @@ from ..database.facts import (
     read_finished,
 )
 from ..database.schema import journal_info, packs
+from .checking import damaged_values
 from .rows import Rows, copy_numbers, every
 
 Progress = Callable[[str, int], None]
@@ -45,6 +46,7 @@ class Copied(NamedTuple):
     tables: Sequence[CopiedTable]
     packs: int  # on their way in the source; the copy's next flush builds them again
     anew: bool  # the source had changed since an earlier attempt, whose rows were dropped
+    damaged: Sequence[str]  # a line about each value that differs from its digest
 
 
 def copy(source: Backend, target: Backend, progress: Progress) -> Copied:
@@ -86,7 +88,7 @@ def copy(source: Backend, target: Backend, progress: Progress) -> Copied:
                 _copy_facts(writing, known)
                 finish(writing)
             [left_out] = reading.execute(select(func.count()).select_from(packs)).one()
-            return Copied(tables, left_out, anew)
+            return Copied(tables, left_out, anew, damaged_values(reading))
 
 
 def keep_servers_away(backend: Backend, connection: Connection) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from ..database.facts import GENERATION, read_finished, renew
 from ..database.schema import checkpoints, packs, threads
 from ..database.sqlite import Sqlite, log_bytes
 from ..database.statements import driver_of, of_users
+from .checking import damaged_values
 from .copying import keep_servers_away
 
 _LOGS = ("-wal", "-shm")  # beside a database file that is open
@@ -42,12 +43,14 @@ class Summary(NamedTuple):
     checkpoints: int  # those of snapshots too
     generation: int
     catalogs: Mapping[str, str]  # tenant to the blob ID of its newest catalog
+    damaged: Sequence[str] = ()  # a line about each value that differs from its digest
 
 
 def back_up(journal: Path, file: Path) -> Summary:
     """Write what a journal holds at one moment to a new file; durable on return.
 
-    A server may use the journal: its saves do not wait.
+    A server may use the journal: its saves do not wait. All values of the file are compared with
+    their digests, unless they are sealed.
 
     Raises:
         RuntimeError: It is no complete journal.
@@ -63,7 +66,7 @@ def back_up(journal: Path, file: Path) -> Summary:
             read_finished(connection)
             driver_of(connection).execute("VACUUM INTO ?", (str(part),))
         with _reading(part) as connection:
-            summary = _summary(connection)
+            summary = _summary(connection)._replace(damaged=damaged_values(connection))
         sync(part)
         failpoint("backup.before_rename")
         if file.exists():

@@ -1,0 +1,62 @@
+"""Comparing all values and writes of a journal with their digests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import Connection, bindparam, select
+
+from ...domain.model import DamagedValue
+from ..checkpoints.contents import StoredValue, compared, stored_value
+from ..database.facts import JOURNAL_KEY, read_finished
+from ..database.schema import contents, threads, writes
+from ..database.statements import Statement
+from .rows import Row, TableRows
+
+_NAME = Statement(select(threads.c.thread_id).where(threads.c.number == bindparam("of_number")))
+_CONTENT = tuple(contents.columns.keys())
+_WRITE = tuple(writes.columns.keys())
+
+
+def damaged_values(connection: Connection) -> list[str]:
+    """Return a line about each value that differs from its digest; of a sealed journal none.
+
+    Its key opens the values of a sealed journal, and finds what was changed.
+    """
+    return [] if JOURNAL_KEY in read_finished(connection) else list(_damaged(connection))
+
+
+def _damaged(connection: Connection) -> Iterator[str]:
+    for rows in TableRows(contents).runs(connection):
+        yield from _of_contents(connection, rows)
+    for rows in TableRows(writes).runs(connection):
+        for row in rows:
+            of = dict(zip(_WRITE, row, strict=True))
+            stored = (of["digest"], of["type"], of["size"], of["encoding"], of["data"])
+            value = stored_value(of["thread"], *stored)
+            if isinstance(value, DamagedValue):
+                at = f"checkpoint '{of['checkpoint_id']}' of {_thread(connection, of['thread'])}"
+                yield _line(value, at)
+
+
+def _of_contents(connection: Connection, rows: Sequence[Row]) -> Iterator[str]:
+    families: dict[int, dict[bytes, StoredValue]] = {}
+    brought: dict[tuple[int, bytes], int] = {}
+    for row in rows:
+        of = dict(zip(_CONTENT, row, strict=True))
+        stored = StoredValue(*(of[name] for name in StoredValue._fields))
+        families.setdefault(of["family"], {})[stored.digest] = stored
+        brought[of["family"], stored.digest] = of["thread"]
+    for family, values in families.items():
+        for digest, value in compared(connection, family, values):
+            if isinstance(value, DamagedValue):
+                yield _line(value, _thread(connection, brought[family, digest]))
+
+
+def _thread(connection: Connection, number: int) -> str:
+    row = _NAME.run(connection, of_number=number).fetchone()
+    return f"thread '{row[0]}'" if row is not None else "a thread that is gone"
+
+
+def _line(value: DamagedValue, at: str) -> str:
+    return f"value {value.damage.digest.hex()} of {at} is damaged: {value.damage.problem}"
