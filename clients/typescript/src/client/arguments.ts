@@ -1,9 +1,9 @@
 /** Arguments of the client's methods: checks, identities, batches and pages. */
 
-import { NotFound } from "../errors.js";
+import { invalidField, NotFound } from "../errors.js";
 import { checkText } from "../messages/json.js";
 import type { Reference } from "../messages/records.js";
-import type { CallOptions } from "../transport/connection.js";
+import type { CallOptions, Connection } from "../transport/connection.js";
 import type { CheckpointOptions } from "./options.js";
 
 /** Most entries in one page of a listing, and most names in one request. */
@@ -12,9 +12,10 @@ export const BATCH = 1_000;
 /**
  * Return the identity of a checkpoint; an empty ID is the latest.
  *
- * @throws InvalidRequest - A text cannot be written in UTF-8.
+ * @throws InvalidRequest - A text cannot be written in UTF-8, or the options are not an object.
  */
 export function refOf(threadId: string, options: CheckpointOptions): Reference {
+  checkOptions(options);
   const ref = {
     threadId,
     checkpointNs: options.checkpointNs ?? "",
@@ -53,8 +54,31 @@ export function checkTexts(texts: Readonly<Record<string, string>>): void {
   }
 }
 
-/** Return the options of the call in the options of a method. */
-export function callOf({ signal, timeoutMs }: CallOptions): CallOptions {
+/**
+ * Check that the options of a method are an object.
+ *
+ * A program in JavaScript may pass a checkpoint's ID in their place, which would be ignored.
+ *
+ * @throws InvalidRequest - They are something else.
+ */
+export function checkOptions(options: unknown): void {
+  if (typeof options !== "object" || options === null) {
+    const given = typeof options === "string" ? `the text '${options.slice(0, 80)}'` : `${options}`;
+    throw invalidField(
+      "options",
+      `${given} is not an object of options; name what it is, such as { checkpointId: "..." }`,
+    );
+  }
+}
+
+/**
+ * Return the options of the call in the options of a method.
+ *
+ * @throws InvalidRequest - They are not an object.
+ */
+export function callOf(options: CallOptions): CallOptions {
+  checkOptions(options);
+  const { signal, timeoutMs } = options;
   return { signal, timeoutMs };
 }
 
@@ -66,14 +90,19 @@ export function* batches(names: string | Iterable<string>): Generator<string[]> 
   }
 }
 
-/** Yield the pages of a listing. */
-export async function* pages<Page extends { readonly nextPageToken: string }>(
+/** Yield the entries of a listing, page after page, until the connection is closed. */
+export async function* entries<Page extends { readonly nextPageToken: string }, Entry>(
+  connection: Connection,
   fetch: (pageToken: string) => Promise<Page>,
-): AsyncGenerator<Page, void, undefined> {
+  entriesOf: (page: Page) => readonly Entry[],
+): AsyncGenerator<Entry, void, undefined> {
   let pageToken = "";
   do {
     const page = await fetch(pageToken);
-    yield page;
+    for (const entry of entriesOf(page)) {
+      connection.checkOpen();
+      yield entry;
+    }
     pageToken = page.nextPageToken;
   } while (pageToken !== "");
 }

@@ -33,7 +33,7 @@ import {
 import { nameOf } from "../messages/words.js";
 import type { CallOptions } from "../transport/connection.js";
 import { emitWarnings } from "../transport/warnings.js";
-import { callOf, checkTexts, refOf } from "./arguments.js";
+import { callOf, checkOptions, checkTexts, refOf } from "./arguments.js";
 import {
   answer,
   openInterrupts,
@@ -60,6 +60,7 @@ export class Client extends Snapshots {
    * @throws NotFound - There is no such checkpoint.
    */
   async interrupts(threadId: string, options: InterruptOptions = {}): Promise<OpenInterrupt[]> {
+    checkOptions(options);
     return openInterrupts(await this.load(threadId, { ...options, view: "json" }));
   }
 
@@ -75,6 +76,7 @@ export class Client extends Snapshots {
    * @throws NotFound - There is no such checkpoint.
    */
   async answer(threadId: string, value: unknown, options: AnswerOptions = {}): Promise<string> {
+    checkOptions(options);
     const record = await this.load(threadId, { ...options, view: "json" });
     await answer(this.calls, record, value, options);
     return record.checkpointId;

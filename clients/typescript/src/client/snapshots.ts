@@ -6,7 +6,7 @@ import { referenceOf, type Reference } from "../messages/records.js";
 import { snapshotRecord, type SnapshotRecord } from "../messages/snapshots.js";
 import { choice, durability } from "../messages/words.js";
 import type { CallOptions } from "../transport/connection.js";
-import { BATCH, callOf, checkTexts, pages } from "./arguments.js";
+import { BATCH, callOf, checkTexts, entries } from "./arguments.js";
 import { Lineages } from "./lineage.js";
 import type {
   ChangeOptions,
@@ -74,9 +74,7 @@ export abstract class Snapshots extends Lineages {
     const filter = { ...placeOf(options), pageSize: BATCH };
     const fetch = (pageToken: string) =>
       this.raw.snapshots.listSnapshots({ ...filter, pageToken }, callOf(options));
-    for await (const page of pages(fetch)) {
-      yield* page.snapshots.map(snapshotRecord);
-    }
+    yield* entries(this.connection, fetch, (page) => page.snapshots.map(snapshotRecord));
   }
 
   /**

@@ -14,7 +14,7 @@ import {
 } from "../messages/threads.js";
 import { choice, durability } from "../messages/words.js";
 import type { CallOptions } from "../transport/connection.js";
-import { BATCH, batches, callOf, checkTexts, notFound, pages } from "./arguments.js";
+import { BATCH, batches, callOf, checkTexts, notFound, entries } from "./arguments.js";
 import { History } from "./history.js";
 import type { ChangeOptions, KeepName, PruneOptions, ThreadFilter } from "./options.js";
 
@@ -53,9 +53,7 @@ export abstract class Threads extends History {
     };
     const fetch = (pageToken: string) =>
       this.raw.threads.listThreads({ ...filter, pageToken }, callOf(options));
-    for await (const page of pages(fetch)) {
-      yield* page.threads.map(threadRecord);
-    }
+    yield* entries(this.connection, fetch, (page) => page.threads.map(threadRecord));
   }
 
   /** Delete a thread with all its namespaces; return how many checkpoints it had. */
@@ -170,9 +168,7 @@ export abstract class Threads extends History {
     checkTexts({ threadId });
     const fetch = (pageToken: string) =>
       this.raw.threads.getManifest({ threadId, pageSize: BATCH, pageToken }, callOf(options));
-    for await (const page of pages(fetch)) {
-      yield* page.entries.map(manifestRecord);
-    }
+    yield* entries(this.connection, fetch, (page) => page.entries.map(manifestRecord));
   }
 
   /**

@@ -123,6 +123,17 @@ export class Connection {
   }
 
   /**
+   * Check that the connection was not closed.
+   *
+   * @throws TuskPointError - It was.
+   */
+  checkOpen(): void {
+    if (this.#isClosed) {
+      throw closed();
+    }
+  }
+
+  /**
    * Make a call with one answer; try it again where that is safe.
    *
    * A request that has a `requestId`, by which the server knows a repetition, is given one if it is
@@ -219,9 +230,7 @@ export class Connection {
     const patience = isLarge ? "long" : patienceOf(METHODS[call.case], call.value);
     const attempts = this.#attempts(patience, repeatOf(call.value), options);
     for (;;) {
-      if (this.#isClosed) {
-        throw closed();
-      }
+      this.checkOpen();
       const result = await this.#exchange.call(outgoing, attempts, options.signal);
       if (result.case !== "error") {
         return result.value as Answers[C["case"]];
@@ -305,9 +314,7 @@ export class Connection {
     timeoutMs = Number.POSITIVE_INFINITY,
   ): { signal: AbortSignal; end: () => void } {
     signal?.throwIfAborted();
-    if (this.#isClosed) {
-      throw closed();
-    }
+    this.checkOpen();
     const controller = new AbortController();
     // Connect cancels the call on the server only with this code.
     const stop = () => controller.abort(new ConnectError("the call was ended", Code.Canceled));
@@ -331,9 +338,7 @@ export class Connection {
   /** Return the error of an attempt that failed; throw one that no retry can help against. */
   #failure(error: unknown, { signal }: CallOptions): TuskPointError {
     signal?.throwIfAborted();
-    if (this.#isClosed) {
-      throw closed();
-    }
+    this.checkOpen();
     if (error instanceof TuskPointError) {
       return error;
     }

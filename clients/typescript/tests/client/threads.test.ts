@@ -444,3 +444,54 @@ describe("hand-offs", () => {
     unreached.close();
   });
 });
+
+describe("options and closing", () => {
+  test("something else in the place of options is refused", async () => {
+    const thread = newThread();
+    const [first = ""] = await grow(thread, 2);
+    const id = first as unknown as object;
+    const calls: (() => Promise<unknown>)[] = [
+      () => client.load(thread, id),
+      () => client.save(thread, { n: 3 }, id),
+      () => client.setLabel(thread, "x", id),
+      () => client.fork(thread, id),
+      () => client.handoff(thread, id),
+      () => client.interrupts(thread, id),
+      () => client.answer(thread, "yes", id),
+      () => client.prune(thread, id),
+      () => client.search("n", id),
+      () => all(client.list(thread, id)),
+      () => all(client.history(thread, id)),
+      () => all(client.replay(thread, id)),
+      () => all(client.watch(thread, id)),
+      () => all(client.listThreads(id)),
+      () => all(client.listSnapshots(id)),
+      () => client.load(thread, null as unknown as object),
+    ];
+    for (const call of calls) {
+      const error = await failure(call());
+      expect(error).toBeInstanceOf(InvalidRequest);
+      expect(error.metadata).toEqual({ field: "options" });
+    }
+    expect((await failure(client.load(thread, id))).message).toContain(`the text '${first}'`);
+    expect((await client.getThread(thread)).checkpointCount).toBe(2n);
+  });
+
+  test("closing ends a listing between two of its entries", async () => {
+    const threads = [newThread(), newThread()];
+    for (const thread of threads) {
+      await client.save(thread, {});
+      await client.createSnapshot(thread);
+    }
+    for (const listing of [
+      (closing: Client) => closing.listThreads(),
+      (closing: Client) => closing.listSnapshots(),
+    ]) {
+      const closing = new Client(server.target);
+      const listed = listing(closing);
+      expect((await listed.next()).done).toBe(false);
+      closing.close();
+      expect((await failure(listed.next())).message).toContain("this client is closed");
+    }
+  });
+});
