@@ -126,6 +126,24 @@ async def test_a_long_summary_is_cut_between_characters(journal: Journal, lineag
     assert len(summary.encode()) in (1023, 1024)
 
 
+@pytest.mark.parametrize("said", ["It worked.", ""])
+async def test_the_summaries_of_rollbacks_to_rollbacks_do_not_nest(
+    journal: Journal, lineage: Lineage, said: str
+) -> None:
+    await save(journal, draft("01", summary=said))
+    first = await roll_back(lineage, "01")
+    second = await roll_back(lineage, first)
+    third = await roll_back(lineage, second)
+    end = f": {said}" if said else "."
+    assert (await load(journal, second)).entry.summary == f"Rolled back to t:{first}{end}"
+    assert (await load(journal, third)).entry.summary == f"Rolled back to t:{second}{end}"
+    await lineage.fork(TENANT, key(third), "u", "")
+    fourth = await roll_back(lineage, third, thread="u")
+    assert (
+        await load(journal, fourth, thread="u")
+    ).entry.summary == f"Rolled back to u:{third}{end}"
+
+
 async def test_rolling_back_is_repeatable_and_reversible(
     journal: Journal, lineage: Lineage
 ) -> None:

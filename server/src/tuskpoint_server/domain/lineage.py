@@ -23,9 +23,8 @@ from .limits import LIMITS
 from .model import CheckpointKey, Entry
 
 _GREGORIAN_OFFSET = 0x01B21DD213814000  # 100 ns between 1582-10-15 and the Unix epoch
-_UUID6_BEHIND = re.compile(
-    r"(.*-)([0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12})", re.DOTALL
-)
+_UUID6 = "[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+_UUID6_BEHIND = re.compile(f"(.*-)({_UUID6})", re.DOTALL)
 
 
 def mint_checkpoint_id(
@@ -190,9 +189,15 @@ def rollback_frame(frame: bytes, now_us: int, *, empty: bool = False) -> bytes:
     return state.SerializeToString(deterministic=True)
 
 
-def rollback_summary(reference: str, summary: str) -> str:
-    """Return the summary of a rollback, cut to the limit."""
-    sentence = f"Rolled back to {reference}"
+def rollback_summary(earlier: CheckpointKey, summary: str) -> str:
+    """Return the summary of a rollback, cut to the limit.
+
+    If the earlier checkpoint is itself a rollback, what its summary says about that is left out.
+    A fork or a snapshot of a rollback has that sentence too, but not the lineage.
+    """
+    own = re.escape(earlier.thread_id)
+    summary = re.sub(rf"\ARolled back to (?:{own}:\S+?|.*?:\S*?{_UUID6})(?:: |\.\Z)", "", summary)
+    sentence = f"Rolled back to {earlier}"
     sentence += f": {summary}" if summary else "."
     return sentence.encode()[: LIMITS.max_summary].decode(errors="ignore")
 

@@ -365,7 +365,7 @@ def _again(
             summary="Rolled back to before its first run.",
         )
         return stored.of_segment(row)
-    reference = str(CheckpointKey(log.row.thread_id, *earlier.place))
+    origin = CheckpointKey(log.row.thread_id, *earlier.place)
     before = earlier.known
     frame = rollback_frame(decode_state(before.state, {}).frame, batch.now_us)
     row = SegmentCheckpoint(
@@ -373,9 +373,9 @@ def _again(
         state=encode_state(frame, decode_channels(before.state)),
         metadata=rollback_metadata(before.metadata, place[0], root_id),
         created_us=batch.now_us,
-        summary=rollback_summary(reference, before.summary),
+        summary=rollback_summary(origin, before.summary),
         delta_base=earlier.delta_base or b"",
-        lineage=Origins(rolled_back_from=reference),
+        lineage=Origins(rolled_back_from=str(origin)),
     )
     return replace(stored.of_segment(row), values=earlier.values)
 
