@@ -312,6 +312,24 @@ def test_open_interrupts_are_shown(world: World) -> None:
     assert 'waits for an answer to\n  9f3c1a7e5b2d4860: {"question": "go on?"}' in shown
 
 
+def test_after_an_answer_show_and_threads_agree(world: World) -> None:
+    def said_by_both() -> tuple[str, bool, bool]:
+        shown = world.run("show", "agreeing").out
+        [listed] = [
+            one for one in world.run("threads", "--json").lines if one["thread_id"] == "agreeing"
+        ]
+        return listed["state"], "waits for an answer" in shown, "\nanswered, for" in shown
+
+    with Client(world.target) as client:
+        saved = client.save("agreeing", {})
+        interrupt(client, "agreeing", saved, "go on?")
+        assert said_by_both() == ("interrupted", True, False)
+        world.run("answer", "agreeing", "yes")
+        assert said_by_both() == ("idle", False, True)
+        interrupt(client, "agreeing", saved, "and now?")
+        assert said_by_both() == ("interrupted", True, False)
+
+
 def test_label_is_cleared_by_an_empty_one(world: World) -> None:
     saved = world.run("save", "named", "--label", "x", "--json", given="{}").object
     cleared = world.run("label", "named", "", saved["checkpoint_id"][:20], "--json").object

@@ -264,14 +264,27 @@ def test_without_the_extra_it_names_the_package_to_install() -> None:
 # --- processes ----------------------------------------------------------------------------
 
 
-def test_a_reader_that_goes_away_ends_it_quietly(target: str) -> None:
-    for arguments in (["replay", "many", "--json"], ["list", "many"]):
-        read, write = os.pipe()
-        os.close(read)
-        done = process(target, *arguments, stdout=write)
-        os.close(write)
-        _, errors = done.communicate(timeout=PATIENCE_S)
-        assert (done.returncode, errors) == (Exit.CLOSED_PIPE, b"")
+@pytest.mark.parametrize(
+    "arguments",
+    [["replay", "many", "--json"], ["list", "many"], ["--help"], ["list", "--help"], ["--version"]],
+    ids=" ".join,
+)
+def test_a_reader_that_goes_away_ends_it_quietly(target: str, arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = process(target, *arguments, stdout=write)
+    os.close(write)
+    _, errors = done.communicate(timeout=PATIENCE_S)
+    assert (done.returncode, errors) == (Exit.CLOSED_PIPE, b"")
+
+
+def test_a_reader_of_errors_that_goes_away_ends_it(target: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = process(target, "show", "nothing", stdout=write, stderr=write)
+    os.close(write)
+    done.communicate(timeout=PATIENCE_S)
+    assert done.returncode == Exit.CLOSED_PIPE
 
 
 def test_ctrl_c_ends_a_watch_quietly(target: str) -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,15 @@ from tests.integration.cli.command_line_kit import PATIENCE_S, process, run
 from tests.integration.cli.transfer.sources import config
 from tests.interop.graphs import delta_graph, interrupted_graph, parallel_graph
 from tools.command_line_page import served
-from tuskpoint import Client
+from tuskpoint import Client, DataLoss
 from tuskpoint.cli.exits import Exit
 from tuskpoint.langgraph import TuskPointSaver
+from tuskpoint.transfer.leaving import export_thread
+from tuskpoint.transfer.lines import LinesSource, LinesWriter
+from tuskpoint.transfer.threads import Problem
 from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointState
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest
+from tuskpoint.v1.history_service_pb2 import ReplayThreadRequest
 from tuskpoint.v1.value_pb2 import Channel, Empty, PendingWrite, Value, Version
 
 MIB = 1 << 20
@@ -207,6 +212,55 @@ def test_an_export_that_fails_leaves_no_file(target: str, client: Client, tmp_pa
     assert missing.code == Exit.NOT_FOUND
     assert list(tmp_path.iterdir()) == []
     client.delete("pruned")
+
+
+def test_an_export_of_all_threads_leaves_out_one_with_gaps_and_names_it(
+    target: str, client: Client, tmp_path: Path
+) -> None:
+    with TuskPointSaver(target) as saver:
+        delta_graph(saver).invoke({"items": ["begin"]}, config("pruned"))
+    client.prune("pruned")
+    path = tmp_path / "all.jsonl"
+    done = run(target, "export", str(path))
+    assert done.code == Exit.REFUSED
+    assert "of thread 'pruned' is rebuilt from checkpoints" in done.errors
+    assert "1 thread could not be exported and is not in" in done.errors
+    reported = run(target, "export", str(path), "--force", "--json")
+    assert (reported.code, reported.object["left_out"]) == (Exit.REFUSED, ["pruned"])
+    threads = {one.thread_id for one in client.threads()} - {"pruned"}
+    assert reported.object["threads"] == len(threads)
+    prefix = f"{uuid.uuid4()}-"
+    again = run(target, "import", str(path), "--prefix", prefix, "--json")
+    assert (again.code, {one["thread_id"] for one in again.lines}) == (0, threads)
+    client.delete("pruned")
+
+
+def test_nothing_is_written_of_a_thread_whose_reading_fails_half_way(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for thread_id in ("half", "half", "whole"):
+        client.save(thread_id, {"text": "x" * 1000})
+    calls = client._calls
+    replay = calls.replay_thread
+
+    def failing(request: ReplayThreadRequest) -> Iterator[Checkpoint]:
+        for message in replay(request):
+            yield message
+            if request.thread_id == "half":
+                raise DataLoss("the blob is gone", status="DATA_LOSS", reason="BLOB_LOST")
+
+    monkeypatch.setattr(calls, "replay_thread", failing)
+    path = tmp_path / "threads.jsonl"
+    with path.open("wb") as file:
+        lines = LinesWriter(file)
+        with pytest.raises(Problem, match="thread 'half': the blob is gone"):
+            export_thread(calls, client.thread("half"), lines, lambda: None)
+        export_thread(calls, client.thread("whole"), lines, lambda: None)
+        lines.end()
+    with closing(LinesSource(path)) as source:
+        assert [*source.threads()] == ["whole"]
+    for thread_id in ("half", "whole"):
+        client.delete(thread_id)
 
 
 def test_ctrl_c_leaves_no_file(target: str, written: Path, tmp_path: Path) -> None:

@@ -57,6 +57,23 @@ def open_interrupts(checkpoint: CheckpointRecord) -> tuple[OpenInterrupt, ...]:
     return tuple(found.values())
 
 
+def answered_interrupts(
+    checkpoint: CheckpointRecord, waiting: tuple[OpenInterrupt, ...], *, is_asked_again: bool
+) -> tuple[OpenInterrupt, ...]:
+    """Return those of the open interrupts that have an answer, which the graph has yet to use.
+
+    Args:
+        checkpoint: The checkpoint.
+        waiting: What `open_interrupts` returned for it.
+        is_asked_again: Whether the thread still waits at this checkpoint, as the server says: then
+            the answer to a single interrupt belongs to an earlier question of the task.
+    """
+    answered = {write.task_id for write in checkpoint.writes if write.channel == RESUME}
+    if len(waiting) == 1:
+        return waiting if answered & {waiting[0].task_id, NO_TASK} and not is_asked_again else ()
+    return tuple(one for one in waiting if one.task_id in answered)
+
+
 def _asked(write: Write, checkpoint_id: str) -> list[OpenInterrupt]:
     shown = write.value
     return [

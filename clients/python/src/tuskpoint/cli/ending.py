@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
 
@@ -42,6 +42,13 @@ def end(run: Callable[[Sequence[str]], Any], arguments: Sequence[str] | None) ->
             sys.stdout.flush()
     except typer.Exit as done:
         code = done.exit_code
+    except BrokenPipeError:  # of stderr, to which an error was being written
+        code = _pipe_closed()
+    except SystemExit as done:
+        # click and rich, which print help and the version, exit with 1.
+        if not isinstance(done.__context__, BrokenPipeError):
+            raise
+        code = _pipe_closed()
     sys.exit(code)
 
 
@@ -71,25 +78,31 @@ def ending(settings: Settings) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        _forget_stdout()
-        raise typer.Exit(Exit.CLOSED_PIPE) from None
+        raise typer.Exit(_pipe_closed()) from None
     except KeyboardInterrupt:
         raise typer.Exit(Exit.INTERRUPTED) from None
     except typer.Exit:
         raise
     except Exception as error:  # noqa: BLE001 - every error gets a line and a code
         if _is_full(error):
-            _forget_stdout()
+            _forget(sys.stdout)
         code = _print_error(
             error, Output(is_json=settings.is_json, is_colored=not settings.no_color)
         )
         raise typer.Exit(code) from None
 
 
-def _forget_stdout() -> None:
-    """Let Python flush stdout at its end without another complaint."""
+def _pipe_closed() -> Exit:
+    """Return the exit code for a reader that went away, and write nothing more."""
+    _forget(sys.stdout)
+    _forget(sys.stderr)
+    return Exit.CLOSED_PIPE
+
+
+def _forget(stream: TextIO) -> None:
+    """Let Python flush a stream at its end without another complaint."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from .._messages.reports import ThreadRecord
 from .._sync.calls import SyncCalls
-from ..errors import NotFound
+from ..errors import DataLoss, NotFound
 from ..v1.checkpoint_pb2 import VIEW_FULL, Checkpoint
 from ..v1.checkpoint_service_pb2 import GetDeltaHistoryRequest
 from ..v1.history_service_pb2 import ReplayThreadRequest
@@ -24,11 +24,28 @@ def export_thread(
     """Write a thread; return how many checkpoints it has, 0 if it was deleted meanwhile.
 
     Raises:
-        Problem: Its delta channels are rebuilt from checkpoints that were pruned.
+        Problem: Its delta channels are rebuilt from checkpoints that were pruned, or a part of it
+            cannot be read. Nothing of it is written.
     """
+    try:
+        with lines.whole():
+            return _export_thread(calls, record, lines, advance)
+    except (DataLoss, NotFound) as error:
+        if error.reason == "THREAD_NOT_FOUND":
+            return 0
+        raise Problem(
+            f"thread '{record.thread_id}': {error.message}",
+            "`tuskpoint verify` names the checkpoints that are lost",
+            is_damage=True,
+        ) from error
+
+
+def _export_thread(
+    calls: SyncCalls, record: ThreadRecord, lines: LinesWriter, advance: Callable[[], object]
+) -> int:
     request = ReplayThreadRequest(thread_id=record.thread_id, view=VIEW_FULL)
     written: set[Key] = set()
-    with closing(calls.replay_thread(request)) as messages, suppress(NotFound):
+    with closing(calls.replay_thread(request)) as messages:
         for message in messages:
             if not written:
                 settings = ThreadSettings(record.agent_id, record.searchable, record.retention)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -72,6 +73,18 @@ class LinesWriter:
         self._write({"kind": "checkpoint", "checkpoint": shape})
         self.counts.checkpoints += 1
         self.counts.writes += len(message.writes)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Write the lines of this block, or none of them if it raises."""
+        at, digest, counts = self._file.tell(), self._digest.copy(), replace(self.counts)
+        try:
+            yield
+        except BaseException:
+            self._file.seek(at)
+            self._file.truncate()
+            self._digest, self.counts = digest, counts
+            raise
 
     def end(self) -> None:
         """Write the last line."""

@@ -23,7 +23,7 @@ from ..printing.trees import checkpoint_line, thread_tree
 from ..printing.words import ago, plain
 from ..program import LOOK, command
 from ..session import Session
-from .checkpoints import show_entry, show_state
+from .checkpoints import is_asked_again, show_entry, show_state
 from .history import print_changes
 from .threads import state_text
 
@@ -200,7 +200,7 @@ class _Browser:
         whole = self._client.load(
             one.thread_id, one.checkpoint_id, checkpoint_ns=one.checkpoint_ns, view="json"
         )
-        show_state(self._out, whole)
+        show_state(self._out, whole, is_asked_again=is_asked_again(self._client, whole))
 
     def _difference(self, one: CheckpointRecord) -> None:
         if not one.parent_checkpoint_id:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from ..._messages.records import CheckpointRecord, SourceName, ViewName
+    from ...client import Client
 
 _ERROR = "__error__"
 _INDENT = "  "
@@ -131,7 +132,7 @@ def show(
         cli.out.object(shapes.checkpoint(one))
     else:
         show_entry(cli.out, one)
-        show_state(cli.out, one)
+        show_state(cli.out, one, is_asked_again=is_asked_again(cli.client, one))
 
 
 def _plain_state(one: CheckpointRecord) -> dict[str, Any]:
@@ -171,7 +172,17 @@ def show_entry(out: Output, one: CheckpointRecord) -> None:
     )
 
 
-def show_state(out: Output, one: CheckpointRecord) -> None:
+def is_asked_again(client: Client, one: CheckpointRecord) -> bool:
+    """Return whether a thread waits at a checkpoint that has an answer: to an earlier question."""
+    from ..._messages.interrupts import RESUME
+
+    if one.checkpoint_ns or all(write.channel != RESUME for write in one.writes):
+        return False
+    thread = client.thread(one.thread_id)
+    return thread.state == "interrupted" and thread.head_checkpoint_id == one.checkpoint_id
+
+
+def show_state(out: Output, one: CheckpointRecord, *, is_asked_again: bool = False) -> None:
     """Print the state of a checkpoint that was read in the JSON view, and its pending writes."""
     out.say("")
     out.say(out.styled("state", "bold"))
@@ -179,17 +190,22 @@ def show_state(out: Output, one: CheckpointRecord) -> None:
         _show_value(out, plain(name), value)
     if not one.state:
         out.say(out.dim(f"{_INDENT}empty"))
-    _show_writes(out, one)
+    _show_writes(out, one, is_asked_again=is_asked_again)
 
 
-def _show_writes(out: Output, one: CheckpointRecord) -> None:
-    from ..._messages.interrupts import INTERRUPT, open_interrupts
+def _show_writes(out: Output, one: CheckpointRecord, *, is_asked_again: bool) -> None:
+    from ..._messages.interrupts import INTERRUPT, answered_interrupts, open_interrupts
 
     waiting = open_interrupts(one)
-    if waiting:
-        out.say(out.styled("waits for an answer to", "bold yellow"))
-        for question in waiting:
-            _show_value(out, plain(question.interrupt_id), question.value)
+    answered = answered_interrupts(one, waiting, is_asked_again=is_asked_again)
+    for title, style, questions in (
+        ("waits for an answer to", "bold yellow", [one for one in waiting if one not in answered]),
+        ("answered, for the next run of its graph", "bold", answered),
+    ):
+        if questions:
+            out.say(out.styled(title, style))
+            for question in questions:
+                _show_value(out, plain(question.interrupt_id), question.value)
     for title, is_error in (("failed with", True), ("pending writes", False)):
         writes = [
             write

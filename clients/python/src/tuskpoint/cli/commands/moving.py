@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..._messages.reports import ThreadRecord
     from ...transfer.arriving import Arrival, Plan
     from ...transfer.comparing import GraphSource
-    from ...transfer.threads import Source
+    from ...transfer.threads import Problem, Source
 
 IMPORTED, UNCHANGED, PLANNED, FAILED = "imported", "unchanged", "planned", "failed"
 
@@ -166,10 +166,15 @@ class _Import:
 
     def _fail(self, outcome: _Outcome, message: str, hint: str) -> None:
         outcome.outcome, outcome.problem, outcome.hint = FAILED, message, hint
-        if not self._cli.out.is_json:
-            said = f"{message.rstrip('. ')}: {hint}" if hint else message
-            line = self._cli.out.styled("error: ", "bold red").append(plain(said))
-            self._cli.out.put(line, console=self._cli.out.stderr)
+        _say_error(self._cli, message, hint)
+
+
+def _say_error(cli: Session, message: str, hint: str) -> None:
+    """Print the problem of one thread, for people, while others go on."""
+    if not cli.out.is_json:
+        said = f"{message.rstrip('. ')}: {hint}" if hint else message
+        line = cli.out.styled("error: ", "bold red").append(plain(said))
+        cli.out.put(line, console=cli.out.stderr)
 
 
 def _conclude(cli: Session, outcomes: list[_Outcome], *, has_damage: bool) -> None:
@@ -270,6 +275,7 @@ def export_threads(
     """Write threads into a file of JSON Lines, which `import` reads."""
     from ...transfer.leaving import export_thread, whole_file
     from ...transfer.lines import LinesWriter
+    from ...transfer.threads import Problem
 
     named = [cli.client.thread(one) for one in sorted(set(thread or ()))]
     records: Iterator[ThreadRecord] = iter(named) if thread else cli.client.threads()
@@ -281,8 +287,14 @@ def export_threads(
             progress(cli.out, "exporting", total=total, noun="checkpoint") as bar,
         ):
             lines = LinesWriter(stream)
+            problems: dict[str, Problem] = {}
             for record in records:
-                export_thread(cli.client._calls, record, lines, bar.advance)
+                try:
+                    export_thread(cli.client._calls, record, lines, bar.advance)
+                except Problem as problem:
+                    if named:
+                        raise
+                    problems[record.thread_id] = problem
             lines.end()
     except FileExistsError as error:
         hint = "name another file, or give --force"
@@ -293,4 +305,14 @@ def export_threads(
         f" to {plain(str(file))} ({size(file.stat().st_size)})"
     )
     if cli.out.is_json:
-        cli.out.object({"file": str(file), **asdict(counts)})
+        cli.out.object({"file": str(file), **asdict(counts), "left_out": list(problems)})
+    if problems:
+        for one in problems.values():
+            _say_error(cli, one.message, one.hint)
+        has_damage = any(one.is_damage for one in problems.values())
+        raise CommandError(
+            Exit.INTEGRITY if has_damage else Exit.REFUSED,
+            f"{counted(len(problems), 'thread')} could not be exported and "
+            f"{'is' if len(problems) == 1 else 'are'} not in '{file}'",
+            "the lines before this name them and give the reasons",
+        )
