@@ -73,11 +73,12 @@ async def test_prompts_for_the_older_server_work(
         assert (await call("checkpoint_resume", thread_id=thread))["state"] == loaded["state"]
         given = await call("handoff_checkpoint", thread_id=thread, checkpoint_id=b, to_agent="ed")
         assert "sealed_key" not in given
-        adopted = await call(
-            "adopt_checkpoint", handoff_json=json.dumps(given), new_thread_id=f"{thread}-adopted"
-        )
-        assert adopted["verified"]
-        assert adopted["adopted_from"] == f"{thread}:{b}"
+        for form, descriptor in (("text", json.dumps(given)), ("object", given)):
+            adopted = await call(
+                "adopt_checkpoint", handoff_json=descriptor, new_thread_id=f"{thread}-{form}"
+            )
+            assert adopted["verified"]
+            assert adopted["adopted_from"] == f"{thread}:{b}"
         found = await call("checkpoint_search", query="plan")
         assert found["mode"] == "lexical"
         assert found["results"][0]["thread_id"]
@@ -183,6 +184,7 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("checkpoint_rollback", {"thread_id": "no such", "checkpoint_id": "x"}, "NOT_FOUND"),
     ("adopt_checkpoint", {"handoff_json": "{", "new_thread_id": "n"}, "not JSON"),
     ("adopt_checkpoint", {"handoff_json": "{}", "new_thread_id": "n"}, "lacks source"),
+    ("adopt_checkpoint", {"handoff_json": {"source": 1}, "new_thread_id": "n"}, "lacks"),
     ("verify_trail", {"thread_id": "no such"}, "THREAD_NOT_FOUND"),
     ("thread_list", {"state": "asleep"}, "state"),
     ("thread_answer", {"thread_id": "no such", "answer_json": "yes"}, "in double quotes"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -87,7 +87,11 @@ async def handoff_checkpoint(
 async def adopt_checkpoint(
     client: AsyncClient,
     handoff_json: Annotated[
-        str, Field(description="The descriptor from handoff_checkpoint, unchanged, as JSON text.")
+        str | dict[str, Any],
+        Field(
+            description="The descriptor from handoff_checkpoint, unchanged: the object or its JSON "
+            "text."
+        ),
     ],
     new_thread_id: NewThreadId,
 ) -> Adopted:
