@@ -100,6 +100,10 @@ type RestoreOptions struct {
 	// member.
 	Rollback bool
 
+	// SkipDeleted leaves out members whose thread was deleted, instead of failing with
+	// [ErrNotFound]. It has an effect with Rollback only.
+	SkipDeleted bool
+
 	// Durability to wait for. The default is [Journaled].
 	Durability Durability
 }
@@ -118,6 +122,7 @@ func (c *Client) RestoreSnapshot(
 	}
 	answer, err := c.snapshots.RestoreSnapshot(ctx, &tuskpointv1.RestoreSnapshotRequest{
 		SnapshotId: snapshotID, Mode: mode, Durability: given.Durability,
+		SkipDeleted: given.SkipDeleted,
 	})
 	for _, one := range answer.GetRestored() {
 		c.memory.forget(one.GetThreadId())

@@ -152,8 +152,9 @@ const (
 	// {"reason": "SCOPE_MISSING", "metadata": {"scope": "write", "method":
 	// "/tuskpoint.v1.CheckpointService/SaveCheckpoint"}}
 	ErrorReason_ERROR_REASON_SCOPE_MISSING ErrorReason = 30
-	// No such snapshot. `NOT_FOUND`. Example: {"reason": "SNAPSHOT_NOT_FOUND",
-	// "metadata": {"snapshot_id": "1f0..."}}
+	// No such snapshot. `NOT_FOUND`. Without an ID, none matches the filters of
+	// `GetLatestSnapshot`. Example: {"reason": "SNAPSHOT_NOT_FOUND", "metadata":
+	// {"what": "snapshot '1f0...'", "snapshot_id": "1f0..."}}
 	ErrorReason_ERROR_REASON_SNAPSHOT_NOT_FOUND ErrorReason = 31
 	// The call's deadline passed before the work was done.
 	// `DEADLINE_EXCEEDED`. What was journaled stays. Example: {"reason":

@@ -680,7 +680,11 @@ type RestoreSnapshotRequest struct {
 	// As in `CopyThreadRequest`.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Durability to wait for.
-	Durability    Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	Durability Durability `protobuf:"varint,4,opt,name=durability,proto3,enum=tuskpoint.v1.Durability" json:"durability,omitempty"`
+	// With `RESTORE_MODE_ROLLBACK`, members whose thread was deleted are left
+	// out instead of refusing the call, and the response has no checkpoint of
+	// them. Ignored with `RESTORE_MODE_NEW_THREADS`.
+	SkipDeleted   bool `protobuf:"varint,5,opt,name=skip_deleted,json=skipDeleted,proto3" json:"skip_deleted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -741,6 +745,13 @@ func (x *RestoreSnapshotRequest) GetDurability() Durability {
 		return x.Durability
 	}
 	return Durability_DURABILITY_UNSPECIFIED
+}
+
+func (x *RestoreSnapshotRequest) GetSkipDeleted() bool {
+	if x != nil {
+		return x.SkipDeleted
+	}
+	return false
 }
 
 // Response of `RestoreSnapshot`.
@@ -964,7 +975,7 @@ const file_tuskpoint_v1_snapshot_service_proto_rawDesc = "" +
 	"\x11working_directory\x18\x05 \x01(\tR\x10workingDirectory\"u\n" +
 	"\x15ListSnapshotsResponse\x124\n" +
 	"\tsnapshots\x18\x01 \x03(\v2\x16.tuskpoint.v1.SnapshotR\tsnapshots\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc1\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xe4\x01\n" +
 	"\x16RestoreSnapshotRequest\x12\x1f\n" +
 	"\vsnapshot_id\x18\x01 \x01(\tR\n" +
 	"snapshotId\x12-\n" +
@@ -973,7 +984,8 @@ const file_tuskpoint_v1_snapshot_service_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x128\n" +
 	"\n" +
 	"durability\x18\x04 \x01(\x0e2\x18.tuskpoint.v1.DurabilityR\n" +
-	"durability\"\x8c\x01\n" +
+	"durability\x12!\n" +
+	"\fskip_deleted\x18\x05 \x01(\bR\vskipDeleted\"\x8c\x01\n" +
 	"\x17RestoreSnapshotResponse\x127\n" +
 	"\brestored\x18\x01 \x03(\v2\x1b.tuskpoint.v1.CheckpointRefR\brestored\x128\n" +
 	"\n" +

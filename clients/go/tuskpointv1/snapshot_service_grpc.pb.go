@@ -51,7 +51,8 @@ type SnapshotServiceClient interface {
 	ListSnapshots(ctx context.Context, in *ListSnapshotsRequest, opts ...grpc.CallOption) (*ListSnapshotsResponse, error)
 	// Restores every member, or none. Errors: `NOT_FOUND` /
 	// `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-	// to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// to be rolled back was deleted, unless `skip_deleted` is set;
+	// `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
 	RestoreSnapshot(ctx context.Context, in *RestoreSnapshotRequest, opts ...grpc.CallOption) (*RestoreSnapshotResponse, error)
 	// Deletes a snapshot and what only it keeps. Threads restored from it stay.
 	// A snapshot that does not exist is no error.
@@ -150,7 +151,8 @@ type SnapshotServiceServer interface {
 	ListSnapshots(context.Context, *ListSnapshotsRequest) (*ListSnapshotsResponse, error)
 	// Restores every member, or none. Errors: `NOT_FOUND` /
 	// `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-	// to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+	// to be rolled back was deleted, unless `skip_deleted` is set;
+	// `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
 	RestoreSnapshot(context.Context, *RestoreSnapshotRequest) (*RestoreSnapshotResponse, error)
 	// Deletes a snapshot and what only it keeps. Threads restored from it stay.
 	// A snapshot that does not exist is no error.

@@ -21,7 +21,6 @@ from tuskpoint import (
     BackgroundSaver,
     Client,
     InvalidRequest,
-    NotFound,
     TuskPointError,
 )
 from tuskpoint_server.rpc.server.server import Server
@@ -148,8 +147,13 @@ async def test_labels_are_switched_off(sessions: Sessions, client: AsyncClient) 
     async with sessions(threads=["t"], labels=False) as session:
         await client.save("t", {"n": 1})
         assert await session.input_handled("t", "hello") is None
-        assert await session.input_handled("t", "hello", {"n": 2}) is None
-    assert [one.label async for one in client.list("t")] == ["", ""]
+        saved = await session.input_handled("t", "hello", {"n": 2})
+        await client.save("other", {})
+        assert await session.input_handled("other", "hello") is None
+        assert session.threads == ("t", "other")
+    assert [one.label async for one in client.list("t")] == ["", "", ""]
+    assert (await client.load("t")).checkpoint_id == saved
+    assert await states(client, "t") == [{"n": 2}]
 
 
 # --- stop and start ----------------------------------------------------------------------
@@ -226,15 +230,37 @@ async def test_each_thread_may_become_a_new_one(sessions: Sessions, client: Asyn
         await client.save(one, {"who": one})
     await sessions(threads="ab").close()
     await client.delete("a")
-    with pytest.raises(NotFound):
-        await sessions().restore_latest()
-    assert [one.thread_id async for one in client.threads()] == ["b"]
     session = sessions(threads=["a"])
     restored = await session.restore_latest(mode="new_threads")
     new = [restored.threads[one].thread_id for one in "ab"]
     assert session.threads == tuple(new)
     assert not set(new) & {"a", "b"}
     assert await states(client, *new) == [{"who": "a"}, {"who": "b"}]
+
+
+@pytest.mark.parametrize("mode", ["rollback", "continue"])
+@pytest.mark.parametrize("went_on", [True, False])
+async def test_a_deleted_thread_is_named_and_the_others_are_restored(
+    sessions: Sessions,
+    client: AsyncClient,
+    mode: str,
+    went_on: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for one in "abc":
+        await client.save(one, {"who": one, "n": 1})
+    await sessions(threads="abc").close()
+    await client.delete("b")
+    if went_on:
+        await client.save("c", {"who": "c", "n": 2})
+    session = sessions(threads=["b"])
+    restored = await session.restore_latest(mode=mode)
+    assert restored.deleted == ("b",)
+    assert "threads of the session were deleted since: b" in caplog.text
+    assert session.threads == tuple(restored.threads) == ("a", "c")
+    later = 2 if went_on and mode == "continue" else 1
+    assert await states(client, "a", "c") == [{"who": "a", "n": 1}, {"who": "c", "n": later}]
+    assert [one.thread_id async for one in client.threads()] == ["a", "c"]
 
 
 async def test_only_the_own_session_host_and_directory_are_restored(

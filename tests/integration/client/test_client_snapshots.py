@@ -33,8 +33,11 @@ async def test_a_snapshot_is_found_again_as_it_was_made(face: Face) -> None:
     assert await face.take("list_snapshots", 9) == [newer, made]
     assert await face.take("list_snapshots", 9, hostname="h") == [made]
     assert await face.take("list_snapshots", 9, session_id="nobody") == []
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="no snapshot of session 'nobody'; ") as error:
         await face.call("latest_snapshot", session_id="nobody")
+    assert error.value.metadata["session_id"] == "nobody"
+    with pytest.raises(NotFound, match="no snapshot of host 'h' and working directory '/x'; "):
+        await face.call("latest_snapshot", hostname="h", working_directory="/x")
 
 
 async def test_a_snapshot_is_restored_into_new_threads(face: Face) -> None:
@@ -60,6 +63,14 @@ async def test_a_snapshot_is_restored_by_rolling_back(face: Face) -> None:
     await face.call("delete", "a")
     with pytest.raises(NotFound):
         await face.call("restore_snapshot", made.snapshot_id, mode="rollback")
+    await face.call("save", "b", {"n": 1})
+    await face.call("save", "c", {"n": 1})
+    three = await face.call("create_snapshot", ["b", "c"])
+    await face.call("delete", "b")
+    restored = await face.call(
+        "restore_snapshot", three.snapshot_id, mode="rollback", skip_deleted=True
+    )
+    assert [one.thread_id for one in restored] == ["c"]
 
 
 async def test_a_deleted_snapshot_is_gone_and_restored_threads_stay(face: Face) -> None:

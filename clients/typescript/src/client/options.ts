@@ -219,4 +219,9 @@ export type RestoreModeName = "new_threads" | "rollback";
 export interface RestoreOptions extends ChangeOptions {
   /** Default: "new_threads". */
   readonly mode?: RestoreModeName | undefined;
+  /**
+   * With the mode "rollback": leave out members whose thread was deleted, instead of failing with
+   * `NotFound`.
+   */
+  readonly skipDeleted?: boolean | undefined;
 }

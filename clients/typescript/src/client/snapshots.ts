@@ -88,6 +88,7 @@ export abstract class Snapshots extends Lineages {
     const request = {
       snapshotId,
       mode: choice("mode", options.mode ?? "new_threads", MODES),
+      skipDeleted: options.skipDeleted ?? false,
       durability: durability(options.durability),
     };
     const { restored } = await this.raw.snapshots.restoreSnapshot(request, callOf(options));

@@ -157,7 +157,7 @@ class Reason(Enum):
         "the credential lacks the scope '{scope}', which {method} needs"
     )
     SNAPSHOT_NOT_FOUND = Status.NOT_FOUND.says(
-        "no snapshot '{snapshot_id}'; ListSnapshots without filters has all of them"
+        "no {what}; ListSnapshots without filters has all of them"
     )
     DEADLINE_EXCEEDED = Status.DEADLINE_EXCEEDED.says(
         "the deadline passed; what was journaled stays"
@@ -236,6 +236,31 @@ def checkpoint_not_found(thread_id: str, checkpoint_ns: str, checkpoint_id: str)
         thread_id=thread_id,
         checkpoint_ns=checkpoint_ns,
         checkpoint_id=checkpoint_id,
+    )
+
+
+def snapshot_not_found(snapshot_id: str) -> Refusal:
+    """Return the refusal of a snapshot that is not there."""
+    return Refusal(
+        Reason.SNAPSHOT_NOT_FOUND, what=f"snapshot '{snapshot_id}'", snapshot_id=snapshot_id
+    )
+
+
+def no_snapshot(session_id: str, hostname: str, working_directory: str) -> Refusal:
+    """Return the refusal to return the newest snapshot of these, of which "" means any."""
+    named = {
+        "session": session_id,
+        "host": hostname,
+        "working directory": working_directory,
+    }
+    wanted = [f"{name} '{value}'" for name, value in named.items() if value]
+    return Refusal(
+        Reason.SNAPSHOT_NOT_FOUND,
+        what=f"snapshot of {' and '.join(wanted)}" if wanted else "snapshot",
+        snapshot_id="",
+        session_id=session_id,
+        hostname=hostname,
+        working_directory=working_directory,
     )
 
 

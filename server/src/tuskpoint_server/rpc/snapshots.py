@@ -69,6 +69,7 @@ class SnapshotServicer:
             call.tenant,
             request.snapshot_id,
             rollback=request.mode == snap_pb.RESTORE_MODE_ROLLBACK,
+            skip_deleted=request.skip_deleted,
             request_id=request.request_id,
             wanted=call.wanted,
         )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any
 
 from ..archive.archive import Archive
 from ..archive.read import page_of
-from ..domain.errors import Reason, Refusal
+from ..domain.errors import Reason, Refusal, no_snapshot, snapshot_not_found
 from ..domain.formats.manifests import Key, Manifest, ManifestEntry
 from ..domain.limits import LIMITS
 from ..domain.lineage import LineageTree
@@ -250,7 +250,7 @@ class Snapshots:
         read = partial(self._journal.snapshot, tenant, snapshot_id)
         found = await self._completer.mended(tenant, read)
         if found is None:
-            raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
+            raise snapshot_not_found(snapshot_id)
         return found
 
     async def latest(self, tenant: str, query: SnapshotQuery) -> Snapshot:
@@ -258,7 +258,7 @@ class Snapshots:
         read = partial(self._journal.list_snapshots, tenant, query, "", 1)
         found = await self._completer.mended(tenant, read)
         if not found:
-            raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id="latest")
+            raise no_snapshot(*astuple(query))
         return found[0]
 
     async def list(
@@ -285,11 +285,22 @@ class Snapshots:
         return created
 
     async def restore(
-        self, tenant: str, snapshot_id: str, *, rollback: bool, request_id: str, wanted: Durability
+        self,
+        tenant: str,
+        snapshot_id: str,
+        *,
+        rollback: bool,
+        skip_deleted: bool,
+        request_id: str,
+        wanted: Durability,
     ) -> tuple[CheckpointKey, ...]:
         """Restore all members, or none; return the restored checkpoints, in their order."""
         self._archive.backlog(tenant).admit()
-        asked: dict[str, Any] = {"rollback": rollback, "request_id": request_id}
+        asked: dict[str, Any] = {
+            "rollback": rollback,
+            "skip_deleted": skip_deleted,
+            "request_id": request_id,
+        }
         restore = partial(self._journal.restore_snapshot, tenant, snapshot_id, **asked)
         saved = await self._completer.supplied(tenant, restore)
         restored = tuple(one.key for one in saved)

@@ -88,7 +88,7 @@ def snapshot_listing(
 
 
 def restoring(
-    snapshot_id: str, mode: RestoreModeName, safe: DurabilityName
+    snapshot_id: str, mode: RestoreModeName, safe: DurabilityName, *, skip_deleted: bool
 ) -> snapshots.RestoreSnapshotRequest:
     """Return the request that restores a snapshot.
 
@@ -96,7 +96,10 @@ def restoring(
         InvalidRequest: The mode is unknown.
     """
     return snapshots.RestoreSnapshotRequest(
-        snapshot_id=snapshot_id, mode=choice("mode", mode, _MODES), durability=durability(safe)
+        snapshot_id=snapshot_id,
+        mode=choice("mode", mode, _MODES),
+        durability=durability(safe),
+        skip_deleted=skip_deleted,
     )
 
 

@@ -36,15 +36,18 @@ class RestoredSession:
     Attributes:
         snapshot: The snapshot.
         threads: Each captured thread, and the checkpoint that it continues from: of a new
-            thread, or of its own. The mode "continue" leaves deleted threads out.
+            thread, or of its own.
         newer: Each captured thread that was saved to after the snapshot, and the latest checkpoint
             that it had. The session continues from it with the mode "continue" only; otherwise it
             is in the history of its thread.
+        deleted: The captured threads that were deleted since, and are therefore not in `threads`.
+            The mode "new_threads" restores them, too.
     """
 
     snapshot: SnapshotRecord
     threads: Mapping[str, Reference]
     newer: Mapping[str, Reference] = field(default_factory=dict)
+    deleted: tuple[str, ...] = ()
 
 
 def input_label(message: str) -> str:
@@ -117,7 +120,10 @@ class SessionBase(Generic[ClientT]):
             self._followed(now.thread_id, now.checkpoint_id)
         captured = {one.thread_id: one.checkpoint_id for one in snapshot.members}
         newer = {name: one for name, one in latest.items() if one.checkpoint_id > captured[name]}
-        return RestoredSession(snapshot, threads, newer)
+        deleted = tuple(name for name in captured if name not in threads)
+        if deleted:
+            _log.warning("threads of the session were deleted since: %s", ", ".join(deleted))
+        return RestoredSession(snapshot, threads, newer, deleted)
 
     def _followed(self, thread_id: str, checkpoint_id: str) -> None:
         """Note a checkpoint that the session made, so that background saving follows it."""

@@ -115,16 +115,18 @@ class ListSnapshotsResponse(_message.Message):
     def __init__(self, snapshots: _Optional[_Iterable[_Union[Snapshot, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class RestoreSnapshotRequest(_message.Message):
-    __slots__ = ("snapshot_id", "mode", "request_id", "durability")
+    __slots__ = ("snapshot_id", "mode", "request_id", "durability", "skip_deleted")
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
+    SKIP_DELETED_FIELD_NUMBER: _ClassVar[int]
     snapshot_id: str
     mode: RestoreMode
     request_id: str
     durability: _checkpoint_pb2.Durability
-    def __init__(self, snapshot_id: _Optional[str] = ..., mode: _Optional[_Union[RestoreMode, str]] = ..., request_id: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ...) -> None: ...
+    skip_deleted: bool
+    def __init__(self, snapshot_id: _Optional[str] = ..., mode: _Optional[_Union[RestoreMode, str]] = ..., request_id: _Optional[str] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., skip_deleted: bool = ...) -> None: ...
 
 class RestoreSnapshotResponse(_message.Message):
     __slots__ = ("restored", "durability")

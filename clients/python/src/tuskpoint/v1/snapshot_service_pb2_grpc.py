@@ -111,7 +111,8 @@ class SnapshotServiceServicer(object):
     def RestoreSnapshot(self, request, context):
         """Restores every member, or none. Errors: `NOT_FOUND` /
         `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-        to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        to be rolled back was deleted, unless `skip_deleted` is set;
+        `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

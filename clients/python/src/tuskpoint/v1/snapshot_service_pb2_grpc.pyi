@@ -56,7 +56,8 @@ class SnapshotServiceStub:
     RestoreSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.RestoreSnapshotRequest, _snapshot_service_pb2.RestoreSnapshotResponse]
     """Restores every member, or none. Errors: `NOT_FOUND` /
     `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-    to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    to be rolled back was deleted, unless `skip_deleted` is set;
+    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]
     """Deletes a snapshot and what only it keeps. Threads restored from it stay.
@@ -91,7 +92,8 @@ class SnapshotServiceAsyncStub(SnapshotServiceStub):
     RestoreSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.RestoreSnapshotRequest, _snapshot_service_pb2.RestoreSnapshotResponse]  # type: ignore[assignment]
     """Restores every member, or none. Errors: `NOT_FOUND` /
     `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-    to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+    to be rolled back was deleted, unless `skip_deleted` is set;
+    `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
     """
     DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_snapshot_service_pb2.DeleteSnapshotRequest, _snapshot_service_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
     """Deletes a snapshot and what only it keeps. Threads restored from it stay.
@@ -153,7 +155,8 @@ class SnapshotServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_snapshot_service_pb2.RestoreSnapshotResponse, _abc.Awaitable[_snapshot_service_pb2.RestoreSnapshotResponse]]:
         """Restores every member, or none. Errors: `NOT_FOUND` /
         `SNAPSHOT_NOT_FOUND`; `NOT_FOUND` / `THREAD_NOT_FOUND` if a thread that is
-        to be rolled back was deleted; `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
+        to be rolled back was deleted, unless `skip_deleted` is set;
+        `ALREADY_EXISTS` / `REQUEST_ID_REUSED`.
         """
 
     @_abc_1.abstractmethod

@@ -15,7 +15,7 @@ from functools import partial
 from sqlalchemy import Connection, bindparam, func, select
 
 from ...domain import snapshots as kept
-from ...domain.errors import Reason, Refusal
+from ...domain.errors import Reason, Refusal, snapshot_not_found
 from ...domain.formats.segments import SegmentCheckpoint
 from ...domain.limits import KIB, LIMITS
 from ...domain.lineage import mint_checkpoint_id
@@ -148,21 +148,29 @@ class Snapshots:
         *,
         rollback: bool,
         request_id: str,
+        skip_deleted: bool = False,
     ) -> tuple[Saved, ...]:
         """Make each member a new thread, or roll its own thread back to it; all or none.
+
+        `skip_deleted` leaves out members whose thread cannot be rolled back because it was deleted.
 
         Raises:
             Refusal: `SNAPSHOT_NOT_FOUND`, `THREAD_NOT_FOUND`, `REQUEST_ID_REUSED`.
         """
         bits = [self._database.random_bits(), self._database.random_bits()]
-        request = answers.request(tenant, request_id, RESTORE, snapshot_id, str(rollback))
+        mode = "skip_deleted" if rollback and skip_deleted else str(rollback)
+        request = answers.request(tenant, request_id, RESTORE, snapshot_id, mode)
         await self._database.query(lambda connection: _check(connection, tenant, snapshot_id))
         # Nobody has counted the members yet.
         size = size_of(supplied) + LIMITS.max_snapshot_members * _MEMBER_BYTES
         return await self._database.transact(
             lambda batch: request.once(
                 batch,
-                lambda batch: _restore(batch, tenant, snapshot_id, rollback, supplied, bits),
+                lambda batch: (
+                    _roll_back(batch, tenant, snapshot_id, supplied, bits[0], skips=skip_deleted)
+                    if rollback
+                    else _restore(batch, tenant, snapshot_id, supplied, bits)
+                ),
                 lambda made: json.dumps([encode_saved(one).decode() for one in made]).encode(),
                 lambda first: tuple(decode_saved(one.encode()) for one in json.loads(first)),
             ),
@@ -253,13 +261,12 @@ def _check(connection: Connection, tenant: str, snapshot_id: str) -> None:
 def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
     found = _read(connection, tenant, snapshot_id)
     if found is None:
-        raise Refusal(Reason.SNAPSHOT_NOT_FOUND, snapshot_id=snapshot_id)
+        raise snapshot_not_found(snapshot_id)
     return found
 
 
-def _restore(
-    batch: Batch, tenant: str, snapshot_id: str, rollback: bool, supplied: Supplied, bits: list[int]
-) -> tuple[Saved, ...]:
+def _locked(batch: Batch, tenant: str, snapshot_id: str) -> list[tuple[kept.Member, ThreadRow]]:
+    """Return the members of a snapshot and the threads that keep them, all of them locked."""
     connection = batch.connection
     members = _found(connection, tenant, snapshot_id).members
     numbers = range(len(members))
@@ -271,23 +278,37 @@ def _restore(
         if at is None:
             raise LookupError(f"snapshot {snapshot_id} lacks member {number}")
         held.append(at)
+    return list(zip(members, held, strict=True))
+
+
+def _roll_back(
+    batch: Batch, tenant: str, snapshot_id: str, supplied: Supplied, entropy: int, *, skips: bool
+) -> tuple[Saved, ...]:
     restored: list[Saved] = []
-    if rollback:
-        for member, at in zip(members, held, strict=True):
-            log = batch.find(tenant, member.thread_id)
-            if log is None or log.row.deleted:
-                raise Refusal(
-                    Reason.THREAD_NOT_FOUND,
-                    advice="restore the snapshot as new threads instead",
-                    thread_id=member.thread_id,
-                )
+    for member, at in _locked(batch, tenant, snapshot_id):
+        log = batch.find(tenant, member.thread_id)
+        if log is not None and not log.row.deleted:
             place = ("", member.checkpoint_id)
-            restored.append(roll_back(batch, log, at, place, supplied, bits[0]))
-        return tuple(restored)
-    sources = [(at, all_numbers(connection, at.number)) for at in held]
+            restored.append(roll_back(batch, log, at, place, supplied, entropy))
+        elif not skips:
+            raise Refusal(
+                Reason.THREAD_NOT_FOUND,
+                advice="restore the snapshot as new threads, or leave out deleted ones",
+                thread_id=member.thread_id,
+            )
+    return tuple(restored)
+
+
+def _restore(
+    batch: Batch, tenant: str, snapshot_id: str, supplied: Supplied, bits: list[int]
+) -> tuple[Saved, ...]:
+    connection = batch.connection
+    locked = _locked(batch, tenant, snapshot_id)
+    restored: list[Saved] = []
+    sources = [(at, all_numbers(connection, at.number)) for _, at in locked]
     captured = copies.prepare(connection, sources, supplied, with_ancestors=True)
     names = "".join(f"{one:016x}" for one in bits)
-    for number, (member, at, new) in enumerate(zip(members, held, captured, strict=True)):
+    for number, ((member, at), new) in enumerate(zip(locked, captured, strict=True)):
         own = live(connection, tenant, member.thread_id)
         hidden = member.unsearchable or (own is not None and own.unsearchable)
         name = f"{names}-{number}"

@@ -101,6 +101,7 @@ class AsyncSnapshots(AsyncPart):
         snapshot_id: str,
         *,
         mode: RestoreModeName = "new_threads",
+        skip_deleted: bool = False,
         durability: DurabilityName = "journaled",
     ) -> tuple[Reference, ...]:
         """Restore every member of a snapshot, or none; return the restored checkpoints.
@@ -112,12 +113,14 @@ class AsyncSnapshots(AsyncPart):
             snapshot_id: The snapshot.
             mode: "new_threads" creates a new thread for each member; "rollback" rolls the thread of
                 each member back to it.
+            skip_deleted: For "rollback": leave out members whose thread was deleted, instead of
+                raising `NotFound`.
             durability: "journaled", or "certified" to wait for the blob store.
 
         Raises:
             NotFound: There is no such snapshot, or a thread to roll back was deleted.
         """
-        request = shots.restoring(snapshot_id, mode, durability)
+        request = shots.restoring(snapshot_id, mode, durability, skip_deleted=skip_deleted)
         answer = await self._calls.unary(methods.RESTORE_SNAPSHOT, request)
         restored = tuple(reference_of(one) for one in answer.restored)
         for one in restored:

@@ -38,7 +38,7 @@ class ApplicationSession(SessionBase[Client]):
         client: The client. It is not closed.
         session_id: Name of the application's session; `restore_latest` looks for it.
         threads: The threads that belong to it. `track` adds more.
-        labels: Whether `input_handled` does anything.
+        labels: Whether `input_handled` labels checkpoints.
         hostname: Host that the application runs on; part of what `restore_latest` looks for,
             unless empty. Default: this one.
         working_directory: Directory that it runs in, likewise. Default: the current one.
@@ -62,7 +62,8 @@ class ApplicationSession(SessionBase[Client]):
 
         Args:
             mode: "rollback" takes each thread back to where it was, unless all of them still
-                are there: then nothing is changed and what waits for an answer keeps waiting;
+                are there: then nothing is changed and what waits for an answer keeps waiting.
+                Threads that were deleted since are left out: `RestoredSession.deleted` names them;
                 "new_threads" makes a new thread of each; "continue" changes nothing: each thread
                 continues from its latest acknowledged checkpoint.
 
@@ -70,7 +71,6 @@ class ApplicationSession(SessionBase[Client]):
             What was restored; `None` if there is no snapshot.
 
         Raises:
-            NotFound: A thread to roll back was deleted. Nothing was restored.
             InvalidRequest: The mode is unknown.
         """
         choice("mode", mode, MODES)
@@ -84,11 +84,13 @@ class ApplicationSession(SessionBase[Client]):
         latest = {name: Reference(name, "", head) for name, head in heads.items() if head}
         if mode == "continue":
             return self._restored(snapshot, latest, latest)
-        restored = snapshot.members
-        if mode != "rollback" or tuple(latest.values()) != restored:
-            restored = self._client.restore_snapshot(
-                snapshot.snapshot_id, mode=mode, durability=self._durability
-            )
+        if mode == "rollback" and set(latest.values()) <= set(snapshot.members):
+            return self._restored(snapshot, latest, latest)
+        restored = self._client.restore_snapshot(
+            snapshot.snapshot_id, mode=mode, skip_deleted=True, durability=self._durability
+        )
+        if mode == "rollback":
+            return self._restored(snapshot, latest, {one.thread_id: one for one in restored})
         return self._restored(snapshot, latest, dict(zip(heads, restored, strict=True)))
 
     def input_handled(
@@ -101,21 +103,24 @@ class ApplicationSession(SessionBase[Client]):
         Args:
             thread_id: The thread that handled it.
             message: The input.
-            state: If given, it is saved as a new checkpoint with the label, for agents that
-                save nothing themselves. Default: the thread's latest checkpoint is labelled.
+            state: If given, it is saved as a new checkpoint, with the label if labels are on, for
+                agents that save nothing themselves. Default: the thread's latest checkpoint is
+                labelled.
 
         Returns:
-            The labelled checkpoint's ID. `None` if labels are off, or if the thread has no new
-            checkpoint since the last input, which is logged.
+            The ID of the checkpoint that was labelled or saved. `None` if labels are off and
+            there is no `state`, or if the thread has no new checkpoint since the last input, which
+            is logged.
 
         Raises:
             StepsNotSaved: Background saving did not finish in time.
         """
-        if not self._labels:
+        if not self._labels and state is None:
+            self._heads.setdefault(thread_id, None)
             return None
         if self._background is not None:
             self._background.flush()
-        label, durability = input_label(message), self._durability
+        label, durability = input_label(message) if self._labels else "", self._durability
         if state is not None:
             saved = self._client.save(thread_id, state, label=label, durability=durability)
             self._followed(thread_id, saved)

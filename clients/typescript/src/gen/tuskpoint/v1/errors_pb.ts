@@ -415,8 +415,9 @@ export enum ErrorReason {
   SCOPE_MISSING = 30,
 
   /**
-   * No such snapshot. `NOT_FOUND`. Example: {"reason": "SNAPSHOT_NOT_FOUND",
-   * "metadata": {"snapshot_id": "1f0..."}}
+   * No such snapshot. `NOT_FOUND`. Without an ID, none matches the filters of
+   * `GetLatestSnapshot`. Example: {"reason": "SNAPSHOT_NOT_FOUND", "metadata":
+   * {"what": "snapshot '1f0...'", "snapshot_id": "1f0..."}}
    *
    * @generated from enum value: ERROR_REASON_SNAPSHOT_NOT_FOUND = 31;
    */
