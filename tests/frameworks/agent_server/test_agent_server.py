@@ -25,9 +25,10 @@ from tuskpoint import (
     PortableSerializer,
     Unavailable,
 )
-from tuskpoint.frameworks.agent_server import checkpointer
+from tuskpoint.frameworks.agent_server import checkpointer, store
 
-EXAMPLE = Path(__file__).parents[3] / "examples/frameworks/agent_server"
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples/frameworks/agent_server"
 
 
 async def run(
@@ -229,7 +230,27 @@ async def test_items_of_the_store_are_kept_here(
     assert [one["key"] for one in found_items["items"]] == ["by hand"]
 
 
-async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
+async def test_a_thread_that_a_client_saved_to_continues(
+    server: LangGraphClient, client: Client, thread_id: str
+) -> None:
+    await run(server, thread_id, input=saying("first"))
+    client.save(thread_id, {"said": ["mine"]})
+    assert (await run(server, thread_id, input=saying("hello")))[:2] == ["mine", "hello"]
+
+
+async def test_a_thread_that_a_client_began_is_refused_and_stays_as_it_is(
+    server: LangGraphClient, client: Client, thread_id: str
+) -> None:
+    client.save(thread_id, {"said": ["mine"]})
+    await server.threads.create(thread_id=thread_id)
+    result: Any = await server.runs.wait(
+        thread_id, "clerk", input=saying("hello"), raise_error=False
+    )
+    assert f"'{thread_id}' was begun by a program without" in result["__error__"]["message"]
+    assert [one.state for one in client.history(thread_id, full=True)] == [{"said": ["mine"]}]
+
+
+async def test_a_thread_of_another_framework_is_refused_and_stays_as_it_is(
     server: LangGraphClient, client: Client, thread_id: str
 ) -> None:
     client.save(thread_id, {"said": ["mine"]}, metadata={"framework": "other"})
@@ -238,7 +259,7 @@ async def test_a_thread_of_another_program_is_refused_and_stays_as_it_is(
         thread_id, "clerk", input=saying("hello"), raise_error=False
     )
     assert result["__error__"]["error"] == "ValueError"
-    assert f"thread '{thread_id}' was not written by LangGraph" in result["__error__"]["message"]
+    assert f"thread '{thread_id}' belongs to the framework" in result["__error__"]["message"]
     assert [one.state for one in client.history(thread_id, full=True)] == [{"said": ["mine"]}]
 
 
@@ -292,6 +313,25 @@ async def test_settings_come_from_the_environment(
         await saver.aput(cast(Any, config), cast(Any, checkpoint), {"step": 0}, {"said": "1"})
     record = client.load(thread_id)
     assert (record.durability, record.state["said"]) == ("certified", ["hello"])
+
+
+@pytest.mark.parametrize("factory", [checkpointer, store])
+async def test_an_agent_server_that_ignores_the_checkpointer_is_refused(
+    factory: Any, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TUSKPOINT_TARGET", target)
+    async with factory():
+        pass
+    monkeypatch.setattr("importlib.metadata.version", {"langgraph-api": "0.7.27"}.__getitem__)
+    with pytest.raises(RuntimeError, match=r"langgraph-api 0\.7\.27 is too old"):
+        async with factory():
+            pass
+
+
+def test_the_page_installs_an_agent_server_that_was_tested() -> None:
+    lock = (ROOT / "requirements/agent-server.in").read_text()
+    [tested] = [one for one in lock.splitlines() if one.startswith("langgraph-api")]
+    assert f"'{tested}'" in (ROOT / "docs/agent-server.md").read_text()
 
 
 def test_a_missing_package_is_named() -> None:

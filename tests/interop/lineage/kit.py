@@ -111,6 +111,10 @@ class Descent:
         assert adoption["verified"]
         return run_on(build(self.two.there), made)
 
+    def begun(self, source: Any) -> Any:
+        """Return the story of the thread's first checkpoint, from that of its source."""
+        return {**source, "source": "fork"} if self.way == "forked" else source
+
 
 @dataclass(frozen=True)
 class Finished:

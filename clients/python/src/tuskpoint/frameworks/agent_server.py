@@ -11,8 +11,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import metadata
 from typing import cast, get_args
 
 from .._messages.records import DurabilityName
@@ -33,29 +35,41 @@ DURABILITY_VARIABLE = "TUSKPOINT_DURABILITY"
 SERIALIZER_VARIABLE = "TUSKPOINT_SERIALIZER"
 TIMEOUT_VARIABLE = "TUSKPOINT_TIMEOUT_S"
 
+_PACKAGE = "langgraph-api"
+_CUSTOM_CHECKPOINTER_SINCE = [0, 7, 60]
+_TESTED_SINCE = "0.16"
+
 
 class AgentServerSaver(TuskPointSaver):
-    """A saver that tells a thread of another program from one of LangGraph.
+    """A saver that refuses threads that an Agent Server cannot continue.
 
-    An Agent Server takes any thread ID that a caller gives it, and its runs need the number of a
-    step in each checkpoint.
+    An Agent Server accepts any thread ID from its callers. A graph would drop the state of another
+    framework. An Agent Server gives all channels versions that are texts, which cannot be compared
+    with the numbers that a thread has if a client began it.
     """
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return the checkpoint of a config, or the latest of its namespace; `None` if missing.
 
         Raises:
-            ValueError: Another program than LangGraph wrote it. An Agent Server hides the messages
-                of most other errors from its callers.
+            ValueError: Another framework saved it, or another program began the thread. An Agent
+                Server hides the messages of most other errors from its callers.
         """
         found = await super().aget_tuple(config)
-        if found is not None and "step" not in found.metadata:
-            raise ValueError(
-                f"thread '{found.config['configurable']['thread_id']}' was not written by "
-                "LangGraph: its latest checkpoint has no step in its metadata; use another "
-                "thread ID; nothing was written"
-            )
-        return found
+        if found is None:
+            return None
+        framework = found.metadata.get("framework")
+        versions = found.checkpoint["channel_versions"].values()
+        if framework is not None:
+            problem = f"belongs to the framework {framework!r:.80}"
+        elif not all(isinstance(version, str) for version in versions):
+            problem = "was begun by a program without LangGraph, with numbers as channel versions"
+        else:
+            return found
+        thread_id = found.config["configurable"]["thread_id"]
+        raise ValueError(
+            f"thread '{thread_id}' {problem}: use another thread ID; nothing was written"
+        )
 
 
 @asynccontextmanager
@@ -70,6 +84,7 @@ async def checkpointer() -> AsyncIterator[AgentServerSaver]:
     It makes one call first, so that an Agent Server with a wrong address or token does not start.
 
     Raises:
+        RuntimeError: This Agent Server is too old to use a custom checkpointer.
         InvalidRequest: A variable has a value that cannot be used.
         Unavailable: No server answered before the deadline.
         Unauthenticated: The server refuses the token.
@@ -82,7 +97,7 @@ async def checkpointer() -> AsyncIterator[AgentServerSaver]:
         timeout_s=_timeout_s(),
         agent_id=os.environ.get(AGENT_ID_VARIABLE, ""),
     ) as saver:
-        await _reach()
+        await _check()
         yield saver
 
 
@@ -91,14 +106,25 @@ async def store() -> AsyncIterator[TuskPointStore]:
     """Yield the store of an Agent Server, with the settings of `checkpointer` that it has too.
 
     Raises:
+        RuntimeError: As `checkpointer` does.
         TuskPointError: As `checkpointer` does.
     """
     async with TuskPointStore(durability=_durability(), timeout_s=_timeout_s()) as store:
-        await _reach()
+        await _check()
         yield store
 
 
-async def _reach() -> None:
+async def _check() -> None:
+    """Check that this Agent Server uses a custom checkpointer, and that a server answers."""
+    try:
+        installed = metadata.version(_PACKAGE)
+    except metadata.PackageNotFoundError:
+        installed = ""  # a server that has the package under another name
+    if installed and [*map(int, re.findall("[0-9]+", installed)[:3])] < _CUSTOM_CHECKPOINTER_SINCE:
+        raise RuntimeError(
+            f"{_PACKAGE} {installed} is too old: it ignores the checkpointer of langgraph.json and "
+            f"keeps checkpoints in its own files: pip install '{_PACKAGE}>={_TESTED_SINCE}'"
+        )
     async with AsyncClient(timeout_s=_timeout_s()) as client:
         await client.info()
 

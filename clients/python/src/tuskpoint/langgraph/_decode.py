@@ -23,6 +23,9 @@ from .portable.channels import native
 
 _SENDS_IN_CHANNEL_SINCE = 4
 
+_NO_STEP = -1
+"""The step of a checkpoint that LangGraph did not save: the next run begins with step 0."""
+
 _JSON_TYPE = "json"
 """The type of values that JavaScript may write; Python's default serializer does not."""
 
@@ -61,16 +64,48 @@ def decode_tuple(
             named one and it exists.
     """
     ref, parent_id = message.ref, message.parent_checkpoint_id
+    metadata = _decode_metadata(message.metadata_json)
+    if message.lineage.forked_from:
+        metadata["source"], parent_id = "fork", ParentOfFork(parent_id, ref.checkpoint_id)
     checkpoint = _decode_checkpoint(message, serde)
     if sender is not None:
         _take_over_sends(checkpoint, sender, serde)
     return CheckpointTuple(
         config=_config(ref, ref.checkpoint_id),
         checkpoint=checkpoint,
-        metadata=_decode_metadata(message.metadata_json),
+        metadata=metadata,
         parent_config=_config(ref, parent_id) if parent_id else None,
         pending_writes=_decode_writes(message.writes, serde),
     )
+
+
+class ParentOfFork(str):
+    """ID of the parent of a thread's first checkpoint, which was forked from another thread.
+
+    To replay a fork, LangGraph lists the checkpoints of its subgraphs before the parent. Those that
+    came along with a fork are before the fork itself, and may be after the parent, which stayed.
+
+    Attributes:
+        fork_id: ID of the fork.
+    """
+
+    fork_id: str
+
+    def __new__(cls, parent_id: str, fork_id: str) -> ParentOfFork:
+        """Return the ID of the parent."""
+        made = super().__new__(cls, parent_id)
+        made.fork_id = fork_id
+        return made
+
+
+def with_step(metadata: dict[str, Any]) -> CheckpointMetadata:
+    """Return the metadata of a checkpoint with a step, to which LangGraph adds 1 in each run.
+
+    Programs without LangGraph save no step, or something else under that name.
+    """
+    step = metadata.get("step")
+    found = metadata if isinstance(step, int) else {**metadata, "step": _NO_STEP}
+    return cast(CheckpointMetadata, found)
 
 
 def decode_history(
@@ -144,7 +179,7 @@ def _take_over_sends(
 
 def _decode_metadata(raw: bytes) -> CheckpointMetadata:
     # As text: of bytes, `json.loads` first guesses the encoding, which the contract fixes.
-    return cast(CheckpointMetadata, json.loads(raw.decode("utf-8", "surrogatepass")) if raw else {})
+    return with_step(json.loads(raw.decode("utf-8", "surrogatepass")) if raw else {})
 
 
 def _decode_writes(

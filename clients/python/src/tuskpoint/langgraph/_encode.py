@@ -25,6 +25,7 @@ from .._messages.arguments import invalid_field
 from .._messages.records import DurabilityName
 from .._messages.requests import Keep, prunings, run_deletions
 from ..v1 import checkpoint_pb2, checkpoint_service_pb2, thread_service_pb2, value_pb2
+from ._decode import ParentOfFork
 from ._summary import SUMMARY_KEY
 from ._vector import VECTOR_KEY
 
@@ -224,9 +225,10 @@ def list_request(
 ) -> checkpoint_service_pb2.ListCheckpointsRequest:
     """Return the request of a listing; `limit` is `None` or above 0."""
     configurable = (config or {}).get("configurable", {})
+    bound = (before or {}).get("configurable", {}).get("checkpoint_id") or ""
     request = checkpoint_service_pb2.ListCheckpointsRequest(
         checkpoint_id=str(configurable.get("checkpoint_id") or ""),
-        before=str((before or {}).get("configurable", {}).get("checkpoint_id") or ""),
+        before=bound.fork_id if isinstance(bound, ParentOfFork) else str(bound),
         filter_json=_json_bytes(filter) if filter else b"",
         view=checkpoint_pb2.VIEW_FULL,
     )

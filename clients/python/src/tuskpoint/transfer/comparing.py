@@ -11,6 +11,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import TASKS
 
+from ..langgraph._decode import with_step
 from .arriving import Advance, Arrival, Plan
 from .threads import Key, Problem, Source, called, key_of
 
@@ -85,7 +86,7 @@ class Comparison:
             return
         if _parent(theirs) != _parent(ours):
             yield "its parent"
-        if _plain(theirs.metadata) != _plain(ours.metadata):
+        if _plain(with_step({**theirs.metadata})) != _plain(ours.metadata):
             yield "its metadata"
         one: dict[str, Any] = {**theirs.checkpoint}
         other: dict[str, Any] = {**ours.checkpoint}
