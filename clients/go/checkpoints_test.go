@@ -116,7 +116,7 @@ func TestAnExpectedHeadGuardsAThread(t *testing.T) {
 func TestAgentsThatSaveAtOnceFollowOneAnother(t *testing.T) {
 	thread := newThread()
 	var agents sync.WaitGroup
-	for range 4 {
+	for range 16 {
 		client := dial(t)
 		agents.Add(1)
 		go func() {
@@ -130,7 +130,7 @@ func TestAgentsThatSaveAtOnceFollowOneAnother(t *testing.T) {
 	}
 	agents.Wait()
 	all := collect(t, dial(t).Replay(within(t), thread, nil))
-	want(t, "the number of checkpoints", len(all), 16)
+	want(t, "the number of checkpoints", len(all), 64)
 	for i := 1; i < len(all); i++ {
 		want(t, "the parent", all[i].ParentID, all[i-1].ID)
 	}

@@ -16,6 +16,8 @@ type known struct {
 	id       string
 	parentID string
 	channels map[string]held
+	// guessed: the service stored other versions, because it chose another parent.
+	guessed bool
 }
 
 // held is the version and the digest of a channel's content.

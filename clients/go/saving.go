@@ -18,7 +18,6 @@ import (
 // How Save decides what to send: parent, versions, and what is unchanged.
 
 const (
-	maxFollows  = 16 // how often a save follows a head that moved
 	stateLayout = 4  // the layout that LangGraph 1.x writes and reads without migrating
 	jsonType    = "json"
 )
@@ -115,27 +114,6 @@ func (c *Client) Save(
 	if err != nil {
 		return nil, err
 	}
-	var refusal error
-	for range maxFollows {
-		saved, err := c.saveAfterParent(ctx, draft)
-		if err == nil {
-			return saved, nil
-		}
-		if !errors.Is(err, ErrConflict) && !errors.Is(err, ErrThreadDeleted) {
-			return nil, err
-		}
-		// What this client remembers can be wrong without harm: the service refuses, and the save
-		// follows the new latest.
-		c.memory.forget(threadID)
-		if !draft.followsLatest() {
-			return nil, err
-		}
-		refusal = err
-	}
-	return nil, refusal
-}
-
-func (c *Client) saveAfterParent(ctx context.Context, draft *draft) (*Saved, error) {
 	parent, err := c.parentOf(ctx, draft)
 	if err != nil {
 		return nil, err
@@ -146,10 +124,14 @@ func (c *Client) saveAfterParent(ctx context.Context, draft *draft) (*Saved, err
 	}
 	answer, err := c.sendPlan(ctx, plan)
 	if err != nil {
+		if errors.Is(err, ErrConflict) || errors.Is(err, ErrThreadDeleted) {
+			c.memory.forget(threadID)
+		}
 		return nil, err
 	}
 	id := answer.GetRef().GetCheckpointId()
-	c.memory.put(draft.place, known{id, plan.parentID, plan.channels})
+	guessed := draft.followsLatest() && answer.GetParentCheckpointId() != plan.parentID
+	c.memory.put(draft.place, known{id, plan.parentID, plan.channels, guessed})
 	return &Saved{
 		CheckpointID:  id,
 		Durability:    answer.GetDurability(),
@@ -193,12 +175,16 @@ func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 	if draft.options.Root || draft.options.First {
 		return known{}, nil
 	}
+	found, _ := c.memory.get(draft.place)
+	if draft.followsLatest() {
+		return found, nil // a guess: the service decides
+	}
 	// A save that names the expected head follows it.
 	wanted := cmp.Or(draft.options.ParentID, draft.options.ExpectedHead)
-	if found, has := c.memory.get(draft.place); has && (wanted == "" || wanted == found.id) {
+	if wanted == found.id && !found.guessed {
 		return found, nil
 	}
-	found, err := c.getCheckpoint(ctx, &tuskpointv1.CheckpointRef{
+	loaded, err := c.getCheckpoint(ctx, &tuskpointv1.CheckpointRef{
 		ThreadId: draft.place.threadID, CheckpointNs: draft.place.namespace, CheckpointId: wanted,
 	}, ViewFull, SourceAny)
 	if isReason(err, "CHECKPOINT_NOT_FOUND") {
@@ -207,8 +193,11 @@ func (c *Client) parentOf(ctx context.Context, draft *draft) (known, error) {
 	if err != nil {
 		return known{}, err
 	}
-	parent := known{found.GetRef().GetCheckpointId(), found.GetParentCheckpointId(), map[string]held{}}
-	for _, one := range found.GetState().GetChannels() {
+	parent := known{
+		id: loaded.GetRef().GetCheckpointId(), parentID: loaded.GetParentCheckpointId(),
+		channels: map[string]held{},
+	}
+	for _, one := range loaded.GetState().GetChannels() {
 		parent.channels[one.GetName()] = held{one.GetVersion(), string(one.GetDigest())}
 	}
 	return parent, nil
@@ -296,11 +285,11 @@ func (d *draft) after(parent known) (*plan, error) {
 	} else if made.id == parent.id {
 		made.parentID = parent.parentID // it is saved again
 	}
-	switch given := d.options; {
-	case d.followsLatest():
-		made.expectedHead = &parent.id
-	case given.First || given.ExpectedHead != "":
+	if given := d.options; given.First || given.ExpectedHead != "" {
 		made.expectedHead = &given.ExpectedHead
+	}
+	if d.followsLatest() && parent.guessed {
+		made.parentID = "" // no checkpoint has this parent, so the service sets the versions
 	}
 	for _, name := range d.names {
 		before, has := parent.channels[name]
@@ -347,11 +336,13 @@ func (p *plan) request(inline map[string]bool) *tuskpointv1.SaveCheckpointReques
 			Summary:      p.options.Summary,
 			Label:        p.options.Label,
 		},
-		Durability:   p.options.Durability,
-		ExpectedHead: p.expectedHead,
-		AgentId:      p.options.AgentID,
-		Vector:       p.options.Vector,
-		Searchable:   p.options.Searchable,
+		Durability:     p.options.Durability,
+		ExpectedHead:   p.expectedHead,
+		AgentId:        p.options.AgentID,
+		Vector:         p.options.Vector,
+		Searchable:     p.options.Searchable,
+		ContinueLatest: p.followsLatest(),
+		RaiseId:        p.followsLatest() && p.options.CheckpointID == "",
 	}
 }
 

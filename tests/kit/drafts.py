@@ -101,6 +101,8 @@ def draft(
     summary: str = "",
     agent_id: str = "",
     expected_head: str | None = None,
+    continues: bool = False,
+    raises_id: bool = False,
 ) -> SentCheckpoint:
     """Return what is taken from the message of a save, whose limits are not checked."""
     if isinstance(channels, Mapping):
@@ -122,6 +124,8 @@ def draft(
         ),
         agent_id=agent_id,
         expected_head=expected_head,
+        continue_latest=continues,
+        raise_id=raises_id,
     )
     sent = take_checkpoint(request, received=())
     assert sent is not None

@@ -48,7 +48,25 @@ type SaveCheckpointRequest struct {
 	Vector []float32 `protobuf:"fixed32,6,rep,packed,name=vector,proto3" json:"vector,omitempty"`
 	// If present: whether search finds the checkpoints of this thread, as
 	// `SetSearchable` sets it, from this save on.
-	Searchable    *bool `protobuf:"varint,7,opt,name=searchable,proto3,oneof" json:"searchable,omitempty"`
+	Searchable *bool `protobuf:"varint,7,opt,name=searchable,proto3,oneof" json:"searchable,omitempty"`
+	// If true, the save continues from the namespace's latest checkpoint, as it
+	// is when the save commits, and is never refused with `HEAD_MOVED`. The
+	// server sets the parent to that checkpoint; an ID that is stored keeps its
+	// parent. If that is not the `checkpoint.parent_checkpoint_id` of the
+	// request, the server also sets the versions and, if present,
+	// `updated_channels`: a channel whose content equals the parent's keeps the
+	// parent's version, and every other channel gets a version above all of the
+	// parent's; an `inherit` channel takes the parent's content. If the parent
+	// has versions of several kinds, or texts that do not begin with a number:
+	// `INVALID_ARGUMENT` / `INVALID_FIELD`. `expected_head` MUST NOT be set.
+	ContinueLatest bool `protobuf:"varint,8,opt,name=continue_latest,json=continueLatest,proto3" json:"continue_latest,omitempty"`
+	// If true, the client generated `checkpoint.ref.checkpoint_id`, which MUST be
+	// or end with a UUIDv6, and the server MAY save the checkpoint under another
+	// ID. The server does so if another checkpoint with a greater ID was saved
+	// first: then the ID is a new one that sorts after the namespace's latest
+	// and ends with the same 62 random bits. A retry finds that checkpoint by
+	// them. Only with `continue_latest`.
+	RaiseId       bool `protobuf:"varint,9,opt,name=raise_id,json=raiseId,proto3" json:"raise_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -132,6 +150,20 @@ func (x *SaveCheckpointRequest) GetSearchable() bool {
 	return false
 }
 
+func (x *SaveCheckpointRequest) GetContinueLatest() bool {
+	if x != nil {
+		return x.ContinueLatest
+	}
+	return false
+}
+
+func (x *SaveCheckpointRequest) GetRaiseId() bool {
+	if x != nil {
+		return x.RaiseId
+	}
+	return false
+}
+
 // Response of `SaveCheckpoint`.
 type SaveCheckpointResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -147,9 +179,12 @@ type SaveCheckpointResponse struct {
 	// Set when certified: blob ID of a catalog that leads to the checkpoint.
 	CatalogBlobId string `protobuf:"bytes,5,opt,name=catalog_blob_id,json=catalogBlobId,proto3" json:"catalog_blob_id,omitempty"`
 	// Conditions that the caller should know although the save succeeded.
-	Warnings      []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Warnings []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// The parent of the checkpoint, if the save had `continue_latest`; empty for
+	// none. If it is not the one in the request, the versions are not either.
+	ParentCheckpointId string `protobuf:"bytes,7,opt,name=parent_checkpoint_id,json=parentCheckpointId,proto3" json:"parent_checkpoint_id,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *SaveCheckpointResponse) Reset() {
@@ -222,6 +257,13 @@ func (x *SaveCheckpointResponse) GetWarnings() []*Warning {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *SaveCheckpointResponse) GetParentCheckpointId() string {
+	if x != nil {
+		return x.ParentCheckpointId
+	}
+	return ""
 }
 
 // One message from the client on an `Exchange` stream.
@@ -1649,7 +1691,7 @@ var File_tuskpoint_v1_checkpoint_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\n" +
-	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xe2\x02\n" +
+	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xa6\x03\n" +
 	"\x15SaveCheckpointRequest\x128\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
@@ -1663,9 +1705,11 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x06vector\x18\x06 \x03(\x02R\x06vector\x12#\n" +
 	"\n" +
 	"searchable\x18\a \x01(\bH\x01R\n" +
-	"searchable\x88\x01\x01B\x10\n" +
+	"searchable\x88\x01\x01\x12'\n" +
+	"\x0fcontinue_latest\x18\b \x01(\bR\x0econtinueLatest\x12\x19\n" +
+	"\braise_id\x18\t \x01(\bR\araiseIdB\x10\n" +
 	"\x0e_expected_headB\r\n" +
-	"\v_searchable\"\x90\x02\n" +
+	"\v_searchable\"\xc2\x02\n" +
 	"\x16SaveCheckpointResponse\x12-\n" +
 	"\x03ref\x18\x01 \x01(\v2\x1b.tuskpoint.v1.CheckpointRefR\x03ref\x128\n" +
 	"\n" +
@@ -1674,7 +1718,8 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\x03seq\x18\x03 \x01(\x04R\x03seq\x12 \n" +
 	"\vincarnation\x18\x04 \x01(\x04R\vincarnation\x12&\n" +
 	"\x0fcatalog_blob_id\x18\x05 \x01(\tR\rcatalogBlobId\x121\n" +
-	"\bwarnings\x18\x06 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\"i\n" +
+	"\bwarnings\x18\x06 \x03(\v2\x15.tuskpoint.v1.WarningR\bwarnings\x120\n" +
+	"\x14parent_checkpoint_id\x18\a \x01(\tR\x12parentCheckpointId\"i\n" +
 	"\x0fExchangeRequest\x12)\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tuskpoint.v1.HelloR\x05hello\x12+\n" +
 	"\x06frames\x18\x02 \x03(\v2\x13.tuskpoint.v1.FrameR\x06frames\";\n" +

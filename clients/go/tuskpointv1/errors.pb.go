@@ -389,6 +389,10 @@ const (
 	// The journal is sealed: the search knows the summaries of checkpoints, and
 	// nothing of their values.
 	WarningKind_WARNING_KIND_VALUES_SEALED WarningKind = 5
+	// The ID of a saved checkpoint sorts below the latest of its namespace, so
+	// the checkpoint is not the latest: the clock of the client is behind, or a
+	// program chose the ID. The message names both IDs.
+	WarningKind_WARNING_KIND_BELOW_LATEST WarningKind = 6
 )
 
 // Enum value maps for WarningKind.
@@ -400,6 +404,7 @@ var (
 		3: "WARNING_KIND_MEMORIES_DROPPED",
 		4: "WARNING_KIND_NO_VECTORS",
 		5: "WARNING_KIND_VALUES_SEALED",
+		6: "WARNING_KIND_BELOW_LATEST",
 	}
 	WarningKind_value = map[string]int32{
 		"WARNING_KIND_UNSPECIFIED":      0,
@@ -408,6 +413,7 @@ var (
 		"WARNING_KIND_MEMORIES_DROPPED": 3,
 		"WARNING_KIND_NO_VECTORS":       4,
 		"WARNING_KIND_VALUES_SEALED":    5,
+		"WARNING_KIND_BELOW_LATEST":     6,
 	}
 )
 
@@ -710,14 +716,15 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10+\x12\"\n" +
 	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,\x12$\n" +
 	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
-	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.*\xc8\x01\n" +
+	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.*\xe7\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +
 	"\x1dWARNING_KIND_SEARCH_FELL_BACK\x10\x02\x12!\n" +
 	"\x1dWARNING_KIND_MEMORIES_DROPPED\x10\x03\x12\x1b\n" +
 	"\x17WARNING_KIND_NO_VECTORS\x10\x04\x12\x1e\n" +
-	"\x1aWARNING_KIND_VALUES_SEALED\x10\x05B\xa4\x01\n" +
+	"\x1aWARNING_KIND_VALUES_SEALED\x10\x05\x12\x1d\n" +
+	"\x19WARNING_KIND_BELOW_LATEST\x10\x06B\xa4\x01\n" +
 	"\x10com.tuskpoint.v1B\vErrorsProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (

@@ -173,7 +173,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             grace_s=config.eviction_grace,
         )
         evictor = Evictor(journal, eviction)
-        rows, lineage, items = CheckpointRows(journal), Lineage(journal), Items(journal)
+        rows = CheckpointRows(journal, config.late_save_grace)
+        lineage, items = Lineage(journal), Items(journal)
         completer = Completer(rows, archive)
         recall = await start_recall(config, journal, lease)
         if recall is not None:

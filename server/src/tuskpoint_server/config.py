@@ -166,6 +166,11 @@ class Config(BaseModel):
     """Seconds between two checks of the size of the journal."""
     eviction_grace: float = Field(default=60.0, ge=0)
     """Seconds for which the values of a new checkpoint are not evicted."""
+    late_save_grace: float = Field(default=0.0, ge=0, le=86400)
+    """Seconds after a thread was deleted in which a save that repeats the ID of one of its
+    checkpoints, and has no parent, starts the thread again. Later such a save is refused, because
+    a delayed retry looks the same. Raise it for programs that delete a thread and save the same
+    IDs again."""
     search: bool = True
     """Index checkpoints for search. What is saved while it is off is indexed once it is on
     again."""

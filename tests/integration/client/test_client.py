@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -135,6 +136,23 @@ async def test_two_clients_on_one_thread_make_one_line(target: str) -> None:
         "",
         *[one.checkpoint_id for one in history[:-1]],
     ]
+
+
+async def test_callers_that_save_at_once_are_all_saved_in_one_line(target: str) -> None:
+    """Each follows the latest, whatever it knows of the thread and whatever its clock says."""
+    many = 64
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(AsyncClient(target)) for _ in range(8)]
+        saves = (clients[n % 8].save("t", {"n": n, "same": 0}) for n in range(many))
+        saved = await asyncio.gather(*saves)
+        # A client that knows the thread from before goes on without a conflict as well.
+        last = await clients[0].save("t", {"n": many, "same": 0})
+        history = [one async for one in clients[0].list("t", view="full")][::-1]
+    ids = [one.checkpoint_id for one in history]
+    assert sorted([*saved, last]) == ids
+    assert [one.parent_checkpoint_id for one in history] == ["", *ids[:-1]]
+    assert [one.channels["n"].version for one in history] == list(range(1, many + 2))
+    assert {one.channels["same"].version for one in history} == {1}
 
 
 async def test_an_expected_head_that_moved_is_a_conflict(client: AsyncClient) -> None:

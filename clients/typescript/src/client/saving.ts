@@ -21,7 +21,6 @@ import {
   type Version,
 } from "../gen/tuskpoint/v1/value_pb.js";
 
-const MAX_FOLLOWS = 16;
 const MEMORY_SIZE = 1024;
 /** The layout that LangGraph 1.x writes and reads without migrating. */
 const STATE_LAYOUT = 4;
@@ -57,6 +56,8 @@ export interface Known {
   readonly checkpointId: string;
   readonly parentId: string;
   readonly channels: ReadonlyMap<string, { version: Version; digest: Uint8Array }>;
+  /** Whether the service stored other versions, because it chose another parent. */
+  readonly isGuess?: boolean;
 }
 
 const NOTHING: Known = { checkpointId: "", parentId: "", channels: new Map() };
@@ -98,8 +99,8 @@ function placeOf(threadId: string, checkpointNs: string): string {
 /**
  * Save a checkpoint.
  *
- * A save that follows the latest names it as `expected_head`, so that what this client remembers
- * can be wrong without harm: the service refuses, and the save follows the new latest.
+ * Without a parent or an expected head, the service decides which checkpoint it follows: the latest
+ * when the save commits. What this client remembers can be wrong without harm then.
  */
 export async function save(
   draft: Draft,
@@ -107,27 +108,24 @@ export async function save(
   memory: Memory,
   options: CallOptions,
 ): Promise<SaveCheckpointResponse> {
-  const followsLatest = draft.parentId === undefined && draft.expectedHead === undefined;
-  for (let tried = 1; ; tried += 1) {
-    const parent = await parentOf(draft, calls, memory, options);
-    const request = requestOf(draft, parent, followsLatest);
-    try {
-      const inline = (names?: readonly string[]) => putInline(draft, request, names);
-      const answer = await calls.saveInlining(request, inline, options);
-      const saved = request.checkpoint;
-      if (saved !== undefined) {
-        memory.put(draft.threadId, draft.checkpointNs, knownOf(saved));
-      }
-      return answer;
-    } catch (error) {
-      if (!(error instanceof Conflict || error instanceof ThreadDeleted)) {
-        throw error;
-      }
-      memory.forget(draft.threadId);
-      if (!followsLatest || tried >= MAX_FOLLOWS) {
-        throw error;
-      }
+  const parent = await parentOf(draft, calls, memory, options);
+  const request = requestOf(draft, parent);
+  try {
+    const inline = (names?: readonly string[]) => putInline(draft, request, names);
+    const answer = await calls.saveInlining(request, inline, options);
+    const sent = request.checkpoint;
+    if (sent !== undefined) {
+      const isGuess =
+        request.continueLatest && answer.parentCheckpointId !== sent.parentCheckpointId;
+      const checkpointId = answer.ref?.checkpointId ?? "";
+      memory.put(draft.threadId, draft.checkpointNs, { ...knownOf(sent), checkpointId, isGuess });
     }
+    return answer;
+  } catch (error) {
+    if (error instanceof Conflict || error instanceof ThreadDeleted) {
+      memory.forget(draft.threadId);
+    }
+    throw error;
   }
 }
 
@@ -186,19 +184,22 @@ async function parentOf(
   memory: Memory,
   options: CallOptions,
 ): Promise<Known> {
+  const { threadId, checkpointNs } = draft;
+  const known = memory.get(threadId, checkpointNs);
   // A caller that names the latest follows it.
   const wanted = draft.parentId ?? draft.expectedHead;
+  if (wanted === undefined) {
+    return known ?? NOTHING;
+  }
   if (wanted === "") {
     return NOTHING;
   }
-  const known = memory.get(draft.threadId, draft.checkpointNs);
-  if (known !== undefined && (wanted === undefined || wanted === known.checkpointId)) {
+  if (known !== undefined && !known.isGuess && wanted === known.checkpointId) {
     return known;
   }
-  const { threadId, checkpointNs } = draft;
-  const ref = { threadId, checkpointNs, checkpointId: wanted ?? "" };
+  const ref = { threadId, checkpointNs, checkpointId: wanted };
   const found = await calls.getCheckpoint(ref, options);
-  return found === undefined ? { ...NOTHING, checkpointId: wanted ?? "" } : knownOf(found);
+  return found === undefined ? { ...NOTHING, checkpointId: wanted } : knownOf(found);
 }
 
 /** Put values into a request that has their digests; without names, those of all channels. */
@@ -211,10 +212,12 @@ function putInline(draft: Draft, request: SaveCheckpointRequest, names?: readonl
   }
 }
 
-function requestOf(draft: Draft, parent: Known, followsLatest: boolean): SaveCheckpointRequest {
+function requestOf(draft: Draft, parent: Known): SaveCheckpointRequest {
   const raised = nextVersion([...parent.channels.values()].map((one) => one.version));
   const channels = [...draft.values].map(([name, data]) => channelOf(name, data, parent, raised));
   const isSavedAgain = draft.checkpointId === parent.checkpointId;
+  const parentId = isSavedAgain ? parent.parentId : parent.checkpointId;
+  const followsLatest = draft.parentId === undefined && draft.expectedHead === undefined;
   const changed = channels.filter((one) => one.content.case === "value").map((one) => one.name);
   const request: MessageInitShape<typeof SaveCheckpointRequestSchema> = {
     checkpoint: {
@@ -223,7 +226,8 @@ function requestOf(draft: Draft, parent: Known, followsLatest: boolean): SaveChe
         checkpointNs: draft.checkpointNs,
         checkpointId: draft.checkpointId || newCheckpointId(parent.checkpointId),
       },
-      parentCheckpointId: isSavedAgain ? parent.parentId : parent.checkpointId,
+      // No checkpoint has the parent "", so the service sets the versions then.
+      parentCheckpointId: followsLatest && parent.isGuess ? "" : parentId,
       state: {
         schemaVersion: STATE_LAYOUT,
         ts: new Date().toISOString(),
@@ -238,10 +242,10 @@ function requestOf(draft: Draft, parent: Known, followsLatest: boolean): SaveChe
     agentId: draft.agentId,
     vector: [...draft.vector],
   };
-  const expectedHead = followsLatest ? parent.checkpointId : draft.expectedHead;
   return create(SaveCheckpointRequestSchema, {
     ...request,
-    ...(expectedHead === undefined ? {} : { expectedHead }),
+    ...(followsLatest ? { continueLatest: true, raiseId: !draft.checkpointId } : {}),
+    ...(draft.expectedHead === undefined ? {} : { expectedHead: draft.expectedHead }),
     ...(draft.searchable === undefined ? {} : { searchable: draft.searchable }),
   });
 }

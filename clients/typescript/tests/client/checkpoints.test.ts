@@ -103,6 +103,24 @@ describe("saving and loading", () => {
     expect((await client.load(thread)).parentCheckpointId).toBe(theirs.checkpointId);
   });
 
+  test("64 saves of one thread at once are all saved, in one line", async () => {
+    const thread = newThread();
+    const clients = Array.from({ length: 8 }, () => new Client(server.target));
+    const saves = Array.from({ length: 64 }, (_, n) => clients[n % 8]?.save(thread, { n }));
+    await Promise.all(saves);
+
+    const records = await all(client.list(thread));
+
+    expect(records).toHaveLength(64);
+    expect(records.map((one) => one.parentCheckpointId)).toEqual([
+      ...records.slice(1).map((one) => one.checkpointId),
+      "",
+    ]);
+    for (const one of clients) {
+      one.close();
+    }
+  });
+
   test("agents that save at once lose nothing, and none overtakes the head it expects", async () => {
     const thread = newThread();
     const first = await client.save(thread, { n: 0 });

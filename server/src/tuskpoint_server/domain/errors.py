@@ -70,7 +70,8 @@ class Reason(Enum):
     THREAD_NOT_FOUND = Status.NOT_FOUND.says("no thread '{thread_id}'")
     THREAD_DELETED = Status.FAILED_PRECONDITION.says(
         "thread '{thread_id}' was deleted and this change belongs to its incarnation "
-        "{incarnation}; to start the thread again, save a checkpoint without a parent"
+        "{incarnation}; to start the thread again, save a checkpoint without a parent, under an ID "
+        "that the thread did not have"
     )
     THREAD_EXISTS = Status.ALREADY_EXISTS.says(
         "thread '{thread_id}' already has checkpoints; choose another name or delete it first"

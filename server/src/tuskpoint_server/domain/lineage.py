@@ -25,6 +25,8 @@ from .model import CheckpointKey, Entry
 _GREGORIAN_OFFSET = 0x01B21DD213814000  # 100 ns between 1582-10-15 and the Unix epoch
 _UUID6 = "[0-9a-f]{8}-[0-9a-f]{4}-6[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 _UUID6_BEHIND = re.compile(f"(.*-)({_UUID6})", re.DOTALL)
+_GENERATED = re.compile(f"(.*-)?{_UUID6}", re.DOTALL)
+_UUID_CHARS, _ENTROPY_CHARS = 36, 17  # of a UUID, and of its end with the random bits
 
 
 def mint_checkpoint_id(
@@ -49,6 +51,28 @@ def mint_checkpoint_id(
         f"no ID of at most {LIMITS.max_checkpoint_id} bytes can be made that sorts after the "
         f"namespace's greatest, '{above}'; save under an ID of your own that does",
     )
+
+
+def entropy_of(checkpoint_id: str) -> int:
+    """Return the 62 bits of entropy of an ID that ends with a UUIDv6."""
+    return uuid.UUID(checkpoint_id[-_UUID_CHARS:]).int & ((1 << 62) - 1)
+
+
+def random_end_of(checkpoint_id: str) -> str:
+    """Return the characters with the entropy of an ID that ends with a UUIDv6."""
+    return checkpoint_id[-_ENTROPY_CHARS:]
+
+
+def generated_us(checkpoint_id: str) -> int:
+    """Return the time in an ID that is or ends with a UUIDv6, in microseconds; 0 in any other."""
+    if not is_generated(checkpoint_id):
+        return 0
+    return (_ticks_of(checkpoint_id[-_UUID_CHARS:]) - _GREGORIAN_OFFSET) // 10
+
+
+def is_generated(checkpoint_id: str) -> bool:
+    """Return whether an ID is or ends with a UUIDv6."""
+    return _GENERATED.fullmatch(checkpoint_id) is not None
 
 
 def mint_next_checkpoint_id(now_us: int, entropy: int, above: str, *, field: str) -> str:

@@ -220,6 +220,8 @@ class Saved:
     seq: int
     incarnation: int
     early: bool = False  # writes whose checkpoint does not exist yet: its save gives another `seq`
+    parent_id: str = ""  # of a checkpoint that continues from the latest
+    latest: str = ""  # the namespace's latest checkpoint, if the new one's ID sorts below it
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import compress
 from typing import NamedTuple
@@ -35,6 +37,9 @@ from .completing import Completer, apart, content_bytes, history_bytes
 from .memory import Holder
 from .positions import seal, unseal
 
+_LOG_SECONDS = 60.0  # between two lines about saves of a tenant that sort below the latest
+_log = logging.getLogger(__name__)
+
 EVENTS_AT_ONCE = 256  # most events that a watch takes from the journal at once
 
 
@@ -51,6 +56,7 @@ class Checkpoints:
     _journal: Journal
     _archive: Archive
     completer: Completer
+    _logged: dict[str, float] = field(default_factory=dict)  # tenant to a time
 
     def save(self, tenant: str, sent: SentCheckpoint) -> asyncio.Future[Saved]:
         """Journal a checkpoint."""
@@ -72,6 +78,21 @@ class Checkpoints:
     def warns(self, tenant: str) -> bool:
         """Return whether the backlog is so large that answers to saves carry a warning."""
         return self._archive.backlog(tenant).warning()
+
+    def log_below_latest(self, tenant: str, saved: Saved) -> None:
+        """Log that a new checkpoint is not the latest because of its ID; once a minute."""
+        now = time.monotonic()
+        if now - self._logged.get(tenant, -_LOG_SECONDS) >= _LOG_SECONDS:
+            self._logged[tenant] = now
+            _log.warning(
+                "checkpoint %r of thread %r in namespace %r of tenant %r was saved below the "
+                "latest, %r: the clock of its client is behind, or a program chose the ID",
+                saved.key.checkpoint_id,
+                saved.key.thread_id,
+                saved.key.checkpoint_ns,
+                tenant,
+                saved.latest,
+            )
 
     async def reach(self, tenant: str, saved: Saved, wanted: Durability) -> str:
         """Wait until a journaled change has the durability asked for.

@@ -17,7 +17,6 @@ from tuskpoint._messages.arguments import encode_json, encode_state
 from tuskpoint._messages.checkpoint_ids import mint, new_checkpoint_id
 from tuskpoint._messages.requests import ref
 from tuskpoint._messages.saving import (
-    MAX_FOLLOWS,
     Draft,
     Memory,
     next_version,
@@ -73,8 +72,16 @@ class Service:
             raise self.refuse.pop(0)
         if sent.HasField("expected_head") and sent.expected_head != self.head:
             raise errors.Conflict("moved", status="ABORTED", reason="HEAD_MOVED")
-        self.stored[sent.checkpoint.ref.checkpoint_id] = sent.checkpoint
-        return SaveCheckpointResponse(ref=sent.checkpoint.ref)
+        checkpoint = Checkpoint()
+        checkpoint.CopyFrom(sent.checkpoint)
+        if sent.continue_latest:
+            stored = self.stored.get(checkpoint.ref.checkpoint_id)
+            checkpoint.parent_checkpoint_id = stored.parent_checkpoint_id if stored else self.head
+        if sent.raise_id and checkpoint.ref.checkpoint_id <= self.head:
+            checkpoint.ref.checkpoint_id = new_checkpoint_id(self.head)
+        self.stored[checkpoint.ref.checkpoint_id] = checkpoint
+        parent = checkpoint.parent_checkpoint_id if sent.continue_latest else ""
+        return SaveCheckpointResponse(ref=checkpoint.ref, parent_checkpoint_id=parent)
 
     def save(self, memory: Memory, state: Mapping[str, Any], **given: Any) -> Checkpoint:
         return self.stored[save_draft(cast(SyncCalls, self), draft(state, **given), memory)]
@@ -92,7 +99,10 @@ def test_the_first_save_is_a_root() -> None:
     saved = service.save(Memory(), {"a": 1, "b": None})
     assert saved.parent_checkpoint_id == ""
     assert contents(saved) == {"a": (1, True), "b": (1, True)}
-    assert service.requests[0].expected_head == ""
+    request = service.requests[0]
+    assert (request.continue_latest, request.raise_id) == (True, True)
+    assert not request.HasField("expected_head")
+    assert service.loads == 0
 
 
 def test_unchanged_values_are_not_sent_again() -> None:
@@ -103,25 +113,51 @@ def test_unchanged_values_are_not_sent_again() -> None:
     assert contents(second) == {"a": (1, False), "b": (2, True), "new": (2, True)}
     assert second.state.channels[0].digest == value_digest("json", b"1")
     assert list(second.state.updated_channels.names) == ["b", "new"]
-    assert service.loads == 1
+    assert service.requests[1].checkpoint.parent_checkpoint_id == first.ref.checkpoint_id
+    assert service.loads == 0
 
 
-def test_another_client_follows_the_latest_and_the_first_notices() -> None:
+def test_every_client_follows_the_latest_in_one_call() -> None:
     service, mine, theirs = Service(), Memory(), Memory()
     service.save(mine, {"a": 1})
     other = service.save(theirs, {"a": 2})
-    last = service.save(mine, {"a": 2})
+    last = service.save(mine, {"a": 2, "b": 1})
     assert last.parent_checkpoint_id == other.ref.checkpoint_id
-    assert contents(last) == {"a": (2, False)}
-    assert [len(service.requests), service.loads] == [4, 3]
+    assert [len(service.requests), service.loads] == [3, 0]
+    assert service.requests[1].checkpoint.parent_checkpoint_id == ""
+    # The service chose the parent, so the versions are its own: the next save leaves them to it.
+    service.save(mine, {"a": 2, "b": 2})
+    again = service.requests[-1]
+    assert (again.continue_latest, again.checkpoint.parent_checkpoint_id) == (True, "")
+    assert [one.HasField("value") for one in again.checkpoint.state.channels] == [False, True]
+    assert again.checkpoint.ref.checkpoint_id > last.ref.checkpoint_id
 
 
-def test_a_thread_that_was_deleted_begins_again() -> None:
+def test_versions_that_the_service_chose_are_loaded_for_a_save_that_names_its_parent() -> None:
+    service, memory = Service(), Memory()
+    service.save(Memory(), {"a": 1})
+    head = service.save(memory, {"a": 2}).ref.checkpoint_id
+    service.save(memory, {"a": 2}, parent=head)
+    assert service.loads == 1
+    service.save(memory, {"a": 2}, parent=service.head)
+    assert service.loads == 1
+
+
+def test_an_id_that_the_caller_chose_is_not_raised() -> None:
+    service = Service()
+    service.save(Memory(), {"a": 1}, checkpoint_id="cp-1")
+    assert (service.requests[0].continue_latest, service.requests[0].raise_id) == (True, False)
+
+
+@pytest.mark.parametrize("refusal", [errors.ThreadDeleted, errors.Conflict])
+def test_a_refused_save_is_not_sent_again(refusal: type[errors.TuskPointError]) -> None:
     service, memory = Service(), Memory()
     service.save(memory, {"a": 1})
-    service.stored.clear()
-    service.refuse = [errors.ThreadDeleted("deleted")]
-    assert service.save(memory, {"a": 1}).parent_checkpoint_id == ""
+    service.refuse = [refusal("no")]
+    with pytest.raises(refusal):
+        service.save(memory, {"a": 1})
+    assert len(service.requests) == 2
+    assert memory.get("t", "") is None
 
 
 def test_the_callers_own_expectation_is_kept() -> None:
@@ -132,7 +168,7 @@ def test_the_callers_own_expectation_is_kept() -> None:
     assert len(service.requests) == 2
     head = service.save(Memory(), {"a": 2}).ref.checkpoint_id
     saved = service.save(memory, {"a": 2}, expected_head=head)
-    assert (saved.parent_checkpoint_id, contents(saved)) == (head, {"a": (2, False)})
+    assert (saved.parent_checkpoint_id, contents(saved)) == (head, {"a": (1, False)})
     with pytest.raises(errors.Conflict):
         service.save(memory, {"a": 2}, expected_head="")
 
@@ -155,9 +191,10 @@ def test_saving_an_id_again_does_not_make_it_its_own_parent() -> None:
     service, memory = Service(), Memory()
     service.save(memory, {"a": 0}, checkpoint_id="1")
     service.save(memory, {"a": 1}, checkpoint_id="2")
-    for known in (memory, Memory()):
-        again = service.save(known, {"a": 1}, checkpoint_id="2")
-        assert (again.parent_checkpoint_id, contents(again)) == ("1", {"a": (2, False)})
+    again = service.save(memory, {"a": 1}, checkpoint_id="2")
+    assert (again.parent_checkpoint_id, contents(again)) == ("1", {"a": (2, False)})
+    again = service.save(Memory(), {"a": 1}, checkpoint_id="2")
+    assert again.parent_checkpoint_id == "1"
 
 
 def test_missing_values_are_sent_inline_unnoticed() -> None:
@@ -174,14 +211,6 @@ def test_missing_values_are_sent_inline_unnoticed() -> None:
     assert all(sent for _, sent in contents(saved).values())
 
 
-def test_a_save_gives_up_when_the_head_keeps_moving() -> None:
-    service = Service()
-    service.refuse = [errors.Conflict("moved") for _ in range(MAX_FOLLOWS)]
-    with pytest.raises(errors.Conflict):
-        service.save(Memory(), {"a": 1})
-    assert len(service.requests) == MAX_FOLLOWS
-
-
 def test_a_thread_of_langgraph_is_continued_in_its_versioning() -> None:
     service = Service()
     text = f"{7:032}.0.123"
@@ -192,7 +221,7 @@ def test_a_thread_of_langgraph_is_continued_in_its_versioning() -> None:
     head = Checkpoint(ref=CheckpointRef(thread_id="t", checkpoint_id="1"))
     head.state.channels.extend(channels)
     service.stored["1"] = head
-    saved = service.save(Memory(), {"a": 1})
+    saved = service.save(Memory(), {"a": 1}, parent="1")
     (version,) = [one.version.text for one in saved.state.channels]
     assert version > text
     assert version.startswith(f"{8:032}.")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from .._messages.saving import (
-    MAX_FOLLOWS,
     NOTHING,
     Draft,
     Known,
@@ -25,8 +24,8 @@ from .calls import AsyncCalls
 async def save_draft(calls: AsyncCalls, draft: Draft, memory: Memory) -> str:
     """Save a draft and return the ID of the checkpoint.
 
-    A save that follows the latest checkpoint names it as `expected_head`, so an outdated memory
-    does no harm: the service refuses the save, and the next attempt follows the new latest.
+    Without a parent or an expected head, the service decides which checkpoint the draft follows:
+    the latest when the save commits. An outdated memory does no harm then.
 
     Args:
         calls: The calls.
@@ -35,47 +34,45 @@ async def save_draft(calls: AsyncCalls, draft: Draft, memory: Memory) -> str:
 
     Raises:
         InvalidRequest: A name or a text of the draft cannot be sent.
-        Conflict: The latest is not `expected_head`, or it changed during `MAX_FOLLOWS` attempts.
-        ThreadDeleted: `parent` belongs to a deleted thread.
+        Conflict: The latest is not `expected_head`.
+        ThreadDeleted: `parent` belongs to a deleted thread, or the ID is one of its checkpoints.
     """
     check_draft(draft)
-    follows_latest = draft.parent is None and draft.expected_head is None
-    for _ in range(MAX_FOLLOWS):
-        parent = await _parent(calls, draft, memory)
-        request = save_request(draft, parent)
-        if follows_latest:
-            request.expected_head = parent.checkpoint_id
-        try:
-            answer = await save_inlining(calls, request, partial(put_inline, draft, request))
-        except (Conflict, ThreadDeleted) as refusal:
-            memory.forget(draft.thread_id)
-            if not follows_latest:
-                raise
-            last = refusal
-            continue
-        saved = answer.ref.checkpoint_id
-        memory.put(draft.thread_id, draft.checkpoint_ns, known_of(saved, request.checkpoint))
-        return saved
-    raise last
+    parent = await _parent(calls, draft, memory)
+    request = save_request(draft, parent)
+    try:
+        answer = await save_inlining(calls, request, partial(put_inline, draft, request))
+    except (Conflict, ThreadDeleted):
+        memory.forget(draft.thread_id)
+        raise
+    saved = answer.ref.checkpoint_id
+    is_exact = not request.continue_latest or (
+        answer.parent_checkpoint_id == request.checkpoint.parent_checkpoint_id
+    )
+    known = known_of(saved, request.checkpoint, is_exact=is_exact)
+    memory.put(draft.thread_id, draft.checkpoint_ns, known)
+    return saved
 
 
 async def _parent(calls: AsyncCalls, draft: Draft, memory: Memory) -> Known:
+    known = memory.get(draft.thread_id, draft.checkpoint_ns)
     # A save that names the expected head follows it.
     wanted = draft.expected_head if draft.parent is None else draft.parent
+    if wanted is None:
+        return known or NOTHING
     if wanted == "":
         return NOTHING
-    known = memory.get(draft.thread_id, draft.checkpoint_ns)
-    if known is not None and wanted in (None, known.checkpoint_id):
+    if known is not None and known.is_exact and wanted == known.checkpoint_id:
         return known
     found = await calls.get_checkpoint(
         CheckpointRef(
             thread_id=draft.thread_id,
             checkpoint_ns=draft.checkpoint_ns,
-            checkpoint_id=wanted or "",
+            checkpoint_id=wanted,
         )
     )
     if found is None:
-        return Known(wanted or "")
+        return Known(wanted)
     return known_of(found.ref.checkpoint_id, found)
 
 

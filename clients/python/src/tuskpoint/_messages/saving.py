@@ -16,7 +16,6 @@ from ..v1.value_pb2 import Channel, Value, Version
 from .arguments import check_text, invalid_field
 from .checkpoint_ids import new_checkpoint_id
 
-MAX_FOLLOWS = 16
 _STATE_LAYOUT = 4  # the layout that LangGraph 1.x writes and reads without migrating
 _LEADING_NUMBER = re.compile(r"[0-9]+")
 
@@ -29,11 +28,14 @@ class Known:
         checkpoint_id: Its ID; empty for no checkpoint.
         parent_id: ID of its own parent; empty if it has none.
         channels: Channel to version and digest.
+        is_exact: The versions are those that the service stored. It stores others if it chose
+            another parent.
     """
 
     checkpoint_id: str = ""
     parent_id: str = ""
     channels: Mapping[str, tuple[Version, bytes]] = field(default_factory=dict)
+    is_exact: bool = True
 
 
 NOTHING = Known()
@@ -129,7 +131,9 @@ def check_draft(draft: Draft) -> None:
 def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
     """Return the request that saves a draft as the successor of a checkpoint.
 
-    A value that is equal to the parent's is sent as its digest.
+    A value that is equal to the parent's is sent as its digest. Without a parent or an expected
+    head the draft follows the latest checkpoint: then `parent` is the client's guess, and the
+    service decides.
 
     Raises:
         InvalidRequest: See `next_version` and `new_checkpoint_id`.
@@ -165,6 +169,12 @@ def save_request(draft: Draft, parent: Known) -> SaveCheckpointRequest:
         request.searchable = draft.searchable
     if draft.expected_head is not None:
         request.expected_head = draft.expected_head
+    elif draft.parent is None:
+        request.continue_latest = True
+        request.raise_id = draft.checkpoint_id is None
+        if not parent.is_exact:
+            # No checkpoint has this parent, so the service sets the versions.
+            request.checkpoint.parent_checkpoint_id = ""
     return request
 
 
@@ -183,15 +193,16 @@ def put_inline(draft: Draft, request: SaveCheckpointRequest, names: Collection[s
             channel.value.type, channel.value.data = "json", draft.values[channel.name]
 
 
-def known_of(checkpoint_id: str, checkpoint: Checkpoint) -> Known:
+def known_of(checkpoint_id: str, checkpoint: Checkpoint, *, is_exact: bool = True) -> Known:
     """Return what the next save needs to know of a checkpoint.
 
     Args:
         checkpoint_id: The ID that it is saved with.
         checkpoint: The checkpoint.
+        is_exact: See `Known`.
     """
     versions = {one.name: (one.version, one.digest) for one in checkpoint.state.channels}
-    return Known(checkpoint_id, checkpoint.parent_checkpoint_id, versions)
+    return Known(checkpoint_id, checkpoint.parent_checkpoint_id, versions, is_exact)
 
 
 def value_digest(kind: str, data: bytes) -> bytes:

@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SaveCheckpointRequest(_message.Message):
-    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id", "vector", "searchable")
+    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id", "vector", "searchable", "continue_latest", "raise_id")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -21,6 +21,8 @@ class SaveCheckpointRequest(_message.Message):
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     VECTOR_FIELD_NUMBER: _ClassVar[int]
     SEARCHABLE_FIELD_NUMBER: _ClassVar[int]
+    CONTINUE_LATEST_FIELD_NUMBER: _ClassVar[int]
+    RAISE_ID_FIELD_NUMBER: _ClassVar[int]
     checkpoint: _checkpoint_pb2.Checkpoint
     writes: _containers.RepeatedCompositeFieldContainer[_value_pb2.PendingWrite]
     durability: _checkpoint_pb2.Durability
@@ -28,23 +30,27 @@ class SaveCheckpointRequest(_message.Message):
     agent_id: str
     vector: _containers.RepeatedScalarFieldContainer[float]
     searchable: bool
-    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ...) -> None: ...
+    continue_latest: bool
+    raise_id: bool
+    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ..., continue_latest: bool = ..., raise_id: bool = ...) -> None: ...
 
 class SaveCheckpointResponse(_message.Message):
-    __slots__ = ("ref", "durability", "seq", "incarnation", "catalog_blob_id", "warnings")
+    __slots__ = ("ref", "durability", "seq", "incarnation", "catalog_blob_id", "warnings", "parent_checkpoint_id")
     REF_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CATALOG_BLOB_ID_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    PARENT_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     ref: _checkpoint_pb2.CheckpointRef
     durability: _checkpoint_pb2.Durability
     seq: int
     incarnation: int
     catalog_blob_id: str
     warnings: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Warning]
-    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., seq: _Optional[int] = ..., incarnation: _Optional[int] = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ...) -> None: ...
+    parent_checkpoint_id: str
+    def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., seq: _Optional[int] = ..., incarnation: _Optional[int] = ..., catalog_blob_id: _Optional[str] = ..., warnings: _Optional[_Iterable[_Union[_errors_pb2.Warning, _Mapping]]] = ..., parent_checkpoint_id: _Optional[str] = ...) -> None: ...
 
 class ExchangeRequest(_message.Message):
     __slots__ = ("hello", "frames")

@@ -109,7 +109,9 @@ class CheckpointServiceServicer(object):
         Errors: `FAILED_PRECONDITION` / `VALUES_MISSING` names the channels whose
         content must be sent inline; `ABORTED` / `HEAD_MOVED` if `expected_head`
         is not the namespace's head; `FAILED_PRECONDITION` / `THREAD_DELETED` if
-        the save belongs to a deleted incarnation; `INVALID_ARGUMENT` /
+        the save belongs to a deleted incarnation: its parent was deleted, or it
+        has no parent and its ID is one of the deleted checkpoints';
+        `INVALID_ARGUMENT` /
         `DIGEST_MISMATCH`, `VERSION_TYPE_CHANGED`, `METADATA_NOT_JSON`;
         `RESOURCE_EXHAUSTED` / `BACKLOG_FULL` with `RetryInfo`.
         """

@@ -25,6 +25,7 @@ from ...domain.threads import INTERRUPT, RESUME, EventKind
 from ..database.logs import Known, KnownChannel, Log, Pending, Place, StoredWrite, known_channel
 from ..database.overlay import Batch
 from . import contents, vectors
+from .continuing import continued
 from .sent import SentCheckpoint
 from .threads import switch_search
 from .value_groups import Prepared
@@ -48,15 +49,23 @@ class _Merged(NamedTuple):
     last_seq: int  # greatest number of those that were sent and stored before
 
 
-def save_checkpoint(batch: Batch, tenant: str, sent: SentCheckpoint, entropy: int) -> Saved:
+def save_checkpoint(
+    batch: Batch, tenant: str, sent: SentCheckpoint, entropy: int, late_save_grace_us: int = 0
+) -> Saved:
     """Insert or replace a checkpoint; see `store.Checkpoints.save_checkpoint`."""
-    thread_id, place = sent.key.thread_id, (sent.key.checkpoint_ns, sent.key.checkpoint_id)
+    thread_id = sent.key.thread_id
     log = batch.find(tenant, thread_id) or batch.begin(tenant, thread_id)
+    sent_id = sent.key.checkpoint_id
+    if sent.continues:
+        sent = continued(batch, log, sent)
+    place = (sent.key.checkpoint_ns, sent.key.checkpoint_id)
     if not place[1]:
         above = batch.greatest(log, place[0])
         place = (place[0], mint_checkpoint_id(batch.now_us, entropy, above))
     stored = batch.checkpoint(log, place)
     parent = batch.checkpoint(log, (place[0], sent.parent_id)) if sent.parent_id else None
+    if stored is None and log.row.deleted_through and sent_id:
+        _refuse_repeat(batch, log, sent, sent_id, late_save_grace_us)
     begins = stored is None and _begins_next(batch, log, sent, parent_exists=parent is not None)
     channels, new = _resolve(batch, log, sent, parent, begins=begins)
     known = _known(batch, sent, stored, channels)
@@ -65,6 +74,8 @@ def save_checkpoint(batch: Batch, tenant: str, sent: SentCheckpoint, entropy: in
     changed = stored is None or replaces or bool(pending.new) or stored.label != known.label
     if sent.expected_head is not None and changed:
         check_head(batch, log, place[0], sent.expected_head)
+    latest = batch.greatest(log, place[0])
+    below = latest if stored is None and place[1] < latest else ""
     searchable = sent.searchable
     if searchable is None:
         searchable = begins or not log.row.unsearchable
@@ -79,11 +90,13 @@ def save_checkpoint(batch: Batch, tenant: str, sent: SentCheckpoint, entropy: in
     row, key = log.row, CheckpointKey(thread_id, *place)
     if keeps_vector:
         vectors.store(batch.connection, tenant, row.number, place, sent.vector)
+    parent_id = sent.parent_id if sent.continues else ""
     names_agent = sent.agent_id not in ("", row.agent_id)
     if not changed and stored is not None and not names_agent:
         # A caller that waits for certification waits for the new setting too.
         setting = row.settings_seq if sent.searchable is not None else 0
-        return Saved(key, max(stored.seq, pending.last_seq, setting), row.incarnation)
+        seq = max(stored.seq, pending.last_seq, setting)
+        return Saved(key, seq, row.incarnation, parent_id=parent_id)
     own = len(known.state) + len(known.metadata) if replaces else 0
     own += sum(content.size_bytes for _, content in new.values())
     size = own + pending.size
@@ -109,7 +122,7 @@ def save_checkpoint(batch: Batch, tenant: str, sent: SentCheckpoint, entropy: in
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
-    return Saved(key, seq, row.incarnation)
+    return Saved(key, seq, row.incarnation, parent_id=parent_id, latest=below)
 
 
 def save_writes(
@@ -173,6 +186,24 @@ def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> Non
             head=head,
             expected=expected,
         )
+
+
+def _refuse_repeat(
+    batch: Batch, log: Log, sent: SentCheckpoint, checkpoint_id: str, grace_us: int
+) -> None:
+    """Refuse a save that repeats a checkpoint of an ended incarnation.
+
+    It would bring a deleted thread back, or get into the one that began since. Within the grace
+    after a deletion such a save may begin the next incarnation.
+    """
+    row = log.row
+    if sent.parent_id and not sent.continues:
+        return  # the parent decides
+    if row.deleted and batch.now_us - row.updated_us < grace_us:
+        return
+    place = (sent.key.checkpoint_ns, checkpoint_id)
+    if batch.is_of_ended(log, place, raised=sent.raises_id):
+        raise row.refuse_deleted()
 
 
 def _begins_next(batch: Batch, log: Log, sent: SentCheckpoint, *, parent_exists: bool) -> bool:

@@ -30,6 +30,8 @@ class SentCheckpoint:
     agent_id: str  # agent that drives the thread; empty leaves the thread's as it is
     writes: Sequence[StoredWrite]
     expected_head: str | None  # required greatest ID of the namespace; `None` does not ask
+    continues: bool  # the parent is the latest of the namespace, whatever `parent_id` is
+    raises_id: bool  # a generated ID, in whose place one above the latest may be stored
     vector: bytes  # vector that search finds it by, packed; empty leaves it as it is
     searchable: bool | None  # whether search finds the thread; `None` leaves it as it is
 

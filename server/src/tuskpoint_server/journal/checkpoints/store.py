@@ -44,12 +44,18 @@ class Checkpoints:
     withdraws the change if the writer has not begun with it; otherwise the change goes on.
     Every call can refuse with `JOURNAL_UNAVAILABLE`.
 
+    Args:
+        database: The journal.
+        late_save_grace_s: Seconds after a thread was deleted in which a save that repeats one of
+            its checkpoint IDs begins the thread again.
+
     Attributes:
         keyframes: Keyframes that the next values of channels are stored as patches on.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, late_save_grace_s: float = 0) -> None:
         self._database = database
+        self._late_save_grace_us = int(late_save_grace_s * 1e6)
         self._lines: WeakValueDictionary[ThreadName, asyncio.Lock] = WeakValueDictionary()
         # Who waits for `stored`, by tenant.
         self._asked: dict[str, list[tuple[CheckpointKey, asyncio.Future[_Stored]]]] = {}
@@ -68,7 +74,9 @@ class Checkpoints:
 
         def pack() -> _Change:
             sent.pack(tenant, self.keyframes)
-            return lambda batch: save.save_checkpoint(batch, tenant, sent, entropy)
+            return lambda batch: save.save_checkpoint(
+                batch, tenant, sent, entropy, self._late_save_grace_us
+            )
 
         return self._submit((tenant, sent.key.thread_id), pack, sent.size_bytes)
 

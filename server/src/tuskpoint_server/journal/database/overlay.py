@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, null, select, update
+from sqlalchemy import Connection, and_, bindparam, case, null, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
 from ...domain.errors import quota_exceeded
+from ...domain.lineage import generated_us, random_end_of
 from ...domain.model import NO_LINEAGE, Lineage
 from ...domain.reserved import is_reserved
 from ...domain.threads import EventKind
@@ -86,6 +87,26 @@ _SIBLING_BASE = Statement(
     )
     .order_by(checkpoints.c.checkpoint_id.desc())
     .limit(1)
+)
+_RAISED = Statement(
+    select(checkpoints.c.checkpoint_id)
+    .where(
+        of_namespace(checkpoints),
+        checkpoints.c.checkpoint_id > bindparam("after"),
+        checkpoints.c.checkpoint_id.like(bindparam("ending")),
+    )
+    .limit(1)
+)
+_ENDED = and_(
+    changes.c.thread == bindparam("of_thread"),
+    changes.c.checkpoint_ns == bindparam("of_ns"),
+    changes.c.incarnation <= bindparam("ended"),
+)
+_CHANGED = Statement(
+    select(changes.c.seq).where(_ENDED, changes.c.checkpoint_id == bindparam("of_id")).limit(1)
+)
+_CHANGED_OR_RAISED = Statement(
+    select(changes.c.seq).where(_ENDED, changes.c.checkpoint_id.like(bindparam("ending"))).limit(1)
 )
 _VALUE = Statement(
     select(contents.c.size, contents.c.encoding).where(
@@ -313,6 +334,38 @@ class Batch:
         known = Known(*row)
         log.add(place, known)
         return known
+
+    def raised_from(self, log: Log, checkpoint_ns: str, checkpoint_id: str) -> str:
+        """Return the ID that a save with a generated ID got instead; empty if it got none.
+
+        Both end with the same random bits.
+        """
+        self._write_out_checkpoints()
+        of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "after": checkpoint_id}
+        ending = f"%{random_end_of(checkpoint_id)}"
+        row = _RAISED.run(self.connection, **of, ending=ending).fetchone()
+        return str(row[0]) if row is not None else ""
+
+    def is_of_ended(self, log: Log, place: Place, *, raised: bool) -> bool:
+        """Return whether a checkpoint ID belongs to an ended incarnation of a thread.
+
+        The thread's changes say so. Where old ones were dropped, an ID belongs to it unless it was
+        generated after the thread was deleted. `raised`: it may have got another ID instead.
+        """
+        row = log.row
+        if place[1] > row.deleted_through:
+            return False
+        ended = row.incarnation if row.deleted else row.incarnation - 1
+        of = {"of_thread": row.number, "of_ns": place[0], "ended": ended}
+        if raised:
+            of["ending"] = f"%{random_end_of(place[1])}"
+        else:
+            of["of_id"] = place[1]
+        statement = _CHANGED_OR_RAISED if raised else _CHANGED
+        if statement.run(self.connection, **of).fetchone() is not None:
+            return True
+        ended_us = row.updated_us if row.deleted else row.created_us
+        return row.compacted_seq > 0 and generated_us(place[1]) <= ended_us
 
     def pending(self, log: Log, place: Place, known: Known | None) -> Pending:
         """Return the stored writes of a checkpoint, which need not exist yet."""

@@ -33,6 +33,9 @@ def fill_saved(
         ref, key = message.ref, saved.key
         ref.thread_id, ref.checkpoint_ns = key.thread_id, key.checkpoint_ns
         ref.checkpoint_id, message.incarnation = key.checkpoint_id, saved.incarnation
+        message.parent_checkpoint_id = saved.parent_id
+        if saved.latest:
+            message.warnings.append(convert.below_latest(saved))
     return message
 
 

@@ -328,6 +328,8 @@ class Exchange:
         answer = response.answers.add(id=frame.id, last=last)
         message: Any = answer.saved if frame.kind == "save" else answer.written
         reached = frame.wanted if last else Durability.JOURNALED
+        if saved.latest:
+            self._checkpoints.log_below_latest(self._call.tenant, saved)
         fill_saved(
             message, saved, reached, catalog, warns=self._checkpoints.warns(self._call.tenant)
         )

@@ -63,6 +63,8 @@ class CheckpointServicer:
     async def _reached(self, answer: SavedT, saved: Saved, call: Call) -> SavedT:
         catalog = await self._checkpoints.reach(call.tenant, saved, call.wanted)
         warns = self._checkpoints.warns(call.tenant)
+        if saved.latest:
+            self._checkpoints.log_below_latest(call.tenant, saved)
         return fill_saved(answer, saved, call.wanted, catalog, warns=warns)
 
     async def SetLabel(self, request: saves_pb.SetLabelRequest, call: Call) -> Fields:

@@ -32,6 +32,17 @@ BACKLOG_WARNING = errors_pb2.Warning(
     message="much is waiting for certification; saves are refused if it grows on",
 )
 
+
+def below_latest(saved: model.Saved) -> errors_pb2.Warning:
+    """Return the warning that a saved checkpoint is not the latest, because of its ID."""
+    return errors_pb2.Warning(
+        kind=errors_pb2.WARNING_KIND_BELOW_LATEST,
+        message=f"checkpoint '{saved.key.checkpoint_id}' of thread '{saved.key.thread_id}' is "
+        f"saved and is not the latest, because its ID sorts below '{saved.latest}'; compare the "
+        "clocks of the machines that save this thread",
+    )
+
+
 _HISTORY_WRITES = 512
 _FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
 

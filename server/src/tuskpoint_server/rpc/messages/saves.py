@@ -16,6 +16,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from ...domain import model
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import LIMITS
+from ...domain.lineage import is_generated
 from ...domain.reserved import is_reserved
 from ...domain.search import pack_vector
 from ...domain.state import decode_version, parse_metadata
@@ -82,6 +83,8 @@ def take_checkpoint(
             and _is_plain(state.ts)
             and not is_reserved(place.thread_id)
             and _are_common_versions(state.versions_seen)
+            and not (request.continue_latest and expected_head is not None)
+            and (not request.raise_id or _may_be_raised(request))
         )
         if not (common and taking.is_common(request)):
             check(request, check_save, streamed=streamed)
@@ -105,6 +108,8 @@ def take_checkpoint(
         agent_id=agent_id,
         writes=writes,
         expected_head=expected_head,
+        continues=request.continue_latest,
+        raises_id=request.raise_id,
         vector=pack_vector(request.vector) if request.vector else b"",
         searchable=request.searchable if request.HasField("searchable") else None,
     )
@@ -256,6 +261,10 @@ def _are_common_versions(seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> boo
             if not _is_common_version(version):
                 return False
     return True
+
+
+def _may_be_raised(request: pb.SaveCheckpointRequest) -> bool:
+    return request.continue_latest and is_generated(request.checkpoint.ref.checkpoint_id)
 
 
 def _is_plain(text: str) -> bool:

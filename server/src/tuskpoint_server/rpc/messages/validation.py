@@ -24,6 +24,7 @@ from tuskpoint.v1 import (
 
 from ...domain.errors import Reason, Refusal, Violation
 from ...domain.limits import LIMITS, text_problem
+from ...domain.lineage import is_generated
 from ...domain.model import Durability, Source, View
 from ...domain.reserved import RESERVED, is_reserved
 from ...domain.search import vector_problem
@@ -199,6 +200,12 @@ def check_save(checks: Checks, request: checkpoint_service_pb2.SaveCheckpointReq
     checks.text(f"{path}.parent_checkpoint_id", parent_id, LIMITS.max_checkpoint_id)
     checks.text(f"{path}.label", checkpoint.label, LIMITS.max_label)
     checks.text(f"{path}.summary", checkpoint.summary, LIMITS.max_summary)
+    if request.continue_latest and request.HasField("expected_head"):
+        checks.fail("expected_head", "must not be set with continue_latest")
+    if request.raise_id and not request.continue_latest:
+        checks.fail("raise_id", "needs continue_latest")
+    elif request.raise_id and not is_generated(checkpoint.ref.checkpoint_id):
+        checks.fail(f"{path}.ref.checkpoint_id", "must end with a UUIDv6, because raise_id is set")
     if request.vector:
         longest = LIMITS.max_vector_dimension
         checks.fail("vector", vector_problem(request.vector, longest, zero_allowed=False))
