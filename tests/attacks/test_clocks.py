@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from langgraph.checkpoint.base import empty_checkpoint
 
 from tests.kit.databases import journal_of
@@ -17,9 +21,23 @@ from tuskpoint._messages import checkpoint_ids
 from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
+from tuskpoint_server.journal import clock
 from tuskpoint_server.rpc.server.server import Server
 
 DAY_S = 86400
+
+
+class Shifted:
+    """The module `time` of a machine whose clock is ahead."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0
+
+    def time_ns(self) -> int:
+        return time.time_ns() + self.ahead_s * 10**9
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
 
 
 @pytest.fixture
@@ -69,12 +87,93 @@ async def test_a_client_whose_clock_is_a_day_behind_continues_from_the_latest(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     target = f"127.0.0.1:{server.port}"
+    late = Shifted()
+    late.ahead_s = -DAY_S
     async with AsyncClient(target) as client, AsyncClient(target) as behind:
         first = await client.save("t", {"n": 1})
-        now_ns = time.time_ns()
-        monkeypatch.setattr(checkpoint_ids.time, "time_ns", lambda: now_ns - DAY_S * 10**9)
+        monkeypatch.setattr(checkpoint_ids, "time", late)
         second = await behind.save("t", {"n": 2})
         latest = await client.load("t")
     assert second > first
     assert (latest.checkpoint_id, latest.parent_checkpoint_id) == (second, first)
     assert not [one for one in caplog.records if "below_latest" in one.getMessage()]
+
+
+@pytest.fixture
+def shifted(monkeypatch: pytest.MonkeyPatch) -> Shifted:
+    """The clock of a server that looks at it, and for what to delete, all the time."""
+    made = Shifted()
+    monkeypatch.setattr(clock, "time", made)
+    monkeypatch.setattr(app, "CLOCK_SECONDS", 0.02)
+    monkeypatch.setattr(app, "RETENTION_SECONDS", 0.02)
+    monkeypatch.setattr(app, "RULES_SECONDS", 0.02)
+    monkeypatch.setattr(app, "SWEEP_SECONDS", 0.02)
+    return made
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - no event says so
+            await asyncio.sleep(0.02)
+
+
+async def health(port: int, service: str) -> int:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        asked = health_pb2.HealthCheckRequest(service=service)
+        return int((await health_pb2_grpc.HealthStub(channel).Check(asked)).status)
+
+
+@pytest.mark.usefixtures("database")
+@pytest.mark.parametrize("ahead_s", [400 * DAY_S, -400 * DAY_S])
+async def test_a_clock_that_jumps_deletes_nothing(
+    config: Config, shifted: Shifted, caplog: pytest.LogCaptureFixture, tmp_path: Path, ahead_s: int
+) -> None:
+    """Until an operator accepts it. The clock of one of several servers means nothing."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[retention]]\ntenant = "*"\nagent = "ruled"\ndelete_after = "30d"\n')
+    config = config.model_copy(update={"retention_file": rules})
+    caplog.set_level(logging.DEBUG, "tuskpoint_server.app")
+    async with app.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        await client.save("retained", {"n": 1})
+        await client.set_retention("retained", timedelta(days=30))
+        await client.save("ruled", {"n": 1}, agent_id="ruled")
+    shifted.ahead_s = ahead_s
+    async with app.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+        info = await client.info()
+        # Saved while the clock is wrong: neither too old once it is right, nor forgotten.
+        await client.save("meanwhile", {"n": 1}, agent_id="ruled")
+        caplog.clear()
+
+        async def swept() -> bool:
+            said = {one.getMessage().partition(":")[0] for one in caplog.records}
+            return {
+                "sweep of threads past their retention",
+                "sweep of what retention rules delete",
+            } <= said
+
+        await until(swept)
+        names = {one.thread_id async for one in client.threads()}
+        assert names == {"retained", "ruled", "meanwhile"}
+        serving = health_pb2.HealthCheckResponse.SERVING
+        assert await health(server.port, "") == serving
+        deletions = await health(server.port, "tuskpoint.deletions")
+        if info.journal_backend == "postgresql":
+            assert (info.clock_jump, deletions) == (None, serving)
+            return
+        assert info.clock_jump is not None
+        step = info.clock_jump.clock - info.clock_jump.expected
+        assert abs(step.total_seconds() - ahead_s) < 600
+        assert deletions == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert await client.accept_clock() is not None
+        assert (await client.info()).clock_jump is None
+
+        async def gone() -> bool:
+            return not [one async for one in client.threads()]
+
+        if ahead_s > 0:
+            await until(gone)
+            return
+        shifted.ahead_s = 0  # 400 days ahead of what was accepted
+        caplog.clear()
+        await until(swept)
+        assert len([one async for one in client.threads()]) == len(names)

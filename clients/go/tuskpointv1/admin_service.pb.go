@@ -23,6 +23,145 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// A step of the server's clock that the journal does not follow.
+type ClockJump struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Time that the journal expects: its last time, and what has passed since as
+	// far as that is known.
+	ExpectedTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=expected_time,json=expectedTime,proto3" json:"expected_time,omitempty"`
+	// Time that the clock says: the database's where several servers share it.
+	ClockTime     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=clock_time,json=clockTime,proto3" json:"clock_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockJump) Reset() {
+	*x = ClockJump{}
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockJump) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockJump) ProtoMessage() {}
+
+func (x *ClockJump) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockJump.ProtoReflect.Descriptor instead.
+func (*ClockJump) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *ClockJump) GetExpectedTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpectedTime
+	}
+	return nil
+}
+
+func (x *ClockJump) GetClockTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ClockTime
+	}
+	return nil
+}
+
+// Request of `AcceptClock`.
+type AcceptClockRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptClockRequest) Reset() {
+	*x = AcceptClockRequest{}
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptClockRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptClockRequest) ProtoMessage() {}
+
+func (x *AcceptClockRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptClockRequest.ProtoReflect.Descriptor instead.
+func (*AcceptClockRequest) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{1}
+}
+
+// Response of `AcceptClock`.
+type AcceptClockResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The step that was accepted; absent if there was none.
+	Accepted      *ClockJump `protobuf:"bytes,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptClockResponse) Reset() {
+	*x = AcceptClockResponse{}
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptClockResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptClockResponse) ProtoMessage() {}
+
+func (x *AcceptClockResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptClockResponse.ProtoReflect.Descriptor instead.
+func (*AcceptClockResponse) Descriptor() ([]byte, []int) {
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *AcceptClockResponse) GetAccepted() *ClockJump {
+	if x != nil {
+		return x.Accepted
+	}
+	return nil
+}
+
 // What the server accepts. Sizes are in bytes.
 type ServerLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -85,7 +224,7 @@ type ServerLimits struct {
 
 func (x *ServerLimits) Reset() {
 	*x = ServerLimits{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[0]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -97,7 +236,7 @@ func (x *ServerLimits) String() string {
 func (*ServerLimits) ProtoMessage() {}
 
 func (x *ServerLimits) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[0]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -110,7 +249,7 @@ func (x *ServerLimits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerLimits.ProtoReflect.Descriptor instead.
 func (*ServerLimits) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{0}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *ServerLimits) GetMaxMessageBytes() uint64 {
@@ -297,7 +436,7 @@ type GetServerInfoRequest struct {
 
 func (x *GetServerInfoRequest) Reset() {
 	*x = GetServerInfoRequest{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[1]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -309,7 +448,7 @@ func (x *GetServerInfoRequest) String() string {
 func (*GetServerInfoRequest) ProtoMessage() {}
 
 func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[1]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -322,7 +461,7 @@ func (x *GetServerInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetServerInfoRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{1}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{4}
 }
 
 // Response of `GetServerInfo`.
@@ -355,14 +494,20 @@ type GetServerInfoResponse struct {
 	// (`CreateHandoffRequest.recipient`). Name the first; what was sealed to the
 	// others is opened too. Empty if the server has no identity. Each tenant has
 	// its own.
-	Recipients    []string `protobuf:"bytes,11,rep,name=recipients,proto3" json:"recipients,omitempty"`
+	Recipients []string `protobuf:"bytes,11,rep,name=recipients,proto3" json:"recipients,omitempty"`
+	// Present while the clock has moved by more than `--max-clock-step` against
+	// the journal's last time. The server then deletes nothing by time: neither
+	// by retention rules nor past a retention or TTL. Health says `NOT_SERVING`
+	// for the service "tuskpoint.deletions". It ends once the clock is right
+	// again, or with `AcceptClock`.
+	ClockJump     *ClockJump `protobuf:"bytes,12,opt,name=clock_jump,json=clockJump,proto3" json:"clock_jump,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetServerInfoResponse) Reset() {
 	*x = GetServerInfoResponse{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[2]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +519,7 @@ func (x *GetServerInfoResponse) String() string {
 func (*GetServerInfoResponse) ProtoMessage() {}
 
 func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[2]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +532,7 @@ func (x *GetServerInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetServerInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetServerInfoResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{2}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetServerInfoResponse) GetVersion() string {
@@ -467,6 +612,13 @@ func (x *GetServerInfoResponse) GetRecipients() []string {
 	return nil
 }
 
+func (x *GetServerInfoResponse) GetClockJump() *ClockJump {
+	if x != nil {
+		return x.ClockJump
+	}
+	return nil
+}
+
 // Request of `GetArchiveStatus`.
 type GetArchiveStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -476,7 +628,7 @@ type GetArchiveStatusRequest struct {
 
 func (x *GetArchiveStatusRequest) Reset() {
 	*x = GetArchiveStatusRequest{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[3]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +640,7 @@ func (x *GetArchiveStatusRequest) String() string {
 func (*GetArchiveStatusRequest) ProtoMessage() {}
 
 func (x *GetArchiveStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[3]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +653,7 @@ func (x *GetArchiveStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetArchiveStatusRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{3}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{6}
 }
 
 // Response of `GetArchiveStatus`.
@@ -564,7 +716,7 @@ type GetArchiveStatusResponse struct {
 
 func (x *GetArchiveStatusResponse) Reset() {
 	*x = GetArchiveStatusResponse{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[4]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +728,7 @@ func (x *GetArchiveStatusResponse) String() string {
 func (*GetArchiveStatusResponse) ProtoMessage() {}
 
 func (x *GetArchiveStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[4]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +741,7 @@ func (x *GetArchiveStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetArchiveStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetArchiveStatusResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{4}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetArchiveStatusResponse) GetBacklogCheckpoints() uint64 {
@@ -761,7 +913,7 @@ type Hole struct {
 
 func (x *Hole) Reset() {
 	*x = Hole{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +925,7 @@ func (x *Hole) String() string {
 func (*Hole) ProtoMessage() {}
 
 func (x *Hole) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[5]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +938,7 @@ func (x *Hole) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hole.ProtoReflect.Descriptor instead.
 func (*Hole) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{5}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Hole) GetThreadId() string {
@@ -854,7 +1006,7 @@ type SearchStatus struct {
 
 func (x *SearchStatus) Reset() {
 	*x = SearchStatus{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +1018,7 @@ func (x *SearchStatus) String() string {
 func (*SearchStatus) ProtoMessage() {}
 
 func (x *SearchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[6]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +1031,7 @@ func (x *SearchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchStatus.ProtoReflect.Descriptor instead.
 func (*SearchStatus) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{6}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SearchStatus) GetUnindexedCheckpoints() uint64 {
@@ -957,7 +1109,7 @@ type MemWalStatus struct {
 
 func (x *MemWalStatus) Reset() {
 	*x = MemWalStatus{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -969,7 +1121,7 @@ func (x *MemWalStatus) String() string {
 func (*MemWalStatus) ProtoMessage() {}
 
 func (x *MemWalStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[7]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -982,7 +1134,7 @@ func (x *MemWalStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemWalStatus.ProtoReflect.Descriptor instead.
 func (*MemWalStatus) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{7}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MemWalStatus) GetHealthy() bool {
@@ -1050,7 +1202,7 @@ type FlushRequest struct {
 
 func (x *FlushRequest) Reset() {
 	*x = FlushRequest{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1214,7 @@ func (x *FlushRequest) String() string {
 func (*FlushRequest) ProtoMessage() {}
 
 func (x *FlushRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[8]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1227,7 @@ func (x *FlushRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushRequest.ProtoReflect.Descriptor instead.
 func (*FlushRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{8}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{11}
 }
 
 // Response of `Flush`.
@@ -1091,7 +1243,7 @@ type FlushResponse struct {
 
 func (x *FlushResponse) Reset() {
 	*x = FlushResponse{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[9]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1255,7 @@ func (x *FlushResponse) String() string {
 func (*FlushResponse) ProtoMessage() {}
 
 func (x *FlushResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[9]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1268,7 @@ func (x *FlushResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushResponse.ProtoReflect.Descriptor instead.
 func (*FlushResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{9}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FlushResponse) GetCertifiedCheckpoints() uint64 {
@@ -1148,7 +1300,7 @@ type ListTrailRequest struct {
 
 func (x *ListTrailRequest) Reset() {
 	*x = ListTrailRequest{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[10]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1312,7 @@ func (x *ListTrailRequest) String() string {
 func (*ListTrailRequest) ProtoMessage() {}
 
 func (x *ListTrailRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[10]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1325,7 @@ func (x *ListTrailRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrailRequest.ProtoReflect.Descriptor instead.
 func (*ListTrailRequest) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{10}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListTrailRequest) GetAfterBatchId() string {
@@ -1211,7 +1363,7 @@ type TrailBatch struct {
 
 func (x *TrailBatch) Reset() {
 	*x = TrailBatch{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[11]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1375,7 @@ func (x *TrailBatch) String() string {
 func (*TrailBatch) ProtoMessage() {}
 
 func (x *TrailBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[11]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1388,7 @@ func (x *TrailBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrailBatch.ProtoReflect.Descriptor instead.
 func (*TrailBatch) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{11}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TrailBatch) GetBatchId() string {
@@ -1278,7 +1430,7 @@ type ListTrailResponse struct {
 
 func (x *ListTrailResponse) Reset() {
 	*x = ListTrailResponse{}
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[12]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1442,7 @@ func (x *ListTrailResponse) String() string {
 func (*ListTrailResponse) ProtoMessage() {}
 
 func (x *ListTrailResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[12]
+	mi := &file_tuskpoint_v1_admin_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1455,7 @@ func (x *ListTrailResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTrailResponse.ProtoReflect.Descriptor instead.
 func (*ListTrailResponse) Descriptor() ([]byte, []int) {
-	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{12}
+	return file_tuskpoint_v1_admin_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListTrailResponse) GetBatches() []*TrailBatch {
@@ -1317,7 +1469,14 @@ var File_tuskpoint_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	" tuskpoint/v1/admin_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a!tuskpoint/v1/search_service.proto\"\xac\t\n" +
+	" tuskpoint/v1/admin_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a!tuskpoint/v1/search_service.proto\"\x87\x01\n" +
+	"\tClockJump\x12?\n" +
+	"\rexpected_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\fexpectedTime\x129\n" +
+	"\n" +
+	"clock_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tclockTime\"\x14\n" +
+	"\x12AcceptClockRequest\"J\n" +
+	"\x13AcceptClockResponse\x123\n" +
+	"\baccepted\x18\x01 \x01(\v2\x17.tuskpoint.v1.ClockJumpR\baccepted\"\xac\t\n" +
 	"\fServerLimits\x12*\n" +
 	"\x11max_message_bytes\x18\x01 \x01(\x04R\x0fmaxMessageBytes\x12&\n" +
 	"\x0fmax_unary_bytes\x18\x02 \x01(\x04R\rmaxUnaryBytes\x12&\n" +
@@ -1346,7 +1505,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x12max_item_key_bytes\x18\x17 \x01(\rR\x0fmaxItemKeyBytes\x12&\n" +
 	"\x0fmax_item_labels\x18\x18 \x01(\rR\rmaxItemLabels\x127\n" +
 	"\x18max_item_namespace_bytes\x18\x19 \x01(\rR\x15maxItemNamespaceBytes\"\x16\n" +
-	"\x14GetServerInfoRequest\"\xb8\x03\n" +
+	"\x14GetServerInfoRequest\"\xf0\x03\n" +
 	"\x15GetServerInfoResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x122\n" +
 	"\x06limits\x18\x02 \x01(\v2\x1a.tuskpoint.v1.ServerLimitsR\x06limits\x12\x18\n" +
@@ -1363,7 +1522,9 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	" \x03(\tR\asigners\x12\x1e\n" +
 	"\n" +
 	"recipients\x18\v \x03(\tR\n" +
-	"recipients\"\x19\n" +
+	"recipients\x126\n" +
+	"\n" +
+	"clock_jump\x18\f \x01(\v2\x17.tuskpoint.v1.ClockJumpR\tclockJump\"\x19\n" +
 	"\x17GetArchiveStatusRequest\"\xd5\a\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +
@@ -1435,12 +1596,13 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"createTime\x12\x1c\n" +
 	"\tcertified\x18\x04 \x01(\bR\tcertified\"G\n" +
 	"\x11ListTrailResponse\x122\n" +
-	"\abatches\x18\x01 \x03(\v2\x18.tuskpoint.v1.TrailBatchR\abatches2\xdb\x02\n" +
+	"\abatches\x18\x01 \x03(\v2\x18.tuskpoint.v1.TrailBatchR\abatches2\xaf\x03\n" +
 	"\fAdminService\x12X\n" +
 	"\rGetServerInfo\x12\".tuskpoint.v1.GetServerInfoRequest\x1a#.tuskpoint.v1.GetServerInfoResponse\x12a\n" +
 	"\x10GetArchiveStatus\x12%.tuskpoint.v1.GetArchiveStatusRequest\x1a&.tuskpoint.v1.GetArchiveStatusResponse\x12@\n" +
 	"\x05Flush\x12\x1a.tuskpoint.v1.FlushRequest\x1a\x1b.tuskpoint.v1.FlushResponse\x12L\n" +
-	"\tListTrail\x12\x1e.tuskpoint.v1.ListTrailRequest\x1a\x1f.tuskpoint.v1.ListTrailResponseB\xaa\x01\n" +
+	"\tListTrail\x12\x1e.tuskpoint.v1.ListTrailRequest\x1a\x1f.tuskpoint.v1.ListTrailResponse\x12R\n" +
+	"\vAcceptClock\x12 .tuskpoint.v1.AcceptClockRequest\x1a!.tuskpoint.v1.AcceptClockResponseB\xaa\x01\n" +
 	"\x10com.tuskpoint.v1B\x11AdminServiceProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (
@@ -1455,62 +1617,71 @@ func file_tuskpoint_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_tuskpoint_v1_admin_service_proto_rawDescData
 }
 
-var file_tuskpoint_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_tuskpoint_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_tuskpoint_v1_admin_service_proto_goTypes = []any{
-	(*ServerLimits)(nil),             // 0: tuskpoint.v1.ServerLimits
-	(*GetServerInfoRequest)(nil),     // 1: tuskpoint.v1.GetServerInfoRequest
-	(*GetServerInfoResponse)(nil),    // 2: tuskpoint.v1.GetServerInfoResponse
-	(*GetArchiveStatusRequest)(nil),  // 3: tuskpoint.v1.GetArchiveStatusRequest
-	(*GetArchiveStatusResponse)(nil), // 4: tuskpoint.v1.GetArchiveStatusResponse
-	(*Hole)(nil),                     // 5: tuskpoint.v1.Hole
-	(*SearchStatus)(nil),             // 6: tuskpoint.v1.SearchStatus
-	(*MemWalStatus)(nil),             // 7: tuskpoint.v1.MemWalStatus
-	(*FlushRequest)(nil),             // 8: tuskpoint.v1.FlushRequest
-	(*FlushResponse)(nil),            // 9: tuskpoint.v1.FlushResponse
-	(*ListTrailRequest)(nil),         // 10: tuskpoint.v1.ListTrailRequest
-	(*TrailBatch)(nil),               // 11: tuskpoint.v1.TrailBatch
-	(*ListTrailResponse)(nil),        // 12: tuskpoint.v1.ListTrailResponse
-	(*durationpb.Duration)(nil),      // 13: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),    // 14: google.protobuf.Timestamp
-	(SearchMode)(0),                  // 15: tuskpoint.v1.SearchMode
-	(*BlobLocation)(nil),             // 16: tuskpoint.v1.BlobLocation
+	(*ClockJump)(nil),                // 0: tuskpoint.v1.ClockJump
+	(*AcceptClockRequest)(nil),       // 1: tuskpoint.v1.AcceptClockRequest
+	(*AcceptClockResponse)(nil),      // 2: tuskpoint.v1.AcceptClockResponse
+	(*ServerLimits)(nil),             // 3: tuskpoint.v1.ServerLimits
+	(*GetServerInfoRequest)(nil),     // 4: tuskpoint.v1.GetServerInfoRequest
+	(*GetServerInfoResponse)(nil),    // 5: tuskpoint.v1.GetServerInfoResponse
+	(*GetArchiveStatusRequest)(nil),  // 6: tuskpoint.v1.GetArchiveStatusRequest
+	(*GetArchiveStatusResponse)(nil), // 7: tuskpoint.v1.GetArchiveStatusResponse
+	(*Hole)(nil),                     // 8: tuskpoint.v1.Hole
+	(*SearchStatus)(nil),             // 9: tuskpoint.v1.SearchStatus
+	(*MemWalStatus)(nil),             // 10: tuskpoint.v1.MemWalStatus
+	(*FlushRequest)(nil),             // 11: tuskpoint.v1.FlushRequest
+	(*FlushResponse)(nil),            // 12: tuskpoint.v1.FlushResponse
+	(*ListTrailRequest)(nil),         // 13: tuskpoint.v1.ListTrailRequest
+	(*TrailBatch)(nil),               // 14: tuskpoint.v1.TrailBatch
+	(*ListTrailResponse)(nil),        // 15: tuskpoint.v1.ListTrailResponse
+	(*timestamppb.Timestamp)(nil),    // 16: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),      // 17: google.protobuf.Duration
+	(SearchMode)(0),                  // 18: tuskpoint.v1.SearchMode
+	(*BlobLocation)(nil),             // 19: tuskpoint.v1.BlobLocation
 }
 var file_tuskpoint_v1_admin_service_proto_depIdxs = []int32{
-	13, // 0: tuskpoint.v1.ServerLimits.early_write_ttl:type_name -> google.protobuf.Duration
-	13, // 1: tuskpoint.v1.ServerLimits.request_id_ttl:type_name -> google.protobuf.Duration
-	13, // 2: tuskpoint.v1.ServerLimits.event_ttl:type_name -> google.protobuf.Duration
-	0,  // 3: tuskpoint.v1.GetServerInfoResponse.limits:type_name -> tuskpoint.v1.ServerLimits
-	14, // 4: tuskpoint.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
-	15, // 5: tuskpoint.v1.GetServerInfoResponse.search_modes:type_name -> tuskpoint.v1.SearchMode
-	14, // 6: tuskpoint.v1.GetArchiveStatusResponse.oldest_uncertified_time:type_name -> google.protobuf.Timestamp
-	14, // 7: tuskpoint.v1.GetArchiveStatusResponse.last_error_time:type_name -> google.protobuf.Timestamp
-	14, // 8: tuskpoint.v1.GetArchiveStatusResponse.last_flush_time:type_name -> google.protobuf.Timestamp
-	16, // 9: tuskpoint.v1.GetArchiveStatusResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	14, // 10: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
-	6,  // 11: tuskpoint.v1.GetArchiveStatusResponse.search:type_name -> tuskpoint.v1.SearchStatus
-	5,  // 12: tuskpoint.v1.GetArchiveStatusResponse.first_holes:type_name -> tuskpoint.v1.Hole
-	14, // 13: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
-	14, // 14: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
-	7,  // 15: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
-	14, // 16: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
-	14, // 17: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
-	14, // 18: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
-	16, // 19: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	14, // 20: tuskpoint.v1.TrailBatch.create_time:type_name -> google.protobuf.Timestamp
-	11, // 21: tuskpoint.v1.ListTrailResponse.batches:type_name -> tuskpoint.v1.TrailBatch
-	1,  // 22: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
-	3,  // 23: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
-	8,  // 24: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
-	10, // 25: tuskpoint.v1.AdminService.ListTrail:input_type -> tuskpoint.v1.ListTrailRequest
-	2,  // 26: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
-	4,  // 27: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
-	9,  // 28: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
-	12, // 29: tuskpoint.v1.AdminService.ListTrail:output_type -> tuskpoint.v1.ListTrailResponse
-	26, // [26:30] is the sub-list for method output_type
-	22, // [22:26] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	16, // 0: tuskpoint.v1.ClockJump.expected_time:type_name -> google.protobuf.Timestamp
+	16, // 1: tuskpoint.v1.ClockJump.clock_time:type_name -> google.protobuf.Timestamp
+	0,  // 2: tuskpoint.v1.AcceptClockResponse.accepted:type_name -> tuskpoint.v1.ClockJump
+	17, // 3: tuskpoint.v1.ServerLimits.early_write_ttl:type_name -> google.protobuf.Duration
+	17, // 4: tuskpoint.v1.ServerLimits.request_id_ttl:type_name -> google.protobuf.Duration
+	17, // 5: tuskpoint.v1.ServerLimits.event_ttl:type_name -> google.protobuf.Duration
+	3,  // 6: tuskpoint.v1.GetServerInfoResponse.limits:type_name -> tuskpoint.v1.ServerLimits
+	16, // 7: tuskpoint.v1.GetServerInfoResponse.start_time:type_name -> google.protobuf.Timestamp
+	18, // 8: tuskpoint.v1.GetServerInfoResponse.search_modes:type_name -> tuskpoint.v1.SearchMode
+	0,  // 9: tuskpoint.v1.GetServerInfoResponse.clock_jump:type_name -> tuskpoint.v1.ClockJump
+	16, // 10: tuskpoint.v1.GetArchiveStatusResponse.oldest_uncertified_time:type_name -> google.protobuf.Timestamp
+	16, // 11: tuskpoint.v1.GetArchiveStatusResponse.last_error_time:type_name -> google.protobuf.Timestamp
+	16, // 12: tuskpoint.v1.GetArchiveStatusResponse.last_flush_time:type_name -> google.protobuf.Timestamp
+	19, // 13: tuskpoint.v1.GetArchiveStatusResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	16, // 14: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
+	9,  // 15: tuskpoint.v1.GetArchiveStatusResponse.search:type_name -> tuskpoint.v1.SearchStatus
+	8,  // 16: tuskpoint.v1.GetArchiveStatusResponse.first_holes:type_name -> tuskpoint.v1.Hole
+	16, // 17: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
+	16, // 18: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
+	10, // 19: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
+	16, // 20: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
+	16, // 21: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
+	16, // 22: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
+	19, // 23: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	16, // 24: tuskpoint.v1.TrailBatch.create_time:type_name -> google.protobuf.Timestamp
+	14, // 25: tuskpoint.v1.ListTrailResponse.batches:type_name -> tuskpoint.v1.TrailBatch
+	4,  // 26: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
+	6,  // 27: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
+	11, // 28: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
+	13, // 29: tuskpoint.v1.AdminService.ListTrail:input_type -> tuskpoint.v1.ListTrailRequest
+	1,  // 30: tuskpoint.v1.AdminService.AcceptClock:input_type -> tuskpoint.v1.AcceptClockRequest
+	5,  // 31: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
+	7,  // 32: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
+	12, // 33: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
+	15, // 34: tuskpoint.v1.AdminService.ListTrail:output_type -> tuskpoint.v1.ListTrailResponse
+	2,  // 35: tuskpoint.v1.AdminService.AcceptClock:output_type -> tuskpoint.v1.AcceptClockResponse
+	31, // [31:36] is the sub-list for method output_type
+	26, // [26:31] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_admin_service_proto_init() }
@@ -1526,7 +1697,7 @@ func file_tuskpoint_v1_admin_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tuskpoint_v1_admin_service_proto_rawDesc), len(file_tuskpoint_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -23,6 +23,7 @@ const (
 	AdminService_GetArchiveStatus_FullMethodName = "/tuskpoint.v1.AdminService/GetArchiveStatus"
 	AdminService_Flush_FullMethodName            = "/tuskpoint.v1.AdminService/Flush"
 	AdminService_ListTrail_FullMethodName        = "/tuskpoint.v1.AdminService/ListTrail"
+	AdminService_AcceptClock_FullMethodName      = "/tuskpoint.v1.AdminService/AcceptClock"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -30,7 +31,7 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Describes the server and the state of its archive. Scopes: `admin` for
-// `Flush` and `ListTrail`, `read` for the rest.
+// `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
 type AdminServiceClient interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(ctx context.Context, in *GetServerInfoRequest, opts ...grpc.CallOption) (*GetServerInfoResponse, error)
@@ -49,6 +50,11 @@ type AdminServiceClient interface {
 	// shutdown. Which calls it records is a setting of the server. Errors:
 	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	ListTrail(ctx context.Context, in *ListTrailRequest, opts ...grpc.CallOption) (*ListTrailResponse, error)
+	// Lets the journal follow the server's clock, however large the step from the
+	// journal's last time is, and lets deletions continue. Call it once the clock
+	// is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
+	// it changes nothing.
+	AcceptClock(ctx context.Context, in *AcceptClockRequest, opts ...grpc.CallOption) (*AcceptClockResponse, error)
 }
 
 type adminServiceClient struct {
@@ -99,12 +105,22 @@ func (c *adminServiceClient) ListTrail(ctx context.Context, in *ListTrailRequest
 	return out, nil
 }
 
+func (c *adminServiceClient) AcceptClock(ctx context.Context, in *AcceptClockRequest, opts ...grpc.CallOption) (*AcceptClockResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AcceptClockResponse)
+	err := c.cc.Invoke(ctx, AdminService_AcceptClock_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
 //
 // Describes the server and the state of its archive. Scopes: `admin` for
-// `Flush` and `ListTrail`, `read` for the rest.
+// `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
 type AdminServiceServer interface {
 	// Returns version, limits, capabilities and backends.
 	GetServerInfo(context.Context, *GetServerInfoRequest) (*GetServerInfoResponse, error)
@@ -123,6 +139,11 @@ type AdminServiceServer interface {
 	// shutdown. Which calls it records is a setting of the server. Errors:
 	// `INVALID_ARGUMENT` / `INVALID_FIELD`.
 	ListTrail(context.Context, *ListTrailRequest) (*ListTrailResponse, error)
+	// Lets the journal follow the server's clock, however large the step from the
+	// journal's last time is, and lets deletions continue. Call it once the clock
+	// is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
+	// it changes nothing.
+	AcceptClock(context.Context, *AcceptClockRequest) (*AcceptClockResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -144,6 +165,9 @@ func (UnimplementedAdminServiceServer) Flush(context.Context, *FlushRequest) (*F
 }
 func (UnimplementedAdminServiceServer) ListTrail(context.Context, *ListTrailRequest) (*ListTrailResponse, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method ListTrail not implemented")
+}
+func (UnimplementedAdminServiceServer) AcceptClock(context.Context, *AcceptClockRequest) (*AcceptClockResponse, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method AcceptClock not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -238,6 +262,24 @@ func _AdminService_ListTrail_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_AcceptClock_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AcceptClockRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).AcceptClock(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_AcceptClock_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).AcceptClock(ctx, req.(*AcceptClockRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -260,6 +302,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListTrail",
 			Handler:    _AdminService_ListTrail_Handler,
+		},
+		{
+			MethodName: "AcceptClock",
+			Handler:    _AdminService_AcceptClock_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

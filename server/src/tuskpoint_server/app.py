@@ -28,6 +28,7 @@ from .domain.limits import LIMITS
 from .journal.archiving.eviction import EvictionSettings, Evictor
 from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
+from .journal.clock import JournalClock
 from .journal.database.database import Database
 from .journal.items import Items
 from .journal.lease import Duty
@@ -75,6 +76,7 @@ RULES_SECONDS = 300.0
 promises twice as much."""
 HEALTH_SECONDS = 0.5  # time between two looks at the journal
 PRIVATE = 0o077  # umask: only this user reads journals, blobs, caches and what a command writes
+CLOCK_SECONDS = 10.0  # time between two comparisons of the clock with the journal's time
 SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
 
 _log = logging.getLogger(__name__)
@@ -159,8 +161,10 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
         signer = open_signer(config)
-        journal = await open_journal(config, keys)
+        clock = JournalClock(config.max_clock_step)
+        journal = await open_journal(config, keys, clock=clock)
         stack.push_async_callback(journal.close)
+        await clock.check(journal)
         blobs = open_blobs(config)
         stack.push_async_callback(blobs.close)
         lease = await open_lease(config, journal)
@@ -200,6 +204,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
                 journal,
                 archive,
                 recall,
+                clock,
                 version=importlib.metadata.version("tuskpoint-server"),
                 blob_backend=blobs.backend,
                 signers=signer.public,
@@ -214,7 +219,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         duties: list[Duty] = [
             archive.keeping,
             partial(_doing, evictor.run),
-            partial(_doing, partial(_sweep, removal, threads, retention, items, recall)),
+            partial(_doing, partial(_sweep, clock, removal, threads, retention, items, recall)),
         ]
         if recall is not None:
             duties.append(recall.keeping)
@@ -236,6 +241,10 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(_cancel, counting)
         reporting = asyncio.create_task(_report_journal(server, journal))
         stack.push_async_callback(_cancel, reporting)
+        follow = partial(_follow_clock, clock, journal, server)
+        following_clock = asyncio.create_task(_every(CLOCK_SECONDS, "the clock", follow))
+        stack.push_async_callback(_cancel, following_clock)
+        server.report_deletions(stopped=clock.jump is not None)
         await server.start()
         yield server
 
@@ -330,8 +339,19 @@ async def _report_journal(server: rpc.Server, journal: Database) -> None:
         await asyncio.sleep(HEALTH_SECONDS)
 
 
+async def _follow_clock(clock: JournalClock, journal: Database, server: rpc.Server) -> None:
+    """Compare the clock with the journal's time, and let health say whether deletions go on."""
+    jump = await clock.check(journal)
+    server.report_deletions(stopped=jump is not None)
+
+
 async def _sweep(
-    removal: Removal, threads: Threads, retention: Retention, items: Items, recall: Recall | None
+    clock: JournalClock,
+    removal: Removal,
+    threads: Threads,
+    retention: Retention,
+    items: Items,
+    recall: Recall | None,
 ) -> None:
     """Remove expired threads and unneeded rows from time to time."""
 
@@ -340,13 +360,19 @@ async def _sweep(
             early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=recall is not None
         )
 
+    def by_time(seconds: float, what: str, delete: Callable[[], Awaitable[object]]) -> None:
+        """Delete by time, unless the clock has moved too far."""
+
+        async def deleted() -> object:
+            return "stopped by the clock" if clock.jump is not None else await delete()
+
+        sweeping.create_task(_every(seconds, what, deleted))
+
     async with asyncio.TaskGroup() as sweeping:
-        past = threads.delete_past_retention
-        sweeping.create_task(_every(RETENTION_SECONDS, "threads past their retention", past))
-        rules = retention.apply
-        sweeping.create_task(_every(RULES_SECONDS, "what retention rules delete", rules))
-        sweeping.create_task(_every(RETENTION_SECONDS, "items that expired", items.sweep))
-        sweeping.create_task(_every(SWEEP_SECONDS, "unneeded rows", sweep))
+        by_time(RETENTION_SECONDS, "threads past their retention", threads.delete_past_retention)
+        by_time(RULES_SECONDS, "what retention rules delete", retention.apply)
+        by_time(RETENTION_SECONDS, "items that expired", items.sweep)
+        by_time(SWEEP_SECONDS, "unneeded rows", sweep)
         if recall is not None:
             hidden = recall.sweep
             sweeping.create_task(

@@ -171,6 +171,9 @@ class Config(BaseModel):
     checkpoints, and has no parent, starts the thread again. Later such a save is refused, because
     a delayed retry looks the same. Raise it for programs that delete a thread and save the same
     IDs again."""
+    max_clock_step: float = Field(default=600.0, ge=1, le=86400)
+    """Seconds by which the clock may move against the journal's last time. After a larger step
+    the server deletes nothing until the clock is right, or an operator accepts it."""
     search: bool = True
     """Index checkpoints for search. What is saved while it is off is indexed once it is on
     again."""

@@ -25,6 +25,7 @@ from .blobs.directory import DirectoryStore
 from .blobs.packed import UnknownLayoutError
 from .config import ENV_PREFIX, Config
 from .domain.errors import Reason, Refusal
+from .journal.clock import JournalClock
 from .journal.database.database import Database
 from .journal.database.sealing import KEY_BYTES
 from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
@@ -54,12 +55,18 @@ async def open_journal(
     *,
     generation: int | None = None,
     alone: bool = False,
+    clock: JournalClock | None = None,
 ) -> Database:
     """Open the journal, or make one; `Database.open` explains the arguments."""
+    clock_us = {} if clock is None else {"clock_us": clock}
     open_key = partial(_journal_key, keys) if config.seal_journal and keys is not None else None
     try:
         return await Database.open(
-            config.journal_place, generation=generation, alone=alone, open_key=open_key
+            config.journal_place,
+            generation=generation,
+            alone=alone,
+            open_key=open_key,
+            **clock_us,
         )
     except ImportError as error:
         raise process.ConfigError(

@@ -202,6 +202,7 @@ def probes(names: Names) -> dict[str, Sequence[Request]]:
         + [handoffs.CreateHandoffRequest(ref=here, request_id=names.request)],
         methods.LIST_TRAIL.path: [admin.ListTrailRequest()],
         methods.FLUSH.path: [admin.FlushRequest()],
+        methods.ACCEPT_CLOCK.path: [admin.AcceptClockRequest()],
         methods.FORK_THREAD.path: [
             threads.ForkThreadRequest(ref=here, new_thread_id="forked", request_id="first"),
             threads.ForkThreadRequest(ref=here, new_thread_id="forked", request_id=names.request),

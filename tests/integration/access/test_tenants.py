@@ -28,6 +28,7 @@ SAME_FOR_ALL = {
     methods.GET_SERVER_INFO.path,
     methods.GET_ARCHIVE_STATUS.path,
     methods.FLUSH.path,
+    methods.ACCEPT_CLOCK.path,
     methods.LIST_TRAIL.path,  # it takes no names
     methods.PUT_ITEMS.path,  # it answers with nothing
     methods.ERASE_THREADS.path,  # the threads are deleted by then, and nobody's are as well

@@ -127,6 +127,7 @@ CASES = [
     Case("snapshot delete", "snapshot delete DROP --yes", r"^deleted snapshot \S{36}"),
     Case("answer", "answer asks-NAME yes", r"^answered checkpoint \S{36} of thread asks-"),
     Case("status", "status", r"(?s)^server .*\nhealth +ok\nbacklog .*\ncatalog +\S{43}\n"),
+    Case("accept-clock", "accept-clock", r"^the clock has not moved; nothing to accept\n$"),
     Case("flush", "flush", r"^certified \d+ checkpoints?\n$"),
     Case("trail", "trail --thread atlas", r"(?m) SaveCheckpoint +atlas +OK +\d", is_stream=True),
     Case("browse", "browse atlas --stdin", r"^atlas  \d checkpoints\n├── 1  ", given="q\n"),
@@ -198,7 +199,7 @@ def documented_keys() -> dict[str, set[str]]:
     return {
         name: set(re.findall(r"`(\w+)`", keys))
         for names, keys in rows
-        for name in re.findall(r"`([\w ]+)`", names)
+        for name in re.findall(r"`([\w -]+)`", names)
     }
 
 

@@ -158,6 +158,7 @@ WITHOUT_TEXTS = {
     methods.GET_SERVER_INFO.path,
     methods.GET_ARCHIVE_STATUS.path,
     methods.FLUSH.path,
+    methods.ACCEPT_CLOCK.path,
     methods.PREVIEW_RETENTION.path,
     methods.LIST_ITEM_NAMESPACES.path,
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ._messages.records import Channel, CheckpointRecord, Lineage, Location, Reference, Write
     from ._messages.reports import (
         ArchiveStatus,
+        ClockJump,
         ManifestRecord,
         MemWalStatus,
         SearchStatus,
@@ -123,6 +124,7 @@ __all__ = [
     "SearchStatus",
     "SearchWarning",
     "ServerError",
+    "ClockJump",
     "ServerInfo",
     "SnapshotRecord",
     "StepsNotSaved",
@@ -182,6 +184,7 @@ _ELSEWHERE = {
     "Write": "._messages.records",
     "ArchiveStatus": "._messages.reports",
     "ManifestRecord": "._messages.reports",
+    "ClockJump": "._messages.reports",
     "ServerInfo": "._messages.reports",
     "ThreadRecord": "._messages.reports",
     "TrailEntry": "._messages.trail",

@@ -9,6 +9,7 @@ from tuskpoint.v1 import search_service_pb2 as search_pb
 
 from ..domain.credentials import Scope
 from ..domain.limits import LIMITS, MIB
+from ..journal.clock import ClockJump
 from ..recall.recall import RecallStanding
 from ..service.admin import Admin
 from ..service.positions import page_size
@@ -44,6 +45,7 @@ class AdminServicer:
             search_modes=modes,
             signers=self._admin.signers,
             recipients=self._admin.recipients_of(call.tenant),
+            clock_jump=_clock_jump(self._admin.clock_jump),
         )
         return filled(message, self._admin)
 
@@ -70,6 +72,9 @@ class AdminServicer:
         catalog = location(outcome.catalog) if outcome.catalog is not None else None
         return {"certified_checkpoints": outcome.certified, "catalog": catalog}
 
+    async def AcceptClock(self, request: admin_pb.AcceptClockRequest, call: Call) -> Fields:
+        return {"accepted": _clock_jump(await self._admin.accept_clock())}
+
     async def ListTrail(
         self, request: admin_pb.ListTrailRequest, call: Call
     ) -> admin_pb.ListTrailResponse:
@@ -81,6 +86,13 @@ class AdminServicer:
                 break
             filled(answer.batches.add(), one)
         return answer
+
+
+def _clock_jump(jump: ClockJump | None) -> admin_pb.ClockJump | None:
+    if jump is None:
+        return None
+    times = {"expected_time": timestamp(jump.expected_us), "clock_time": timestamp(jump.clock_us)}
+    return admin_pb.ClockJump(**times)
 
 
 def _search_status(standing: RecallStanding) -> admin_pb.SearchStatus:

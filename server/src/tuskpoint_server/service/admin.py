@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ..archive.archive import Archive, ArchiveStatus
 from ..archive.flush.flusher import FlushOutcome
 from ..domain.search import SearchMode
+from ..journal.clock import ClockJump, JournalClock
 from ..journal.database.database import Database
 from ..keys.identities import Identities
 from ..recall.recall import Recall, RecallStanding
@@ -21,6 +22,7 @@ class Admin:
         journal: Database,
         archive: Archive,
         recall: Recall | None,
+        clock: JournalClock,
         *,
         version: str,
         blob_backend: str,
@@ -30,6 +32,7 @@ class Admin:
         self._journal = journal
         self._archive = archive
         self._recall = recall
+        self._clock = clock
         self.version = version
         self.journal_backend = journal.backend
         self.journal_id = journal.journal_id
@@ -44,6 +47,15 @@ class Admin:
         """Return the status of the archive, the journal's bytes, and search's status, if any."""
         recall = await self._recall.standing(tenant) if self._recall is not None else None
         return await self._archive.status(tenant), await self._journal.size_bytes(), recall
+
+    @property
+    def clock_jump(self) -> ClockJump | None:
+        """Step of the clock that the journal does not follow."""
+        return self._clock.jump
+
+    async def accept_clock(self) -> ClockJump | None:
+        """Let the journal follow the clock; return the step that it did not follow before."""
+        return await self._clock.accept(self._journal)
 
     async def flush(self, tenant: str) -> FlushOutcome:
         """Certify everything journaled before the call."""

@@ -166,6 +166,19 @@ class ArchiveStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class ClockJump:
+    """A step of the server's clock that the journal does not follow.
+
+    Attributes:
+        expected: Time that the journal expects.
+        clock: Time that the clock says.
+    """
+
+    expected: datetime
+    clock: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class ServerInfo:
     """A description of the server.
 
@@ -183,6 +196,8 @@ class ServerInfo:
         signers: Public keys that sign its hand-offs, as hex; the first signs now.
         recipients: Public keys of age to which hand-offs for this tenant can be sealed; name the
             first. Empty if the server has no identity.
+        clock_jump: A step of its clock that stops deletions until `accept_clock`; `None` if there
+            is none.
     """
 
     version: str
@@ -196,6 +211,7 @@ class ServerInfo:
     embedder: str
     signers: tuple[str, ...] = ()
     recipients: tuple[str, ...] = ()
+    clock_jump: ClockJump | None = None
 
 
 def thread_record(message: thread_pb2.Thread) -> ThreadRecord:
@@ -293,7 +309,13 @@ def server_info(message: GetServerInfoResponse) -> ServerInfo:
         embedder=message.embedder,
         signers=tuple(message.signers),
         recipients=tuple(message.recipients),
+        clock_jump=clock_jump(message.clock_jump) if message.HasField("clock_jump") else None,
     )
+
+
+def clock_jump(message: admin.ClockJump) -> ClockJump:
+    """Return a step of the clock as a record."""
+    return ClockJump(moment(message.expected_time), moment(message.clock_time))
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,4 +240,5 @@ GET_ARCHIVE_STATUS = Method(
     _ADMIN + "GetArchiveStatus", admin.GetArchiveStatusRequest, admin.GetArchiveStatusResponse
 )
 LIST_TRAIL = Method(_ADMIN + "ListTrail", admin.ListTrailRequest, admin.ListTrailResponse)
+ACCEPT_CLOCK = Method(_ADMIN + "AcceptClock", admin.AcceptClockRequest, admin.AcceptClockResponse)
 FLUSH = Method(_ADMIN + "Flush", admin.FlushRequest, admin.FlushResponse, Patience.LONG)

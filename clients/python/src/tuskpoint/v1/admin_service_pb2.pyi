@@ -12,6 +12,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ClockJump(_message.Message):
+    __slots__ = ("expected_time", "clock_time")
+    EXPECTED_TIME_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_TIME_FIELD_NUMBER: _ClassVar[int]
+    expected_time: _timestamp_pb2.Timestamp
+    clock_time: _timestamp_pb2.Timestamp
+    def __init__(self, expected_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., clock_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class AcceptClockRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class AcceptClockResponse(_message.Message):
+    __slots__ = ("accepted",)
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    accepted: ClockJump
+    def __init__(self, accepted: _Optional[_Union[ClockJump, _Mapping]] = ...) -> None: ...
+
 class ServerLimits(_message.Message):
     __slots__ = ("max_message_bytes", "max_unary_bytes", "max_chunk_bytes", "max_value_bytes", "max_checkpoint_bytes", "max_metadata_bytes", "max_channels", "max_writes", "max_thread_id_bytes", "max_checkpoint_ns_bytes", "max_checkpoint_id_bytes", "early_write_ttl", "request_id_ttl", "max_state_bytes", "max_write_names_bytes", "event_ttl", "max_bundle_bytes", "max_search_text_bytes", "max_query_bytes", "max_search_results", "max_vector_dimension", "max_item_value_bytes", "max_item_key_bytes", "max_item_labels", "max_item_namespace_bytes")
     MAX_MESSAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -71,7 +89,7 @@ class GetServerInfoRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class GetServerInfoResponse(_message.Message):
-    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time", "search_modes", "embedder", "signers", "recipients")
+    __slots__ = ("version", "limits", "methods", "journal_backend", "blob_backend", "journal_id", "start_time", "search_modes", "embedder", "signers", "recipients", "clock_jump")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     METHODS_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +101,7 @@ class GetServerInfoResponse(_message.Message):
     EMBEDDER_FIELD_NUMBER: _ClassVar[int]
     SIGNERS_FIELD_NUMBER: _ClassVar[int]
     RECIPIENTS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_JUMP_FIELD_NUMBER: _ClassVar[int]
     version: str
     limits: ServerLimits
     methods: _containers.RepeatedScalarFieldContainer[str]
@@ -94,7 +113,8 @@ class GetServerInfoResponse(_message.Message):
     embedder: str
     signers: _containers.RepeatedScalarFieldContainer[str]
     recipients: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., search_modes: _Optional[_Iterable[_Union[_search_service_pb2.SearchMode, str]]] = ..., embedder: _Optional[str] = ..., signers: _Optional[_Iterable[str]] = ..., recipients: _Optional[_Iterable[str]] = ...) -> None: ...
+    clock_jump: ClockJump
+    def __init__(self, version: _Optional[str] = ..., limits: _Optional[_Union[ServerLimits, _Mapping]] = ..., methods: _Optional[_Iterable[str]] = ..., journal_backend: _Optional[str] = ..., blob_backend: _Optional[str] = ..., journal_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., search_modes: _Optional[_Iterable[_Union[_search_service_pb2.SearchMode, str]]] = ..., embedder: _Optional[str] = ..., signers: _Optional[_Iterable[str]] = ..., recipients: _Optional[_Iterable[str]] = ..., clock_jump: _Optional[_Union[ClockJump, _Mapping]] = ...) -> None: ...
 
 class GetArchiveStatusRequest(_message.Message):
     __slots__ = ()

@@ -27,7 +27,7 @@ if _version_not_supported:
 
 class AdminServiceStub(object):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush` and `ListTrail`, `read` for the rest.
+    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
     """
 
     def __init__(self, channel):
@@ -56,11 +56,16 @@ class AdminServiceStub(object):
                 request_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailRequest.SerializeToString,
                 response_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailResponse.FromString,
                 _registered_method=True)
+        self.AcceptClock = channel.unary_unary(
+                '/tuskpoint.v1.AdminService/AcceptClock',
+                request_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.AcceptClockRequest.SerializeToString,
+                response_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.AcceptClockResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush` and `ListTrail`, `read` for the rest.
+    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
     """
 
     def GetServerInfo(self, request, context):
@@ -100,6 +105,16 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AcceptClock(self, request, context):
+        """Lets the journal follow the server's clock, however large the step from the
+        journal's last time is, and lets deletions continue. Call it once the clock
+        is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
+        it changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -123,6 +138,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailRequest.FromString,
                     response_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailResponse.SerializeToString,
             ),
+            'AcceptClock': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptClock,
+                    request_deserializer=tuskpoint_dot_v1_dot_admin__service__pb2.AcceptClockRequest.FromString,
+                    response_serializer=tuskpoint_dot_v1_dot_admin__service__pb2.AcceptClockResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'tuskpoint.v1.AdminService', rpc_method_handlers)
@@ -133,7 +153,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush` and `ListTrail`, `read` for the rest.
+    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
     """
 
     @staticmethod
@@ -234,6 +254,33 @@ class AdminService(object):
             '/tuskpoint.v1.AdminService/ListTrail',
             tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailRequest.SerializeToString,
             tuskpoint_dot_v1_dot_admin__service__pb2.ListTrailResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptClock(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tuskpoint.v1.AdminService/AcceptClock',
+            tuskpoint_dot_v1_dot_admin__service__pb2.AcceptClockRequest.SerializeToString,
+            tuskpoint_dot_v1_dot_admin__service__pb2.AcceptClockResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -28,7 +28,7 @@ GRPC_VERSION: str
 
 class AdminServiceStub:
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush` and `ListTrail`, `read` for the rest.
+    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
     """
 
     @_typing.overload
@@ -55,11 +55,17 @@ class AdminServiceStub:
     shutdown. Which calls it records is a setting of the server. Errors:
     `INVALID_ARGUMENT` / `INVALID_FIELD`.
     """
+    AcceptClock: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.AcceptClockRequest, _admin_service_pb2.AcceptClockResponse]
+    """Lets the journal follow the server's clock, however large the step from the
+    journal's last time is, and lets deletions continue. Call it once the clock
+    is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
+    it changes nothing.
+    """
 
 @_typing.type_check_only
 class AdminServiceAsyncStub(AdminServiceStub):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush` and `ListTrail`, `read` for the rest.
+    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -83,10 +89,16 @@ class AdminServiceAsyncStub(AdminServiceStub):
     shutdown. Which calls it records is a setting of the server. Errors:
     `INVALID_ARGUMENT` / `INVALID_FIELD`.
     """
+    AcceptClock: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.AcceptClockRequest, _admin_service_pb2.AcceptClockResponse]  # type: ignore[assignment]
+    """Lets the journal follow the server's clock, however large the step from the
+    journal's last time is, and lets deletions continue. Call it once the clock
+    is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
+    it changes nothing.
+    """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
     """Describes the server and the state of its archive. Scopes: `admin` for
-    `Flush` and `ListTrail`, `read` for the rest.
+    `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
     """
 
     @_abc_1.abstractmethod
@@ -131,6 +143,18 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         The server appends a batch each second in which calls ended, and at its
         shutdown. Which calls it records is a setting of the server. Errors:
         `INVALID_ARGUMENT` / `INVALID_FIELD`.
+        """
+
+    @_abc_1.abstractmethod
+    def AcceptClock(
+        self,
+        request: _admin_service_pb2.AcceptClockRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.AcceptClockResponse, _abc.Awaitable[_admin_service_pb2.AcceptClockResponse]]:
+        """Lets the journal follow the server's clock, however large the step from the
+        journal's last time is, and lets deletions continue. Call it once the clock
+        is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
+        it changes nothing.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

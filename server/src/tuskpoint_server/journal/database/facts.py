@@ -20,6 +20,9 @@ JOURNAL_ID, GENERATION = "journal_id", "generation"
 JOURNAL_KEY = "journal_key"
 """Key of a sealed journal, wrapped by the key provider, in base64; others have none."""
 
+CLOCK = "clock"
+"""The last time of a journal and the uptime of the server that recorded it; see `journal.clock`."""
+
 _LAYOUT = "layout"
 OWN = (JOURNAL_ID, GENERATION, _LAYOUT)
 """Names of the facts that every journal has."""

@@ -149,6 +149,7 @@ class Batch:
     Attributes:
         now_us: Time of the batch, microseconds since the epoch.
         changed: Tenant and name of threads with changes; watchers of these are woken.
+        is_shared: Other servers may use the journal at the same time.
         added: Tenant to the number of its changes and the bytes of their new content.
         logs: What is known of threads, to be forgotten where rows are changed beside the batch.
     """
@@ -163,7 +164,7 @@ class Batch:
         shared: bool = False,
     ) -> None:
         self.connection = connection
-        self._shared = shared
+        self.is_shared = shared
         self._locked: set[ThreadName] = set()
         self.now_us = now_us
         self.changed: set[tuple[str, str]] = set()
@@ -202,7 +203,7 @@ class Batch:
 
         It returns those that another transaction has locked, if this one does not `wait` for it.
         """
-        wanted = set(names) - self._locked if self._shared else set()
+        wanted = set(names) - self._locked if self.is_shared else set()
         if not wanted:
             return frozenset
         receive = lock_logs(self.connection, wanted, wait=wait)
@@ -220,7 +221,7 @@ class Batch:
 
     def find(self, tenant: str, thread_id: str) -> Log | None:
         """Return a thread, deleted or not, or `None` if it never was."""
-        if self._shared:
+        if self.is_shared:
             self.lock([(tenant, thread_id)])
         log = self.logs.get(tenant, thread_id)
         if log is None:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 from ...domain.failpoints import failpoint
 from ..database.backend import Backend
 from ..database.facts import (
+    CLOCK,
     GENERATION,
     JOURNAL_ID,
     OWN,
@@ -167,7 +168,8 @@ def _make(target: Backend, connection: Connection, known: dict[str, str]) -> Non
 
 def _copy_facts(connection: Connection, known: dict[str, str]) -> None:
     """Copy what else the source says of itself: where its blobs are, whose vectors it has."""
-    connection.execute(delete(journal_info).where(journal_info.c.name.not_in(OWN)))
-    others = [{"name": name, "value": value} for name, value in known.items() if name not in OWN]
+    kept = (*OWN, CLOCK)  # a copy begins with the time that it finds
+    connection.execute(delete(journal_info).where(journal_info.c.name.not_in(kept)))
+    others = [{"name": name, "value": value} for name, value in known.items() if name not in kept]
     if others:
         connection.execute(insert(journal_info), others)

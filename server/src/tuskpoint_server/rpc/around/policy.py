@@ -40,7 +40,7 @@ _SCOPES: dict[str, dict[tuple[Scope, ...], str]] = {
     },
     "AdminService": {
         (Scope.READ,): "GetServerInfo GetArchiveStatus",
-        (Scope.ADMIN,): "Flush ListTrail",
+        (Scope.ADMIN,): "Flush ListTrail AcceptClock",
     },
 }
 

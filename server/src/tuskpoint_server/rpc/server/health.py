@@ -10,6 +10,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 
+DELETIONS = "tuskpoint.deletions"
+"""Name of what the server deletes by time, as a service that has a health of its own."""
+
 _log = logging.getLogger(__name__)
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -23,7 +26,8 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
     """
 
     def __init__(self, services: Iterable[str]) -> None:
-        self._names = frozenset(("", *services))
+        self._names = frozenset(("", DELETIONS, *services))
+        self._deletions_stopped = False
         self._serving = False
         self._problems: dict[str, str] = {}
         self._status = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -49,6 +53,12 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
             _log.info("the %s can be used again", part)
         self._change()
 
+    def report_deletions(self, *, stopped: bool) -> None:
+        """Say whether deletions by time are stopped; everything else works then."""
+        if stopped is not self._deletions_stopped:
+            self._deletions_stopped = stopped
+            self._change()
+
     def _change(self) -> None:
         status = health_pb2.HealthCheckResponse
         works = self._serving and not self._problems
@@ -70,4 +80,6 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
     def _answer(self, service: str) -> Any:
         unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         status = self._status if service in self._names else unknown
+        if service == DELETIONS and self._deletions_stopped:
+            status = health_pb2.HealthCheckResponse.NOT_SERVING
         return health_pb2.HealthCheckResponse(status=status)

@@ -63,6 +63,10 @@ class Server:
         """Let health say `NOT_SERVING` while a part of the server has a problem."""
         self._health.report(part, problem)
 
+    def report_deletions(self, *, stopped: bool) -> None:
+        """Let health say `NOT_SERVING` for deletions alone while the clock stops them."""
+        self._health.report_deletions(stopped=stopped)
+
     async def drain(self, grace_s: float) -> bool:
         """Stop serving; return whether every call finished within `grace_s` seconds.
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from ..._messages.reports import ArchiveStatus, ServerInfo, archive_status, server_info
+from ..._messages.reports import (
+    ArchiveStatus,
+    ClockJump,
+    ServerInfo,
+    archive_status,
+    clock_jump,
+    server_info,
+)
 from ..._messages.trail import TrailEntry, TrailReader, trail_entry
 from ..._transport import methods
 from ...v1.admin_service_pb2 import (
+    AcceptClockRequest,
     FlushRequest,
     GetArchiveStatusRequest,
     GetServerInfoRequest,
@@ -37,6 +45,15 @@ class AsyncAdmin(AsyncPart):
         """Return version, limits and backends of the server."""
         request = GetServerInfoRequest()
         return server_info(await self._calls.unary(methods.GET_SERVER_INFO, request))
+
+    async def accept_clock(self) -> ClockJump | None:
+        """Let the journal follow the server's clock; needs the scope "admin".
+
+        Returns:
+            The step that stopped deletions, which continue now. `None` if there was none.
+        """
+        answer = await self._calls.unary(methods.ACCEPT_CLOCK, AcceptClockRequest())
+        return clock_jump(answer.accepted) if answer.HasField("accepted") else None
 
     async def trail(self) -> AsyncIterator[TrailEntry]:
         """Yield the entries of the audit trail, the oldest first; needs the scope "admin".

@@ -1,4 +1,4 @@
-"""`status`, `flush`."""
+"""`status`, `accept-clock`, `flush`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def status(cli: Session) -> None:
     """Show the state of the service: health, backlog, expiry, catalog, search."""
     client = cli.client
     info, archive = client.info(), client.status()
-    health = judge(archive, is_serving=_is_serving(cli))
+    health = judge(info, archive, is_serving=_is_serving(cli))
     if cli.out.is_json:
         cli.out.object(_shape(client.target, info, archive, health))
         return
@@ -67,11 +67,17 @@ def _is_serving(cli: Session) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def judge(archive: ArchiveStatus, *, is_serving: bool) -> Health:
+def judge(info: ServerInfo, archive: ArchiveStatus, *, is_serving: bool) -> Health:
     """Return what is wrong with a server, if anything is."""
     problems = []
     if not is_serving:
         problems.append("the server is shutting down, or is not ready")
+    if info.clock_jump is not None:
+        problems.append(
+            f"nothing is deleted: the clock says {moment(info.clock_jump.clock)} and the journal "
+            f"expects {moment(info.clock_jump.expected)}; if the clock is right, "
+            "`tuskpoint accept-clock`"
+        )
     if archive.last_error:
         when = ago(archive.last_error_time)
         problems.append(
@@ -218,6 +224,22 @@ def _search(cli: Session, search: SearchStatus | None) -> str | Text:
     if search.memwal is not None:
         said += f"; MemWal has {search.memwal.delivered:,}, {search.memwal.waiting:,} wait"
     return said
+
+
+@command("accept-clock", panel=OPERATE)
+def accept_clock(cli: Session) -> None:
+    """Let deletions continue after the server's clock has moved, because it is right now."""
+    jump = cli.client.accept_clock()
+    if jump is None:
+        cli.out.say("the clock has not moved; nothing to accept")
+    else:
+        cli.out.say(
+            f"accepted {moment(jump.clock)} where {moment(jump.expected)} was expected; deletions "
+            "continue"
+        )
+    if cli.out.is_json:
+        times = jump and {"expected": shapes.time(jump.expected), "clock": shapes.time(jump.clock)}
+        cli.out.object({"accepted": times})
 
 
 @command("flush", panel=OPERATE)

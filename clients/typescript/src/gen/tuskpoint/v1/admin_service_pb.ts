@@ -16,7 +16,72 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tuskpoint/v1/admin_service.proto.
  */
 export const file_tuskpoint_v1_admin_service: GenFile = /*@__PURE__*/
-  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIoUGCgxTZXJ2ZXJMaW1pdHMSGQoRbWF4X21lc3NhZ2VfYnl0ZXMYASABKAQSFwoPbWF4X3VuYXJ5X2J5dGVzGAIgASgEEhcKD21heF9jaHVua19ieXRlcxgDIAEoBBIXCg9tYXhfdmFsdWVfYnl0ZXMYBCABKAQSHAoUbWF4X2NoZWNrcG9pbnRfYnl0ZXMYBSABKAQSGgoSbWF4X21ldGFkYXRhX2J5dGVzGAYgASgEEhQKDG1heF9jaGFubmVscxgHIAEoDRISCgptYXhfd3JpdGVzGAggASgNEhsKE21heF90aHJlYWRfaWRfYnl0ZXMYCSABKA0SHwoXbWF4X2NoZWNrcG9pbnRfbnNfYnl0ZXMYCiABKA0SHwoXbWF4X2NoZWNrcG9pbnRfaWRfYnl0ZXMYCyABKA0SMgoPZWFybHlfd3JpdGVfdHRsGAwgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEjEKDnJlcXVlc3RfaWRfdHRsGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhcKD21heF9zdGF0ZV9ieXRlcxgOIAEoBBIdChVtYXhfd3JpdGVfbmFtZXNfYnl0ZXMYDyABKAQSLAoJZXZlbnRfdHRsGBAgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhgKEG1heF9idW5kbGVfYnl0ZXMYESABKAQSHQoVbWF4X3NlYXJjaF90ZXh0X2J5dGVzGBIgASgEEhcKD21heF9xdWVyeV9ieXRlcxgTIAEoDRIaChJtYXhfc2VhcmNoX3Jlc3VsdHMYFCABKA0SHAoUbWF4X3ZlY3Rvcl9kaW1lbnNpb24YFSABKA0SHAoUbWF4X2l0ZW1fdmFsdWVfYnl0ZXMYFiABKAQSGgoSbWF4X2l0ZW1fa2V5X2J5dGVzGBcgASgNEhcKD21heF9pdGVtX2xhYmVscxgYIAEoDRIgChhtYXhfaXRlbV9uYW1lc3BhY2VfYnl0ZXMYGSABKA0iFgoUR2V0U2VydmVySW5mb1JlcXVlc3QivwIKFUdldFNlcnZlckluZm9SZXNwb25zZRIPCgd2ZXJzaW9uGAEgASgJEioKBmxpbWl0cxgCIAEoCzIaLnR1c2twb2ludC52MS5TZXJ2ZXJMaW1pdHMSDwoHbWV0aG9kcxgDIAMoCRIXCg9qb3VybmFsX2JhY2tlbmQYBCABKAkSFAoMYmxvYl9iYWNrZW5kGAUgASgJEhIKCmpvdXJuYWxfaWQYBiABKAkSLgoKc3RhcnRfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoMc2VhcmNoX21vZGVzGAggAygOMhgudHVza3BvaW50LnYxLlNlYXJjaE1vZGUSEAoIZW1iZWRkZXIYCSABKAkSDwoHc2lnbmVycxgKIAMoCRISCgpyZWNpcGllbnRzGAsgAygJIhkKF0dldEFyY2hpdmVTdGF0dXNSZXF1ZXN0IrQFChhHZXRBcmNoaXZlU3RhdHVzUmVzcG9uc2USGwoTYmFja2xvZ19jaGVja3BvaW50cxgBIAEoBBIVCg1iYWNrbG9nX2J5dGVzGAIgASgEEjsKF29sZGVzdF91bmNlcnRpZmllZF90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpsYXN0X2Vycm9yGAQgASgJEjMKD2xhc3RfZXJyb3JfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMwoPbGFzdF9mbHVzaF90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIrCgdjYXRhbG9nGAcgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbhITCgtjYXRhbG9nX3NlcRgIIAEoBBIVCg1qb3VybmFsX2J5dGVzGAkgASgEEhMKC3Nwb29sX2J5dGVzGAogASgEEhMKC2NhY2hlX2J5dGVzGAsgASgEEh0KFWNlcnRpZmllZF9jaGVja3BvaW50cxgMIAEoBBI4ChRlYXJsaWVzdF9leHBpcmVfdGltZRgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNZXZpY3RlZF9ieXRlcxgOIAEoBBIUCgxzdG9yZWRfYmxvYnMYDyABKAQSFAoMYmlsbGVkX2J5dGVzGBAgASgEEgwKBGNvc3QYESABKAQSGAoQZmFpbGluZ19yZW5ld2FscxgSIAEoDRIqCgZzZWFyY2gYEyABKAsyGi50dXNrcG9pbnQudjEuU2VhcmNoU3RhdHVzEg0KBWhvbGVzGBQgASgEEicKC2ZpcnN0X2hvbGVzGBUgAygLMhIudHVza3BvaW50LnYxLkhvbGUinwEKBEhvbGUSEQoJdGhyZWFkX2lkGAEgASgJEhUKDWNoZWNrcG9pbnRfbnMYAiABKAkSFQoNY2hlY2twb2ludF9pZBgDIAEoCRIWCg5zZWdtZW50X3NoYTI1NhgEIAEoDBIOCgZyZWFzb24YBSABKAkSLgoKcmV0cnlfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi9QEKDFNlYXJjaFN0YXR1cxIdChV1bmluZGV4ZWRfY2hlY2twb2ludHMYASABKAQSOQoVb2xkZXN0X3VuaW5kZXhlZF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIbChNpbmRleGVkX2NoZWNrcG9pbnRzGAMgASgEEg8KB3ZlY3RvcnMYBCABKAQSEgoKbGFzdF9lcnJvchgFIAEoCRIqCgZtZW13YWwYBiABKAsyGi50dXNrcG9pbnQudjEuTWVtV2FsU3RhdHVzEh0KFXRydW5jYXRlZF9jaGVja3BvaW50cxgHIAEoBCKNAgoMTWVtV2FsU3RhdHVzEg8KB2hlYWx0aHkYASABKAgSDwoHd2FpdGluZxgCIAEoBBIQCgh1bmRlcndheRgDIAEoBBIRCglkZWxpdmVyZWQYBCABKAQSNwoTb2xkZXN0X3dhaXRpbmdfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKbGFzdF9lcnJvchgGIAEoCRIzCg9sYXN0X2Vycm9yX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKEGxhc3RfcmVjYWxsX3RpbWUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg4KDEZsdXNoUmVxdWVzdCJbCg1GbHVzaFJlc3BvbnNlEh0KFWNlcnRpZmllZF9jaGVja3BvaW50cxgBIAEoBBIrCgdjYXRhbG9nGAIgASgLMhoudHVza3BvaW50LnYxLkJsb2JMb2NhdGlvbiI9ChBMaXN0VHJhaWxSZXF1ZXN0EhYKDmFmdGVyX2JhdGNoX2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBSJzCgpUcmFpbEJhdGNoEhAKCGJhdGNoX2lkGAEgASgJEg8KB2NvbnRlbnQYAiABKAwSLwoLY3JlYXRlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhEKCWNlcnRpZmllZBgEIAEoCCI+ChFMaXN0VHJhaWxSZXNwb25zZRIpCgdiYXRjaGVzGAEgAygLMhgudHVza3BvaW50LnYxLlRyYWlsQmF0Y2gy2wIKDEFkbWluU2VydmljZRJYCg1HZXRTZXJ2ZXJJbmZvEiIudHVza3BvaW50LnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiMudHVza3BvaW50LnYxLkdldFNlcnZlckluZm9SZXNwb25zZRJhChBHZXRBcmNoaXZlU3RhdHVzEiUudHVza3BvaW50LnYxLkdldEFyY2hpdmVTdGF0dXNSZXF1ZXN0GiYudHVza3BvaW50LnYxLkdldEFyY2hpdmVTdGF0dXNSZXNwb25zZRJACgVGbHVzaBIaLnR1c2twb2ludC52MS5GbHVzaFJlcXVlc3QaGy50dXNrcG9pbnQudjEuRmx1c2hSZXNwb25zZRJMCglMaXN0VHJhaWwSHi50dXNrcG9pbnQudjEuTGlzdFRyYWlsUmVxdWVzdBofLnR1c2twb2ludC52MS5MaXN0VHJhaWxSZXNwb25zZWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
+  fileDesc("CiB0dXNrcG9pbnQvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMdHVza3BvaW50LnYxIm4KCUNsb2NrSnVtcBIxCg1leHBlY3RlZF90aW1lGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjbG9ja190aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIUChJBY2NlcHRDbG9ja1JlcXVlc3QiQAoTQWNjZXB0Q2xvY2tSZXNwb25zZRIpCghhY2NlcHRlZBgBIAEoCzIXLnR1c2twb2ludC52MS5DbG9ja0p1bXAihQYKDFNlcnZlckxpbWl0cxIZChFtYXhfbWVzc2FnZV9ieXRlcxgBIAEoBBIXCg9tYXhfdW5hcnlfYnl0ZXMYAiABKAQSFwoPbWF4X2NodW5rX2J5dGVzGAMgASgEEhcKD21heF92YWx1ZV9ieXRlcxgEIAEoBBIcChRtYXhfY2hlY2twb2ludF9ieXRlcxgFIAEoBBIaChJtYXhfbWV0YWRhdGFfYnl0ZXMYBiABKAQSFAoMbWF4X2NoYW5uZWxzGAcgASgNEhIKCm1heF93cml0ZXMYCCABKA0SGwoTbWF4X3RocmVhZF9pZF9ieXRlcxgJIAEoDRIfChdtYXhfY2hlY2twb2ludF9uc19ieXRlcxgKIAEoDRIfChdtYXhfY2hlY2twb2ludF9pZF9ieXRlcxgLIAEoDRIyCg9lYXJseV93cml0ZV90dGwYDCABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SMQoOcmVxdWVzdF9pZF90dGwYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SFwoPbWF4X3N0YXRlX2J5dGVzGA4gASgEEh0KFW1heF93cml0ZV9uYW1lc19ieXRlcxgPIAEoBBIsCglldmVudF90dGwYECABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGAoQbWF4X2J1bmRsZV9ieXRlcxgRIAEoBBIdChVtYXhfc2VhcmNoX3RleHRfYnl0ZXMYEiABKAQSFwoPbWF4X3F1ZXJ5X2J5dGVzGBMgASgNEhoKEm1heF9zZWFyY2hfcmVzdWx0cxgUIAEoDRIcChRtYXhfdmVjdG9yX2RpbWVuc2lvbhgVIAEoDRIcChRtYXhfaXRlbV92YWx1ZV9ieXRlcxgWIAEoBBIaChJtYXhfaXRlbV9rZXlfYnl0ZXMYFyABKA0SFwoPbWF4X2l0ZW1fbGFiZWxzGBggASgNEiAKGG1heF9pdGVtX25hbWVzcGFjZV9ieXRlcxgZIAEoDSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCLsAgoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSKgoGbGltaXRzGAIgASgLMhoudHVza3BvaW50LnYxLlNlcnZlckxpbWl0cxIPCgdtZXRob2RzGAMgAygJEhcKD2pvdXJuYWxfYmFja2VuZBgEIAEoCRIUCgxibG9iX2JhY2tlbmQYBSABKAkSEgoKam91cm5hbF9pZBgGIAEoCRIuCgpzdGFydF90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgxzZWFyY2hfbW9kZXMYCCADKA4yGC50dXNrcG9pbnQudjEuU2VhcmNoTW9kZRIQCghlbWJlZGRlchgJIAEoCRIPCgdzaWduZXJzGAogAygJEhIKCnJlY2lwaWVudHMYCyADKAkSKwoKY2xvY2tfanVtcBgMIAEoCzIXLnR1c2twb2ludC52MS5DbG9ja0p1bXAiGQoXR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QitAUKGEdldEFyY2hpdmVTdGF0dXNSZXNwb25zZRIbChNiYWNrbG9nX2NoZWNrcG9pbnRzGAEgASgEEhUKDWJhY2tsb2dfYnl0ZXMYAiABKAQSOwoXb2xkZXN0X3VuY2VydGlmaWVkX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmxhc3RfZXJyb3IYBCABKAkSMwoPbGFzdF9lcnJvcl90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIzCg9sYXN0X2ZsdXNoX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEisKB2NhdGFsb2cYByABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uEhMKC2NhdGFsb2dfc2VxGAggASgEEhUKDWpvdXJuYWxfYnl0ZXMYCSABKAQSEwoLc3Bvb2xfYnl0ZXMYCiABKAQSEwoLY2FjaGVfYnl0ZXMYCyABKAQSHQoVY2VydGlmaWVkX2NoZWNrcG9pbnRzGAwgASgEEjgKFGVhcmxpZXN0X2V4cGlyZV90aW1lGA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1ldmljdGVkX2J5dGVzGA4gASgEEhQKDHN0b3JlZF9ibG9icxgPIAEoBBIUCgxiaWxsZWRfYnl0ZXMYECABKAQSDAoEY29zdBgRIAEoBBIYChBmYWlsaW5nX3JlbmV3YWxzGBIgASgNEioKBnNlYXJjaBgTIAEoCzIaLnR1c2twb2ludC52MS5TZWFyY2hTdGF0dXMSDQoFaG9sZXMYFCABKAQSJwoLZmlyc3RfaG9sZXMYFSADKAsyEi50dXNrcG9pbnQudjEuSG9sZSKfAQoESG9sZRIRCgl0aHJlYWRfaWQYASABKAkSFQoNY2hlY2twb2ludF9ucxgCIAEoCRIVCg1jaGVja3BvaW50X2lkGAMgASgJEhYKDnNlZ21lbnRfc2hhMjU2GAQgASgMEg4KBnJlYXNvbhgFIAEoCRIuCgpyZXRyeV90aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCL1AQoMU2VhcmNoU3RhdHVzEh0KFXVuaW5kZXhlZF9jaGVja3BvaW50cxgBIAEoBBI5ChVvbGRlc3RfdW5pbmRleGVkX3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhsKE2luZGV4ZWRfY2hlY2twb2ludHMYAyABKAQSDwoHdmVjdG9ycxgEIAEoBBISCgpsYXN0X2Vycm9yGAUgASgJEioKBm1lbXdhbBgGIAEoCzIaLnR1c2twb2ludC52MS5NZW1XYWxTdGF0dXMSHQoVdHJ1bmNhdGVkX2NoZWNrcG9pbnRzGAcgASgEIo0CCgxNZW1XYWxTdGF0dXMSDwoHaGVhbHRoeRgBIAEoCBIPCgd3YWl0aW5nGAIgASgEEhAKCHVuZGVyd2F5GAMgASgEEhEKCWRlbGl2ZXJlZBgEIAEoBBI3ChNvbGRlc3Rfd2FpdGluZ190aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgpsYXN0X2Vycm9yGAYgASgJEjMKD2xhc3RfZXJyb3JfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoQbGFzdF9yZWNhbGxfdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiDgoMRmx1c2hSZXF1ZXN0IlsKDUZsdXNoUmVzcG9uc2USHQoVY2VydGlmaWVkX2NoZWNrcG9pbnRzGAEgASgEEisKB2NhdGFsb2cYAiABKAsyGi50dXNrcG9pbnQudjEuQmxvYkxvY2F0aW9uIj0KEExpc3RUcmFpbFJlcXVlc3QSFgoOYWZ0ZXJfYmF0Y2hfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFInMKClRyYWlsQmF0Y2gSEAoIYmF0Y2hfaWQYASABKAkSDwoHY29udGVudBgCIAEoDBIvCgtjcmVhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEQoJY2VydGlmaWVkGAQgASgIIj4KEUxpc3RUcmFpbFJlc3BvbnNlEikKB2JhdGNoZXMYASADKAsyGC50dXNrcG9pbnQudjEuVHJhaWxCYXRjaDKvAwoMQWRtaW5TZXJ2aWNlElgKDUdldFNlcnZlckluZm8SIi50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIy50dXNrcG9pbnQudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlEmEKEEdldEFyY2hpdmVTdGF0dXMSJS50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1JlcXVlc3QaJi50dXNrcG9pbnQudjEuR2V0QXJjaGl2ZVN0YXR1c1Jlc3BvbnNlEkAKBUZsdXNoEhoudHVza3BvaW50LnYxLkZsdXNoUmVxdWVzdBobLnR1c2twb2ludC52MS5GbHVzaFJlc3BvbnNlEkwKCUxpc3RUcmFpbBIeLnR1c2twb2ludC52MS5MaXN0VHJhaWxSZXF1ZXN0Gh8udHVza3BvaW50LnYxLkxpc3RUcmFpbFJlc3BvbnNlElIKC0FjY2VwdENsb2NrEiAudHVza3BvaW50LnYxLkFjY2VwdENsb2NrUmVxdWVzdBohLnR1c2twb2ludC52MS5BY2NlcHRDbG9ja1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_tuskpoint_v1_checkpoint, file_tuskpoint_v1_search_service]);
+
+/**
+ * A step of the server's clock that the journal does not follow.
+ *
+ * @generated from message tuskpoint.v1.ClockJump
+ */
+export type ClockJump = Message<"tuskpoint.v1.ClockJump"> & {
+  /**
+   * Time that the journal expects: its last time, and what has passed since as
+   * far as that is known.
+   *
+   * @generated from field: google.protobuf.Timestamp expected_time = 1;
+   */
+  expectedTime?: Timestamp;
+
+  /**
+   * Time that the clock says: the database's where several servers share it.
+   *
+   * @generated from field: google.protobuf.Timestamp clock_time = 2;
+   */
+  clockTime?: Timestamp;
+};
+
+/**
+ * Describes the message tuskpoint.v1.ClockJump.
+ * Use `create(ClockJumpSchema)` to create a new message.
+ */
+export const ClockJumpSchema: GenMessage<ClockJump> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_admin_service, 0);
+
+/**
+ * Request of `AcceptClock`.
+ *
+ * @generated from message tuskpoint.v1.AcceptClockRequest
+ */
+export type AcceptClockRequest = Message<"tuskpoint.v1.AcceptClockRequest"> & {
+};
+
+/**
+ * Describes the message tuskpoint.v1.AcceptClockRequest.
+ * Use `create(AcceptClockRequestSchema)` to create a new message.
+ */
+export const AcceptClockRequestSchema: GenMessage<AcceptClockRequest> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_admin_service, 1);
+
+/**
+ * Response of `AcceptClock`.
+ *
+ * @generated from message tuskpoint.v1.AcceptClockResponse
+ */
+export type AcceptClockResponse = Message<"tuskpoint.v1.AcceptClockResponse"> & {
+  /**
+   * The step that was accepted; absent if there was none.
+   *
+   * @generated from field: tuskpoint.v1.ClockJump accepted = 1;
+   */
+  accepted?: ClockJump;
+};
+
+/**
+ * Describes the message tuskpoint.v1.AcceptClockResponse.
+ * Use `create(AcceptClockResponseSchema)` to create a new message.
+ */
+export const AcceptClockResponseSchema: GenMessage<AcceptClockResponse> = /*@__PURE__*/
+  messageDesc(file_tuskpoint_v1_admin_service, 2);
 
 /**
  * What the server accepts. Sizes are in bytes.
@@ -208,7 +273,7 @@ export type ServerLimits = Message<"tuskpoint.v1.ServerLimits"> & {
  * Use `create(ServerLimitsSchema)` to create a new message.
  */
 export const ServerLimitsSchema: GenMessage<ServerLimits> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 0);
+  messageDesc(file_tuskpoint_v1_admin_service, 3);
 
 /**
  * Request of `GetServerInfo`.
@@ -223,7 +288,7 @@ export type GetServerInfoRequest = Message<"tuskpoint.v1.GetServerInfoRequest"> 
  * Use `create(GetServerInfoRequestSchema)` to create a new message.
  */
 export const GetServerInfoRequestSchema: GenMessage<GetServerInfoRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 1);
+  messageDesc(file_tuskpoint_v1_admin_service, 4);
 
 /**
  * Response of `GetServerInfo`.
@@ -313,6 +378,17 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
    * @generated from field: repeated string recipients = 11;
    */
   recipients: string[];
+
+  /**
+   * Present while the clock has moved by more than `--max-clock-step` against
+   * the journal's last time. The server then deletes nothing by time: neither
+   * by retention rules nor past a retention or TTL. Health says `NOT_SERVING`
+   * for the service "tuskpoint.deletions". It ends once the clock is right
+   * again, or with `AcceptClock`.
+   *
+   * @generated from field: tuskpoint.v1.ClockJump clock_jump = 12;
+   */
+  clockJump?: ClockJump;
 };
 
 /**
@@ -320,7 +396,7 @@ export type GetServerInfoResponse = Message<"tuskpoint.v1.GetServerInfoResponse"
  * Use `create(GetServerInfoResponseSchema)` to create a new message.
  */
 export const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 2);
+  messageDesc(file_tuskpoint_v1_admin_service, 5);
 
 /**
  * Request of `GetArchiveStatus`.
@@ -335,7 +411,7 @@ export type GetArchiveStatusRequest = Message<"tuskpoint.v1.GetArchiveStatusRequ
  * Use `create(GetArchiveStatusRequestSchema)` to create a new message.
  */
 export const GetArchiveStatusRequestSchema: GenMessage<GetArchiveStatusRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 3);
+  messageDesc(file_tuskpoint_v1_admin_service, 6);
 
 /**
  * Response of `GetArchiveStatus`.
@@ -505,7 +581,7 @@ export type GetArchiveStatusResponse = Message<"tuskpoint.v1.GetArchiveStatusRes
  * Use `create(GetArchiveStatusResponseSchema)` to create a new message.
  */
 export const GetArchiveStatusResponseSchema: GenMessage<GetArchiveStatusResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 4);
+  messageDesc(file_tuskpoint_v1_admin_service, 7);
 
 /**
  * An acknowledged checkpoint or segment that cannot be read from the blob
@@ -562,7 +638,7 @@ export type Hole = Message<"tuskpoint.v1.Hole"> & {
  * Use `create(HoleSchema)` to create a new message.
  */
 export const HoleSchema: GenMessage<Hole> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 5);
+  messageDesc(file_tuskpoint_v1_admin_service, 8);
 
 /**
  * State of the search index of a tenant.
@@ -625,7 +701,7 @@ export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
  * Use `create(SearchStatusSchema)` to create a new message.
  */
 export const SearchStatusSchema: GenMessage<SearchStatus> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 6);
+  messageDesc(file_tuskpoint_v1_admin_service, 9);
 
 /**
  * State of the delivery of summaries to MemWal.
@@ -696,7 +772,7 @@ export type MemWalStatus = Message<"tuskpoint.v1.MemWalStatus"> & {
  * Use `create(MemWalStatusSchema)` to create a new message.
  */
 export const MemWalStatusSchema: GenMessage<MemWalStatus> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 7);
+  messageDesc(file_tuskpoint_v1_admin_service, 10);
 
 /**
  * Request of `Flush`.
@@ -711,7 +787,7 @@ export type FlushRequest = Message<"tuskpoint.v1.FlushRequest"> & {
  * Use `create(FlushRequestSchema)` to create a new message.
  */
 export const FlushRequestSchema: GenMessage<FlushRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 8);
+  messageDesc(file_tuskpoint_v1_admin_service, 11);
 
 /**
  * Response of `Flush`.
@@ -739,7 +815,7 @@ export type FlushResponse = Message<"tuskpoint.v1.FlushResponse"> & {
  * Use `create(FlushResponseSchema)` to create a new message.
  */
 export const FlushResponseSchema: GenMessage<FlushResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 9);
+  messageDesc(file_tuskpoint_v1_admin_service, 12);
 
 /**
  * Request of `ListTrail`.
@@ -769,7 +845,7 @@ export type ListTrailRequest = Message<"tuskpoint.v1.ListTrailRequest"> & {
  * Use `create(ListTrailRequestSchema)` to create a new message.
  */
 export const ListTrailRequestSchema: GenMessage<ListTrailRequest> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 10);
+  messageDesc(file_tuskpoint_v1_admin_service, 13);
 
 /**
  * Entries of the audit trail that were appended together.
@@ -815,7 +891,7 @@ export type TrailBatch = Message<"tuskpoint.v1.TrailBatch"> & {
  * Use `create(TrailBatchSchema)` to create a new message.
  */
 export const TrailBatchSchema: GenMessage<TrailBatch> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 11);
+  messageDesc(file_tuskpoint_v1_admin_service, 14);
 
 /**
  * Response of `ListTrail`.
@@ -836,11 +912,11 @@ export type ListTrailResponse = Message<"tuskpoint.v1.ListTrailResponse"> & {
  * Use `create(ListTrailResponseSchema)` to create a new message.
  */
 export const ListTrailResponseSchema: GenMessage<ListTrailResponse> = /*@__PURE__*/
-  messageDesc(file_tuskpoint_v1_admin_service, 12);
+  messageDesc(file_tuskpoint_v1_admin_service, 15);
 
 /**
  * Describes the server and the state of its archive. Scopes: `admin` for
- * `Flush` and `ListTrail`, `read` for the rest.
+ * `Flush`, `ListTrail` and `AcceptClock`, `read` for the rest.
  *
  * @generated from service tuskpoint.v1.AdminService
  */
@@ -893,6 +969,19 @@ export const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ListTrailRequestSchema;
     output: typeof ListTrailResponseSchema;
+  },
+  /**
+   * Lets the journal follow the server's clock, however large the step from the
+   * journal's last time is, and lets deletions continue. Call it once the clock
+   * is known to be right; see `GetServerInfoResponse.clock_jump`. Without a step
+   * it changes nothing.
+   *
+   * @generated from rpc tuskpoint.v1.AdminService.AcceptClock
+   */
+  acceptClock: {
+    methodKind: "unary";
+    input: typeof AcceptClockRequestSchema;
+    output: typeof AcceptClockResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_tuskpoint_v1_admin_service, 0);

@@ -1,0 +1,210 @@
+"""The journal's time, which a clock that jumps does not move.
+
+The wall clock (of the database, where several servers share it) is compared with the time that was
+last recorded in the journal. A step that is larger than allowed is not followed: the time goes on
+as the machine counts it, and nothing that has a time is deleted until an operator accepts the
+clock, or it is right again.
+
+How long a server was stopped is known as long as the machine was not started again: its uptime is
+recorded too, which setting a clock does not change. After a start of the machine nothing says how
+long it was off, so that also counts as a step.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from sqlalchemy import BigInteger, Connection, bindparam, cast, extract, func, select
+
+from .database.database import Database
+from .database.facts import CLOCK
+from .database.overlay import Batch
+from .database.schema import journal_info
+from .database.statements import Statement, putting
+
+_log = logging.getLogger(__name__)
+
+_BOOT_ID, _UPTIME = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/uptime")
+_PROCESS = uuid.uuid4().hex
+_READ = Statement(select(journal_info.c.value).where(journal_info.c.name == bindparam("of_name")))
+_WRITE = Statement(putting(journal_info, ("name",)))
+_DATABASE_US = Statement(
+    select(cast(extract("epoch", func.clock_timestamp()) * 1_000_000, BigInteger))
+)
+
+
+class Uptime(NamedTuple):
+    """How long something has run: a machine since its start, or this process."""
+
+    of: str
+    us: int
+
+
+class Recorded(NamedTuple):
+    """A time as the journal has it, and the uptime of the server that recorded it."""
+
+    time_us: int
+    uptime: Uptime
+
+
+@dataclass(frozen=True, slots=True)
+class ClockJump:
+    """A step of the clock that is too large."""
+
+    expected_us: int  # the recorded time, and what has passed since as far as that is known
+    clock_us: int  # what the clock says
+    is_measured: bool  # it is known how much time has passed
+
+    @property
+    def step_us(self) -> int:
+        """How far the clock is ahead, or behind if negative."""
+        return self.clock_us - self.expected_us
+
+
+def running_us() -> int:
+    """Return microseconds of a clock that runs on while the machine is suspended."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)) // 1000
+
+
+def read_uptime() -> Uptime:
+    """Return the uptime of the machine, or where there is no `/proc` that of this process."""
+    try:
+        boot_id, uptime = _BOOT_ID.read_text().strip(), _UPTIME.read_text().split()[0]
+        return Uptime(boot_id, int(float(uptime) * 1e6))
+    except (OSError, ValueError, IndexError):
+        return Uptime(_PROCESS, running_us())
+
+
+def compare(
+    clock_us: int, recorded: Recorded, uptime: Uptime, max_step_us: int
+) -> ClockJump | None:
+    """Return the step from the recorded time to what the clock says, if it is too large."""
+    passed_us = uptime.us - recorded.uptime.us
+    is_measured = uptime.of == recorded.uptime.of and passed_us >= 0
+    expected_us = recorded.time_us + (passed_us if is_measured else 0)
+    jump = ClockJump(expected_us, clock_us, is_measured)
+    return jump if abs(jump.step_us) > max_step_us else None
+
+
+class JournalClock:
+    """The time of a journal. Calling it returns microseconds since the Unix epoch.
+
+    Args:
+        max_step_s: Largest step of the clock that is followed, in seconds.
+        wall_us: The clock of this machine.
+        running_us: A clock that only goes forward.
+        uptime: Reads how long the machine has run.
+
+    Attributes:
+        jump: The step that is not followed; `None` if the clock is right. Nothing is deleted
+            while there is one.
+    """
+
+    def __init__(
+        self,
+        max_step_s: float,
+        wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
+        running_us: Callable[[], int] = running_us,
+        uptime: Callable[[], Uptime] = read_uptime,
+    ) -> None:
+        self._max_step_us = int(max_step_s * 1e6)
+        self._wall_us = wall_us
+        self._running_us = running_us
+        self._uptime = uptime
+        self._ahead_us = wall_us() - running_us()  # of the clock that only goes forward
+        self.jump: ClockJump | None = None
+
+    def __call__(self) -> int:
+        """Return the time."""
+        return self._ahead_us + self._running_us()
+
+    async def check(self, journal: Database) -> ClockJump | None:
+        """Compare the clock with the journal's last time; return the step if it is too large.
+
+        If it is not, the time follows the clock, and the journal records it.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        before, self.jump = self.jump, await journal.transact(self._check)
+        if self.jump is not None and before is None:
+            _log.error(
+                "the clock says %s, and the journal expects %s: nothing is deleted until the clock "
+                "is right or an operator accepts it with `tuskpoint accept-clock`",
+                _text(self.jump.clock_us),
+                _text(self.jump.expected_us),
+            )
+        elif self.jump is None and before is not None:
+            _log.warning("the clock is right again, or was accepted: deletions go on")
+        return self.jump
+
+    async def accept(self, journal: Database) -> ClockJump | None:
+        """Follow the clock, however large the step is; return the step that was not followed.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`.
+        """
+        jump = await journal.transact(self._accept)
+        if jump is not None:
+            _log.warning("an operator accepted the clock, a step of %.0f s", jump.step_us / 1e6)
+        await self.check(journal)
+        return jump
+
+    def _check(self, batch: Batch) -> ClockJump | None:
+        clock_us, uptime = self._read_clock(batch), self._uptime()
+        recorded = _read(batch.connection)
+        jump = recorded and compare(clock_us, recorded, uptime, self._max_step_us)
+        if jump is None:
+            self._follow(clock_us)
+            _record(batch.connection, Recorded(clock_us, uptime))
+        elif jump.is_measured:
+            self._follow(jump.expected_us)
+        else:
+            # A time that is too late lets things live longer than they should; one that is too
+            # early would delete them too early.
+            self._follow(max(jump.expected_us, clock_us))
+        return jump
+
+    def _accept(self, batch: Batch) -> ClockJump | None:
+        clock_us, uptime = self._read_clock(batch), self._uptime()
+        recorded = _read(batch.connection)
+        _record(batch.connection, Recorded(clock_us, uptime))
+        return recorded and compare(clock_us, recorded, uptime, self._max_step_us)
+
+    def _read_clock(self, batch: Batch) -> int:
+        if not batch.is_shared:
+            return self._wall_us()
+        [(now_us,)] = _DATABASE_US.run(batch.connection).fetchall()
+        return int(now_us)
+
+    def _follow(self, now_us: int) -> None:
+        self._ahead_us = now_us - self._running_us()
+
+
+def _read(connection: Connection) -> Recorded | None:
+    row = _READ.run(connection, of_name=CLOCK).fetchone()
+    if row is None:
+        return None
+    time_us, of, uptime_us = json.loads(row[0])
+    return Recorded(time_us, Uptime(of, uptime_us))
+
+
+def _record(connection: Connection, recorded: Recorded) -> None:
+    value = json.dumps([recorded.time_us, *recorded.uptime])
+    _WRITE.run(connection, name=CLOCK, value=value).close()
+
+
+def _text(now_us: int) -> str:
+    """Return a time for people, however far away it is."""
+    seconds = now_us // 1_000_000
+    try:
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds} s after 1970"
