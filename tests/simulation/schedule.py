@@ -233,14 +233,19 @@ class World:
         journal = JournalFaults() if self.calm else self.plan.journal
         for server in self.servers:
             server.disk.fails = 0.0 if self.calm else self.plan.disk_fails
+            settings = {**self.plan.settings, "given_up": self._given_up(server)}
             while True:
                 try:
-                    await server.start(
-                        self.life, self.clock_us, store, journal, **self.plan.settings
-                    )
+                    await server.start(self.life, self.clock_us, store, journal, **settings)
                     break
                 except (Refusal, OSError):  # whoever runs it starts it again
                     await server.database.close()
+
+    def _given_up(self, server: Server) -> frozenset[str]:
+        """Accept, as an operator does, that the newest catalog is lost."""
+        known = checks.newest(server)
+        lost = known and (known.location.blob_id, known.location.sha256) in self.vault.lost
+        return frozenset({known.location.blob_id} if known and lost else ())
 
     # --- steps ---------------------------------------------------------------------------
 

@@ -162,7 +162,9 @@ const (
 	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 32
 	// The change cannot be stored: it cannot be packed, or the blob store rejects
 	// it; `problem` says why. `UNAVAILABLE`, with `RetryInfo`; the change is
-	// journaled and will be tried again, and nothing else waits for it. Not sent
+	// journaled and will be tried again, and nothing else waits for it. Also sent
+	// if the blob store does not have what was stored in it, such as a directory
+	// that is not mounted: then nothing is certified until it is back. Not sent
 	// while the blob store is down: a call that asks for `CERTIFIED` waits until
 	// its deadline then. Example: {"reason": "CERTIFICATION_FAILED", "metadata":
 	// {"problem": "..."}}

@@ -39,9 +39,7 @@ from .journal.removal.removal import Removal
 from .journal.retention import Retention as RetentionRows
 from .journal.trail import Trail as TrailRows
 from .opening import (
-    open_blobs,
     open_identities,
-    open_journal,
     open_keys,
     open_lease,
     open_signer,
@@ -65,6 +63,7 @@ from .service.retention import Retention
 from .service.searching import Search
 from .service.threads import Snapshots, Threads
 from .service.trail import FLUSH_SECONDS, Trail
+from .start_checks import open_stores
 
 if TYPE_CHECKING:
     from .rpc.web.listener import Listener
@@ -162,11 +161,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.callback(lock.release)
         signer = open_signer(config)
         clock = JournalClock(config.max_clock_step)
-        journal = await open_journal(config, keys, clock=clock)
-        stack.push_async_callback(journal.close)
+        journal, blobs = await open_stores(config, keys, clock, stack)
         await clock.check(journal)
-        blobs = open_blobs(config)
-        stack.push_async_callback(blobs.close)
         lease = await open_lease(config, journal)
         archive = await start_archive(config, journal, lease, blobs, keys)
         stack.push_async_callback(archive.stop)

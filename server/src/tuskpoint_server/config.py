@@ -147,6 +147,13 @@ class Config(BaseModel):
     catalog_pointer: Path | None = None
     """File that always names the newest catalog; best kept on another disk. Default:
     DATA_DIR/catalog."""
+    accept_older_journal: Words = ()
+    """Blob ID of a catalog that a pointer file names and the journal does not lead to: start
+    nevertheless, and give up what that catalog has beyond the journal. The pointer file is kept
+    beside the new one. May be given more than once."""
+    accept_missing_blobs: Words = ()
+    """Blob ID of the newest catalog if the blob store has lost it: start nevertheless, store again
+    what the journal and the cache still have, and give up the rest. May be given more than once."""
     flush_interval: float | None = Field(default=None, gt=0, le=3600)
     """Age in seconds at which a change is flushed to the blob store, if nobody waits for it.
     Default: 2; with Walrus 30, because every flush is billed like a large one."""

@@ -18,7 +18,7 @@ from .journal.database.backend import Backend
 from .journal.database.facts import backend_of
 from .journal.moving.copying import Copied, UnequalError, copy
 from .journal.moving.restoring import DamagedError, Summary, back_up, begin_anew, restore
-from .stopped import point, progress, say
+from .stopped import point, progress, say, unpoint
 
 Place = Path | str
 """A file of SQLite, or a URL of PostgreSQL."""
@@ -120,6 +120,7 @@ def main_restore(arguments: Sequence[str], version: str) -> int:
                 made = begin_anew(backend)
     for tenant, blob_id in made.catalogs.items():
         point(config, tenant, blob_id)
+    unpoint(config, made.catalogs)
     said = f"is restored from {file}" if file is not None else "begins anew"
     say(f"{config.journal_name} {said}: {_counts(made)}")
     return 0

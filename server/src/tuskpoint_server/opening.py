@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from . import key_file, process
 from .archive.archive import Archive, StoreChangedError
 from .archive.flush.one_flush import ArchiveSettings
-from .blobs.api import BlobStore
+from .blobs.api import BlobStore, StoreLostError
 from .blobs.cache import CachedStore
 from .blobs.directory import DirectoryStore
 from .blobs.packed import UnknownLayoutError
@@ -44,6 +44,8 @@ if TYPE_CHECKING:  # it brings an HTTP client
 
 _JOURNAL = "$journal"  # for which the journal's key is wrapped; no tenant has such a name
 _OF_KEYS = (Reason.KEY_MISSING, Reason.KEY_WRONG, Reason.KEY_PROVIDER_UNAVAILABLE)
+LOOK_SECONDS = {"directory": 3.0, "walrus": 600.0}
+"""Time between two looks whether the blob store has the newest catalogs; in a bucket a minute."""
 MODELS = "models"  # folder of the data directory that keeps the local embedder's model
 
 _log = logging.getLogger(__name__)
@@ -169,12 +171,27 @@ def open_identities(config: Config) -> Identities:
         ) from None
 
 
-def open_blobs(config: Config) -> BlobStore:
-    """Open the blob store, behind the cache if there is to be one."""
+def open_blobs(config: Config, holding: Sequence[str] | None = ()) -> BlobStore:
+    """Open the blob store, behind the cache if there is to be one.
+
+    Args:
+        config: The settings.
+        holding: Blob IDs that it must have. Unless there are none, nothing is made in a directory
+            or bucket that was not filled before; `None`: the same, and their names are not known.
+    """
     if config.walrus_aggregator_url:
         store = _walrus(config)
     else:
-        store = _bucket(config) if config.bucket else _directory(config)
+        begin = holding is not None and not holding
+        try:
+            store = _bucket(config, begin) if config.bucket else _directory(config, begin)
+        except StoreLostError as lost:
+            place = config.bucket or f"directory {config.blob_directory}"
+            raise process.StartError(
+                process.EXIT_ARCHIVE,
+                f"blob store {place} cannot be used: {lost.metadata['problem']}"
+                + (or_accept("missing-blobs", holding) if holding else ""),
+            ) from None
     if not config.cache_bytes:
         return store
     path = config.data_dir / "cache"
@@ -182,10 +199,16 @@ def open_blobs(config: Config) -> BlobStore:
         return CachedStore(store, path, config.cache_bytes)
 
 
-def _directory(config: Config) -> BlobStore:
+def or_accept(what: str, blob_ids: Sequence[str]) -> str:
+    """Return the end of a line: the flags that give up what these catalogs lead to."""
+    flags = " ".join(f"--accept-{what}={blob_id}" for blob_id in blob_ids)
+    return f"; to start without it, add {flags} (docs/operations.md says what is given up)"
+
+
+def _directory(config: Config, begin: bool) -> BlobStore:
     try:
         with process.usable("blob directory", config.blob_directory):
-            return DirectoryStore(config.blob_directory)
+            return DirectoryStore(config.blob_directory, begin=begin)
     except UnknownLayoutError as error:
         raise process.StartError(
             process.EXIT_DIRECTORY,
@@ -194,7 +217,7 @@ def _directory(config: Config) -> BlobStore:
         ) from None
 
 
-def _bucket(config: Config) -> BlobStore:
+def _bucket(config: Config, begin: bool) -> BlobStore:
     """Open a bucket. If it does not answer, a server that never stored anything does not start.
 
     Any other server serves from its journal meanwhile; its next put checks the bucket first.
@@ -205,7 +228,7 @@ def _bucket(config: Config) -> BlobStore:
         place = parse_place(config.bucket)
         from .blobs.objects.store import ObjectStore, RefusedError
 
-        store = ObjectStore(open_bucket(place), place.scheme)
+        store = ObjectStore(open_bucket(place), place.scheme, begin=begin)
     except ValueError as error:
         raise process.ConfigError(f"--blobs cannot be used: {error}") from None
     except ImportError as error:
@@ -215,6 +238,8 @@ def _bucket(config: Config) -> BlobStore:
         ) from None
     try:
         store.prepare()
+    except StoreLostError:
+        raise
     except (Refusal, RefusedError, UnknownLayoutError) as error:
         problem = error.metadata["problem"] if isinstance(error, Refusal) else str(error)
         if not isinstance(error, Refusal) or not config.pointer.exists():
@@ -286,11 +311,13 @@ async def start_archive(
         epochs=config.walrus_epochs,
         renew_interval_s=config.walrus_renew_interval,
         renew_margin_epochs=config.walrus_renew_margin,
+        given_up=frozenset(config.accept_missing_blobs),
+        look_interval_s=LOOK_SECONDS.get(blobs.backend, 60.0),
     )
     with process.usable("catalog pointer", config.pointer):
         config.pointer.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with _starting(), process.usable("spool directory", path):
+        with starting(), process.usable("spool directory", path):
             archive = Archive(
                 journal,
                 lease,
@@ -302,18 +329,23 @@ async def start_archive(
             )
             await archive.start()
     except StoreChangedError as changed:
-        raise process.StartError(
-            process.EXIT_ARCHIVE,
-            f"journal {config.journal_name}: {changed}; use the settings of that "
-            "store, or an empty --data-dir",
-        ) from None
+        raise store_changed(config, changed) from None
     return archive
+
+
+def store_changed(config: Config, changed: StoreChangedError) -> process.StartError:
+    """Return the end of a start with another kind of store than the journal's."""
+    return process.StartError(
+        process.EXIT_ARCHIVE,
+        f"journal {config.journal_name}: {changed}; use the settings of that "
+        "store, or an empty --data-dir",
+    )
 
 
 async def open_lease(config: Config, journal: Database) -> Lease:
     """Return the keeper's lease; refuse settings that differ from those of the other servers."""
     lease = Lease(journal, config.lease_seconds, settings=config.common)
-    with _starting():
+    with starting():
         await lease.agree()
     return lease
 
@@ -321,13 +353,13 @@ async def open_lease(config: Config, journal: Database) -> Lease:
 async def start_keeper(lease: Lease, duties: Sequence[Duty]) -> Keeper:
     """Begin with the duties of the keeper, if no other server has them."""
     keeper = Keeper(lease, duties)
-    with _starting():
+    with starting():
         await keeper.start()
     return keeper
 
 
 @contextmanager
-def _starting() -> Iterator[None]:
+def starting() -> Iterator[None]:
     """End the start in one line if the journal refuses it, or the other servers' settings do."""
     try:
         yield

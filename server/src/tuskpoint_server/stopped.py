@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -71,7 +71,7 @@ async def _stopped(
     lock = process.DataDirLock(config.data_dir)
     try:
         try:
-            blobs = open_blobs(config)
+            blobs = open_blobs(config, None)
             try:
                 yield origin(blobs)
             finally:
@@ -250,10 +250,23 @@ def point(config: Config, tenant: str, blob_id: str) -> None:
         path = pointer.path(tenant)
         before = path.read_text(encoding="utf-8").strip() if path.exists() else blob_id
         if before != blob_id:
-            say(f"{path} named catalog {before} and now names {blob_id}")
+            kept = pointer.set_aside(tenant)
+            say(f"{path} named catalog {before} and now names {blob_id}; {kept} keeps the other")
         pointer.write(tenant, blob_id)
     except (OSError, UnicodeDecodeError) as error:
         say(f"the pointer file cannot be written: {error}")
+
+
+def unpoint(config: Config, kept: Collection[str]) -> None:
+    """Set aside the pointer files of tenants of which a restored journal has certified nothing."""
+    pointer = Pointer(config.pointer)
+    try:
+        for tenant, blob_id in pointer.named().items():
+            if tenant not in kept:
+                path = pointer.set_aside(tenant)
+                say(f"the backup has no catalog of tenant {tenant}; {path} keeps {blob_id}")
+    except (OSError, UnicodeDecodeError) as error:
+        say(f"the pointer files cannot be read: {error}")
 
 
 def _counts(recovered: Recovered) -> str:

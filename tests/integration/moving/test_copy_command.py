@@ -96,7 +96,7 @@ def test_databases_in_use_are_refused(
         for command in (
             ("copy", "--from", url, "--to", str(free)),
             ("restore", "--in-place", "--journal", url, "--data-dir", str(free)),
-            ("collect", "--journal", url, "--data-dir", str(free)),
+            ("collect", "--journal", url, "--data-dir", str(free), "--blob-dir", str(blobs)),
         ):
             code, line = refused_program(*command)
             assert (code, "another server uses it" in line) == (process.EXIT_JOURNAL, True), line

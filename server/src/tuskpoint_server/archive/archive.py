@@ -12,7 +12,7 @@ from pathlib import Path
 
 from opentelemetry.metrics import MeterProvider
 
-from ..blobs.api import BlobStore
+from ..blobs.api import BlobStore, StoreLostError
 from ..blobs.cache import CachedStore, origin
 from ..domain.errors import Reason, Refusal
 from ..domain.formats.manifests import Manifest, encode_manifest, fold
@@ -36,6 +36,7 @@ from .lifetime.lifetime import Lifetime
 from .mending import Mender
 from .read import Segments, placed, records_of
 from .verify import ThreadVerification
+from .watching import StoreWatch
 
 _log = logging.getLogger(__name__)
 
@@ -127,6 +128,14 @@ class Archive:
             clock_us,
             self._instruments,
         )
+        self._watch = StoreWatch(
+            database,
+            self._origin,
+            settings.look_interval_s,
+            clock_us,
+            self._seen,
+            self._lost,
+        )
         self._following = Following(database, lease, self._flushers, self._flusher, self._trouble)
         self._instruments.gauge(
             "tuskpoint.archive.backlog.size",
@@ -161,6 +170,7 @@ class Archive:
         await self._unfinished()
         if self._database.is_shared:
             await self._following.start()
+        self._watch.start()
 
     async def _check_keys(self) -> None:
         """Refuse if the newest catalog of a tenant is sealed, and does not open here.
@@ -184,6 +194,7 @@ class Archive:
 
     async def stop(self) -> None:
         """Let nobody wait any more."""
+        await self._watch.stop()
         await self._following.stop()
         for flusher in self._flushers.values():
             flusher.refuse()
@@ -206,6 +217,8 @@ class Archive:
                 await asyncio.to_thread(self._point, tenant, known.location.blob_id)
                 if self._keys is not None and not self._keys.is_current(known.root):
                     self._flusher(tenant).flush.renew_root()
+                if known.location.blob_id in self._settings.given_up:
+                    self.lifetime.lost(tenant)
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
         for stored in left:
@@ -224,6 +237,27 @@ class Archive:
             await self.lifetime.stop()
             self._keeping = False
             await asyncio.gather(*(flusher.end() for flusher in self._flushers.values()))
+
+    async def _seen(self, tenant: str, catalog: BlobLocation) -> None:
+        """Flush if that waited for the store; elsewhere keep the pointer file up to date."""
+        flusher = self._flusher(tenant)
+        if self._lease.held:
+            flusher.retry_lost()
+            return
+        problem = await flusher.flush.point(catalog)
+        if problem:
+            _log.warning("tenant %s: %s", tenant, problem)
+
+    def _lost(self, tenant: str, error: StoreLostError) -> None:
+        """Where blobs expire, store again what the journal has; elsewhere they may come back.
+
+        Those who wait for certification by another server are told; a flush here tells its own.
+        """
+        if self._origin.epoch_s is None and not self._lease.held:
+            failed = Refusal(Reason.CERTIFICATION_FAILED, problem=error.message)
+            self._flusher(tenant).fail(failed)
+        elif self._lease.held and self._origin.epoch_s is not None:
+            self.lifetime.lost(tenant)
 
     def _point(self, tenant: str, blob_id: str) -> None:
         try:
@@ -369,7 +403,9 @@ class Archive:
         trouble, failing = self._trouble(tenant)
         if not self._lease.held:  # only the keeper knows
             row = await self._database.query(partial(asking.of_tenant, tenant=tenant))
-            trouble = None if row.trouble_us is None else Trouble(row.trouble, row.trouble_us)
+            trouble = self._watch.trouble(tenant)
+            if trouble is None and row.trouble_us is not None:
+                trouble = Trouble(row.trouble, row.trouble_us)
             failing = row.failing
         spool_bytes = await asyncio.to_thread(self._spool.size_bytes)
         cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
@@ -378,7 +414,11 @@ class Archive:
     def _trouble(self, tenant: str) -> tuple[Trouble | None, int]:
         """Return the last error of a tenant here, and how many of its renewals fail."""
         flusher = self._flushers.get(tenant)
-        troubles = (self.lifetime.trouble(tenant), flusher.trouble if flusher else None)
+        troubles = (
+            self.lifetime.trouble(tenant),
+            self._watch.trouble(tenant),
+            flusher.trouble if flusher else None,
+        )
         last = max(filter(None, troubles), key=lambda one: one.at_us, default=None)
         return last, self.lifetime.failing.count(tenant)
 

@@ -73,6 +73,16 @@ class Listed:
     kind: str
 
 
+class StoreLostError(Refusal):
+    """`BLOB_UNAVAILABLE`: the place of the store is there, and does not have what was stored.
+
+    A disk that is not mounted, or another store under the same name; the text says what is missing.
+    """
+
+    def __init__(self, backend: str, problem: str) -> None:
+        super().__init__(Reason.BLOB_UNAVAILABLE, backend=backend, problem=problem)
+
+
 class BlobStore(Protocol):
     """Content-addressed storage of immutable bytes.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from opentelemetry import trace
 
+from ...blobs.api import StoreLostError
 from ...domain.errors import Reason, Refusal, checkpoint_missing, quota_exceeded
 from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.pacing import Backoff, pause
@@ -171,7 +172,7 @@ class TenantFlusher:
         self._urgent = self._ending = self._stopped = False
         self._backoff = Backoff(self._settings.first_retry_s, self._settings.longest_retry_s)
         self._idle = 0
-        self._retry_at = 0.0
+        self._retry_at, self._store_lost = 0.0, False
         self._look_at: float | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -242,6 +243,12 @@ class TenantFlusher:
         self._urgent = True
         self._wake.set()
 
+    def retry_lost(self) -> None:
+        """Flush at once if the store was lost when that was last tried."""
+        if self._store_lost:
+            self._retry_at = 0.0
+            self._wake.set()
+
     async def certified(self, key: CheckpointKey, seq: int) -> BlobLocation:
         """Wait until a change is certified, as `Archive.certify`; return a catalog with it."""
         found, known, unstored = await self._database.query(
@@ -258,6 +265,7 @@ class TenantFlusher:
             if problem := _hole_reason(wanted, unstored):
                 raise Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
             return known.location
+        self.retry_lost()  # so that the caller is told at once
         outcome = await self._wait({wanted.thread: wanted.seq}, wanted, key)
         assert outcome.catalog is not None  # noqa: S101 - every certified change is in one
         return outcome.catalog
@@ -385,6 +393,9 @@ class TenantFlusher:
             self._on_damage(self.tenant)
         _log.warning("certification of tenant %s is delayed: %s", self.tenant, self.trouble.message)
         self._refuse([waiter for waiter in waiting if waiter.wanted is None], error)
+        self._store_lost = isinstance(error, StoreLostError)
+        if self._store_lost:  # time alone brings nothing back, so that no caller waits for it
+            self._refuse(waiting, Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error)))
 
     def _refuse(self, waiters: Iterable[_Waiter], error: Exception) -> None:
         for waiter in waiters:
@@ -394,7 +405,7 @@ class TenantFlusher:
     async def _settle(self, flushed: Flushed, waiting: Iterable[_Waiter]) -> None:
         """Answer the waiters whose changes are certified, and count the backlog."""
         self._backoff.succeeded()
-        self._retry_at = 0.0
+        self._retry_at, self._store_lost = 0.0, False
         if not flushed.complete:
             self._urgent = True
             self.backlog.size_bytes = max(0, self.backlog.size_bytes - flushed.size_bytes)

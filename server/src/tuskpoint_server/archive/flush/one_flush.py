@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opentelemetry.trace import Link
 
-from ...blobs.api import BlobStore, Member
+from ...blobs.api import BlobStore, Member, StoreLostError
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from ...domain.formats.sealing import Sealer
@@ -32,7 +32,7 @@ from ...journal.database.overlay import Batch
 from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
 from ..mending import Mender
-from ..read import Segments, placed
+from ..read import DAMAGE, Segments, placed
 from ..roots import new_root
 from .assembling import Assembled, Chores, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
@@ -68,6 +68,9 @@ class ArchiveSettings:
     epochs: int = 1  # epochs for which the store is asked to keep a blob
     renew_interval_s: float = 3600.0  # longest time between two checks for renewals
     renew_margin_epochs: int = 1  # epochs before its end at which a blob is renewed; below `epochs`
+    # blob IDs of catalogs that the store may lack: what it lost with them is given up
+    given_up: frozenset[str] = frozenset()
+    look_interval_s: float | None = None  # time between two looks for the newest catalog; no look
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Flush:
         self._split = False  # the last pack was rejected: segments go before the next one
         self._runs: OrderedDict[bytes, bytes] = OrderedDict()
         self._pointed_to = ""
+        self._newest: BlobLocation | None = None
 
     def resume(self, pack: Pack) -> None:
         """Finish this pack of an earlier run before anything is read."""
@@ -119,7 +123,7 @@ class Flush:
     def forget(self) -> None:
         """Forget packs on their way and what was read: another server may go on with it."""
         self._packs.clear()
-        self._work = None
+        self._work = self._newest = None
 
     def retry_holes(self) -> None:
         """Try to store holes with the next flush."""
@@ -272,6 +276,7 @@ class Flush:
         if not (self._settings.apart or self._split) or not has_segments:
             assembled = await self._assemble(work)
         if assembled is None or not self._fits(assembled.members):
+            await self._require_newest()
             await self._store_segments(work)
             self._split = False
             assembled = await self._assemble(work)
@@ -366,6 +371,7 @@ class Flush:
         about = self._about(pack.plan.checkpoints)
         with tracer.start_as_current_span("archive.flush", attributes=about, links=self._calls):
             try:
+                await self._require_newest()
                 catalog = await self._runner.finish(pack)
             except Refusal as refusal:
                 if refusal.reason is not Reason.BLOB_REJECTED:
@@ -377,6 +383,7 @@ class Flush:
                 self._split = True
                 return Flushed()
         self._end_pack(pack)
+        self._newest = catalog
         if catalog is None:
             return Flushed()
         self._lone.difference_update(thread.number for thread in pack.plan.threads)
@@ -390,6 +397,24 @@ class Flush:
         self._instruments.flushes.record(max(0.0, seconds), {"tenant": self._tenant})
         self._instruments.certified.add(pack.plan.checkpoints, {"tenant": self._tenant})
         return Flushed(pack.plan.checkpoints, pack.plan.size_bytes, complete, problem)
+
+    async def _require_newest(self) -> None:
+        """Refuse to certify in a store that does not have the newest catalog.
+
+        The new catalog would lead to what is not there. Where blobs expire, they may be gone for
+        another reason, and `lifetime` stores again what is needed.
+
+        Raises:
+            StoreLostError: The store does not have it.
+            Refusal: The store cannot be used.
+        """
+        if self._blobs.epoch_s is not None:
+            return
+        if self._newest is None:
+            known = await self._database.query(partial(status.catalog, tenant=self._tenant))
+            self._newest = None if known is None else known.location
+        if self._newest is not None and self._newest.blob_id not in self._settings.given_up:
+            await require_catalog(self._blobs, self._tenant, self._newest)
 
     async def point(self, catalog: BlobLocation) -> str:
         """Write the pointer file unless it is up to date; return the problem if it fails."""
@@ -420,6 +445,30 @@ class Flush:
 
     def _about(self, checkpoints: int) -> dict[str, str | int]:
         return {"tuskpoint.tenant": self._tenant, "tuskpoint.checkpoints": checkpoints}
+
+
+async def require_catalog(blobs: BlobStore, tenant: str, catalog: BlobLocation) -> None:
+    """Check that a store has a catalog, damaged or not.
+
+    Raises:
+        StoreLostError: It does not.
+        Refusal: It cannot be used.
+    """
+    if not catalog.blob_id:  # its location is not known any more
+        return
+    try:
+        await blobs.get(catalog)
+    except Refusal as refusal:
+        if refusal.reason is Reason.BLOB_NOT_FOUND:
+            raise StoreLostError(
+                blobs.backend,
+                f"it lacks catalog {catalog.blob_id}, the newest of tenant {tenant}, so it is "
+                "another store or has lost its blobs; bring them back and nothing is lost, or "
+                f"restart the server with --accept-missing-blobs={catalog.blob_id}",
+            ) from refusal
+        if refusal.reason not in DAMAGE:
+            raise
+        _log.error("the newest catalog of tenant %s is damaged: %s", tenant, refusal)
 
 
 def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> Bounds:

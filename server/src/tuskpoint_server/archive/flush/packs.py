@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from ...blobs.api import BlobStore, Member, Receipt, StoreLimits
 from ...blobs.packs import NotAPackError, pack_pieces, read_index, reader
@@ -111,6 +111,8 @@ class Pointer:
     """The pointer files of all tenants.
 
     The tenant `default` has the file of this path; the files of others have a suffix to its name.
+    A file that named a catalog which was given up stays beside them, with `+old-1`, `+old-2`, … at
+    the end of its name: `quote` leaves no plus in the name of a tenant.
     """
 
     def __init__(self, path: Path) -> None:
@@ -121,6 +123,39 @@ class Pointer:
         if tenant == DEFAULT_TENANT:
             return self._path
         return self._path.with_name(f"{self._path.name}.{quote(tenant, safe='')}")
+
+    def named(self) -> dict[str, str]:
+        """Return the catalogs that the files name, by tenant; or `OSError`, `UnicodeDecodeError`.
+
+        A file whose name looks like that of a tenant's may be somebody's own copy.
+        """
+        if not self._path.parent.is_dir():
+            return {}
+        prefix, found = f"{self._path.name}.", {}
+        for path in sorted(self._path.parent.iterdir()):
+            tenant = unquote(path.name.removeprefix(prefix))
+            if path == self._path:
+                tenant = DEFAULT_TENANT
+            elif not path.name.startswith(prefix) or path != self.path(tenant):
+                continue
+            if path.is_file() and (blob_id := path.read_text("utf-8").strip()):
+                found[tenant] = blob_id
+        return found
+
+    def set_aside(self, tenant: str) -> Path | None:
+        """Rename the file of a tenant, if there is one, so that nothing overwrites it.
+
+        Returns its new path; or `OSError`.
+        """
+        path = self.path(tenant)
+        if not path.exists():
+            return None
+        number = 1
+        while (kept := path.with_name(f"{path.name}+old-{number}")).exists():
+            number += 1
+        path.rename(kept)
+        sync(path.parent)
+        return kept
 
     def write(self, tenant: str, blob_id: str) -> None:
         """Replace the file of a tenant, after a crash by all or nothing; or `OSError`."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ...blobs.api import BlobStore, every
+from ...blobs.cache import origin
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from ...domain.pacing import pause
@@ -26,7 +27,7 @@ from ..flush.flusher import TenantFlusher, Trouble
 from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner
 from ..flush.telemetry import Instruments
-from ..read import DAMAGE
+from ..read import DAMAGE, read_each, sliced
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
 from .salvage import Round, Salvage, Survey, Surveyed, survey
 
@@ -72,6 +73,7 @@ class Lifetime:
         self._fallen: Trouble | None = None
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
+        self._lost: set[str] = set()
         self._earliest: dict[str, int | None] = {}
         self._reckoned_us: int | None = None
         # Half of the store's concurrent puts: flushes must get through.
@@ -121,6 +123,11 @@ class Lifetime:
         self._damaged.add(tenant)
         self._wake.set()
 
+    def lost(self, tenant: str) -> None:
+        """Note that the store lost blobs of a tenant: store again what the journal still has."""
+        self._lost.add(tenant)
+        self._wake.set()
+
     async def look_now(self) -> Round:
         """Store all due blobs again, also those that failed a moment ago."""
         return await self._round(patient=False)
@@ -147,7 +154,7 @@ class Lifetime:
     def _pause_s(self) -> float | None:
         """Return the seconds to the next look; `None`: until something is damaged."""
         waits = self.failing.pauses_s()
-        if self._damaged:
+        if self._damaged or self._lost:
             waits.append(FIRST_RETRY_S)
         if self._epochs.length_us is not None:
             per_epoch_s = self._epochs.length_us / 1e6 / ROUNDS_PER_EPOCH
@@ -168,6 +175,8 @@ class Lifetime:
                         _log.warning("tenant %s: its catalog is not replaced: %s", tenant, refusal)
                         continue
                     self._damaged.discard(tenant)
+                if tenant in self._lost and await self._replace_lost(tenant):
+                    self._lost.discard(tenant)
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
@@ -185,6 +194,42 @@ class Lifetime:
             if not self.failing.pauses_s() and not done.waits:
                 self._fallen = None
             return done
+
+    async def _replace_lost(self, tenant: str) -> bool:
+        """Read every needed member from the store, and store again what is not there.
+
+        From the cache or the journal; what neither has becomes a hole. Ends with a new catalog.
+        Returns false if some of it has to wait.
+        """
+        flusher, done = self._flusher(tenant), Round()
+        try:
+            recorded = (await self._database.query(lifetimes.every)).get(tenant, [])
+            for batch in sliced(recorded, lambda _: 0, 1, BATCH):
+                async with flusher.turn:
+                    settled, found = await self._survey(flusher, batch)
+                    if not settled:
+                        return False
+                    broken = [blob for blob in found.blobs if await self._is_broken(blob)]
+                    for blob in broken:
+                        await self._salvage.lose_bundles(tenant, blob.blob.blob_id)
+                    movable = [blob for blob in broken if not blob.is_member]
+                    await self._move(flusher, found, movable, done)
+                left = {one.owner for blob in broken if blob.is_member for one in blob.alive}
+                await self._salvage.store_again(flusher, left, done)
+        except Refusal as refusal:
+            if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                raise
+            _log.warning("tenant %s: lost blobs are not stored again yet: %s", tenant, refusal)
+            return False
+        if not done.waits:
+            flusher.flush.renew_root()
+            flusher.flush_soon()
+        return not done.waits
+
+    async def _is_broken(self, blob: Surveyed) -> bool:
+        """Return whether the store itself lacks a needed member of a blob."""
+        read = await read_each(origin(self._blobs), [one.location for one in blob.alive])
+        return any(isinstance(one, Refusal) for one in read)
 
     async def _follow_epochs(self) -> None:
         """Update the journal's times of expiry with the clock's newer bounds.

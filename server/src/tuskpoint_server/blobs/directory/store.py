@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...domain.limits import MIB
 from ...process import sync
-from ..api import digest_of
+from ..api import StoreLostError, digest_of
 from ..packed import (
     LAYOUT,
     SHARD_CHARACTERS,
@@ -43,21 +43,31 @@ class _File:
 
 
 class DirectoryStore(PackStore):
-    """A `BlobStore` in a directory, which is created if it is missing.
+    """A `BlobStore` in a directory.
 
     A put is one file: a pack, addressed like a quilt, whose members are named by their
     SHA-256 in hex. A member that is put alone or apart is a file of its own.
 
+    A directory without its file `layout` is not mounted, or not the one that was filled: nothing is
+    made in it, and what it lacks is not taken for lost.
+
+    Args:
+        root: The directory.
+        begin: Make the directory and its layout if they are missing.
+
     Raises:
         UnknownLayoutError: It is laid out in another way.
+        StoreLostError: It has no layout, and must not begin.
         OSError: It cannot be made, read or written.
     """
 
     backend = "directory"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, begin: bool = True) -> None:
         self._root = root
         self._incoming = root / "incoming"
+        if not begin:
+            self._require_layout()
         self._incoming.mkdir(parents=True, exist_ok=True)
         shards = self._shards()
         # Read after the listing: whoever makes a directory of blobs has written the layout before.
@@ -72,7 +82,16 @@ class DirectoryStore(PackStore):
                     path.unlink()
         super().__init__()
 
+    def _require_layout(self) -> None:
+        """Refuse if the directory that was filled is not there."""
+        try:
+            (self._root / "layout").stat()
+        except FileNotFoundError:
+            problem = "it has no file 'layout'; check that the disk with the blobs is mounted"
+            raise StoreLostError(self.backend, problem) from None
+
     def _place(self, blob_id: str, pieces: Sequence[bytes]) -> None:
+        self._require_layout()
         path = self._path(blob_id)
         shard = path.parent
         with contextlib.suppress(FileExistsError):
@@ -86,7 +105,12 @@ class DirectoryStore(PackStore):
 
     @contextlib.contextmanager
     def _open(self, blob_id: str, likely: int) -> Iterator[_File]:
-        with self._path(blob_id).open("rb", buffering=0) as file:
+        try:
+            file = self._path(blob_id).open("rb", buffering=0)
+        except FileNotFoundError:
+            self._require_layout()
+            raise
+        with file:
             yield _File(blob_id, os.fstat(file.fileno()).st_size, reader(file))
 
     def _remove(self, blob_id: str, min_age_s: float) -> bool:

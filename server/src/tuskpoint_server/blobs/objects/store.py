@@ -19,7 +19,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError,
 
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import MIB
-from ..api import StoreLimits, digest_of
+from ..api import StoreLimits, StoreLostError, digest_of
 from ..packed import (
     LAYOUT,
     SHARD_CHARACTERS,
@@ -95,7 +95,8 @@ class _Object:
 class ObjectStore(PackStore):
     """A `BlobStore` in a bucket of `obstore`; all names may have a prefix.
 
-    Sends no request before `prepare`.
+    Sends no request before `prepare`. Without `begin`, a place that has no file `layout` stays so,
+    and is refused.
     """
 
     limits = StoreLimits(puts_at_once=_PUTS_AT_ONCE)
@@ -107,8 +108,9 @@ class ObjectStore(PackStore):
         UnknownLayoutError,
     )
 
-    def __init__(self, bucket: Any, backend: str) -> None:
+    def __init__(self, bucket: Any, backend: str, *, begin: bool = True) -> None:
         self.backend = backend
+        self._begins = begin
         self._bucket = bucket
         self._prepared = False
         self._conditional = True
@@ -120,6 +122,7 @@ class ObjectStore(PackStore):
         Raises:
             Refusal: `BLOB_UNAVAILABLE`: it does not answer, or not within this time.
             RefusedError: It does not exist, or refuses.
+            StoreLostError: It has no layout, and must not begin.
             UnknownLayoutError: It is laid out in another way.
         """
         try:
@@ -130,7 +133,11 @@ class ObjectStore(PackStore):
 
     def _prepare(self) -> None:
         try:
-            found = self._layout() or self._begin()
+            found = self._layout()
+            if not found and not self._begins:
+                obstore.list_with_delimiter(self._bucket)  # fails if there is no such bucket
+                raise self._lost()
+            found = found or self._begin()
         except (BaseError, OSError) as error:
             answer = trouble(error)
             if answer.passing:
@@ -202,6 +209,8 @@ class ObjectStore(PackStore):
             with self._open(blob_id, _PART_BYTES) as blob:
                 check_whole(blob)
                 return blob.age_s < _YOUNG_S
+        except StoreLostError:
+            raise
         except (FileNotFoundError, Refusal):
             return False
 
@@ -232,10 +241,12 @@ class ObjectStore(PackStore):
         except FileNotFoundError:
             # A missing or another bucket proves nothing about stored blobs.
             if not self._layout():
-                raise RefusedError(
-                    "it has no file 'layout'; check the names of bucket and prefix"
-                ) from None
+                raise self._lost() from None
             raise
+
+    def _lost(self) -> StoreLostError:
+        problem = "it has no file 'layout'; check the names of bucket and prefix"
+        return StoreLostError(self.backend, problem)
 
     def _remove(self, blob_id: str, min_age_s: float) -> bool:
         if digest_of(blob_id) is None:

@@ -200,15 +200,20 @@ def evicted_bytes(connection: sa.Connection, tenant: str) -> int:
     return sum(int(connection.execute(one).scalar_one()) for one in (of_values, of_writes))
 
 
+def home(connection: sa.Connection) -> str | None:
+    """Return the kind of store that has all blobs; `None` before anything is stored."""
+    named = journal_info.c.name == "blob_backend"
+    known = connection.execute(sa.select(journal_info.c.value).where(named)).scalar_one_or_none()
+    anything = connection.execute(sa.select(members.c.sha256).limit(1)).first()
+    return None if known is None or anything is None else str(known)
+
+
 def claim_home(connection: sa.Connection, backend: str) -> str:
     """Make a kind of store the home of all blobs, unless another is already; return the home."""
     named = journal_info.c.name == "blob_backend"
-    known = connection.execute(sa.select(journal_info.c.value).where(named)).scalar_one_or_none()
-    if known == backend:
-        return backend
-    anything = connection.execute(sa.select(members.c.sha256).limit(1)).first()
-    if known is not None and anything is not None:
-        return str(known)
+    known = home(connection)
+    if known is not None:
+        return known
     connection.execute(sa.delete(journal_info).where(named))
     connection.execute(sa.insert(journal_info).values(name="blob_backend", value=backend))
     return backend

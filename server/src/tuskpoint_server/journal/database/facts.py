@@ -200,10 +200,13 @@ def finish(connection: Connection) -> None:
     _SET_FACT.run(connection, of_name=_LAYOUT, fact=LAYOUT)
 
 
-def renew(connection: Connection) -> int:
-    """Give a journal another identity and the next generation, which is returned."""
+def renew(connection: Connection, above: int = 0) -> int:
+    """Give a journal another identity and the next generation, which is returned.
+
+    It is also above the generation `above`.
+    """
     known = read_finished(connection)
-    generation = int(known[GENERATION]) + 1
+    generation = max(int(known[GENERATION]), above) + 1
     _SET_FACT.run(connection, of_name=JOURNAL_ID, fact=uuid.uuid4().hex)
     _SET_FACT.run(connection, of_name=GENERATION, fact=str(generation))
     return generation

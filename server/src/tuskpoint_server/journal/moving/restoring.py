@@ -118,8 +118,10 @@ def _remove(part: Path) -> None:
         Path(f"{part}{suffix}").unlink(missing_ok=True)
 
 
-def begin_anew(backend: Backend) -> Summary:
+def begin_anew(backend: Backend, above: int = 0) -> Summary:
     """Make a journal that was restored one of its own: another identity, the next generation.
+
+    The generation is also above `above`, that of a catalog which the journal does not know.
 
     Packs on their way are dropped: the spool may not have them, and the journal that was backed
     up may have certified them. The next flush builds them again.
@@ -132,7 +134,7 @@ def begin_anew(backend: Backend) -> Summary:
         backend.check(connection)
         keep_servers_away(backend, connection)
         with backend.transaction(connection, writes=True):
-            renew(connection)
+            renew(connection, above)
             connection.execute(delete(packs))
         with backend.transaction(connection):
             return _summary(connection)
