@@ -30,6 +30,7 @@ from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
 from .journal.clock import JournalClock
 from .journal.database.database import Database
+from .journal.erasure import Erasure
 from .journal.items import Items
 from .journal.lease import Duty
 from .journal.lineage.handoffs import Handoffs as HandoffRows
@@ -184,6 +185,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         retention = Retention(
             *(RetentionRows(journal), rows, removal, lineage, snapshots, archive, signer),
             journal.journal_id,
+            Erasure(journal),
+            bool(config.search and config.memwal_account_id),
         )
         recorded = {"off": (), "changes": CHANGES, "all": POLICY.keys() - {EXCHANGE}}
         trail = Trail(TrailRows(journal), recorded[config.recorded])

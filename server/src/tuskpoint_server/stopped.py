@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import process
+from .archive.archive import Archive
 from .archive.flush.packs import Pointer
-from .archive.lifetime.collecting import remove, unneeded
+from .archive.lifetime.collecting import is_own, remove, unneeded
+from .archive.lifetime.rewriting import IsOwn, Rewriting
 from .archive.recover.recovery import (
     Recovered,
     Recovery,
@@ -30,17 +32,28 @@ from .archive.recover.recovery import (
     read_source,
 )
 from .blobs.api import BlobStore
-from .blobs.cache import origin
+from .blobs.cache import CachedStore, origin
 from .blobs.packed import PackStore, StoredFile
 from .config import Config, from_flags, settings_parser
 from .domain.credentials import DEFAULT_TENANT
 from .domain.errors import Reason, Refusal
 from .domain.formats.stored_json import Kind
 from .domain.model import BlobLocation
-from .opening import open_blobs, open_journal, open_keys
+from .journal.archiving import status
+from .journal.database.database import Database
+from .keys.provider import KeyProvider
+from .opening import (
+    open_blobs,
+    open_journal,
+    open_keys,
+    open_lease,
+    start_archive,
+    start_keeper,
+)
 from .tokens import tenant_name
 
 _PROGRESS_SECONDS = 2.0
+_REWRITES = 8  # each supersedes the catalog before it, whose pack is due then; two are enough
 _DASHED_BLOB_ID = re.compile(r"-[A-Za-z0-9_-]{42}(?![A-Za-z0-9_-])")
 _CODES = {
     Reason.BLOB_NOT_FOUND: process.EXIT_DAMAGED,
@@ -63,7 +76,7 @@ class Order(NamedTuple):
 async def _stopped(
     config: Config, nothing: str, *, undo: Callable[[], None] = lambda: None
 ) -> AsyncIterator[BlobStore]:
-    """Hold the data directory and yield the blob store without its cache.
+    """Hold the data directory and yield the blob store, perhaps behind a cache.
 
     A failure ends the command with its exit code; its message begins with `nothing`. `undo` is
     called after a failure, while the data directory is still held.
@@ -73,7 +86,7 @@ async def _stopped(
         try:
             blobs = open_blobs(config, None)
             try:
-                yield origin(blobs)
+                yield blobs
             finally:
                 await blobs.close()
         except BaseException:
@@ -121,7 +134,8 @@ async def recover(config: Config, order: Order) -> Recovered:
         reference = parse_reference(order.reference)
         _check_blob_directory(config)
         undo = _undo(config.data_dir)
-        async with _stopped(config, "nothing is recovered", undo=undo) as blobs:
+        async with _stopped(config, "nothing is recovered", undo=undo) as opened:
+            blobs = origin(opened)
             location = await find(blobs, reference, order.kind)
             with process.usable("data directory", config.data_dir):
                 recovered = await _fill(config, blobs, location, order)
@@ -300,10 +314,10 @@ def main_collect(arguments: Sequence[str], version: str) -> int:
     parser = settings_parser(
         version,
         prog="tuskpoint-server collect",
-        description="Remove blobs from the blob store that nothing in this journal needs. The "
-        "server has to be stopped. Blobs that another server may have stored stay, and so do those "
-        "younger than an hour. Old catalogs, and bundles that deleted threads have handed off, are "
-        "gone then.",
+        description="Remove blobs from the blob store that nothing in this journal needs, and "
+        "rewrite packs that have bytes of deleted threads. The server has to be stopped. Blobs "
+        "that another server may have stored stay. Old catalogs, and bundles that deleted threads "
+        "have handed off, are gone then.",
     )
     parser.add_argument(
         "--dry-run", action="store_true", default=False, help="Only list what would be removed."
@@ -312,8 +326,8 @@ def main_collect(arguments: Sequence[str], version: str) -> int:
         "--all",
         action="store_true",
         default=False,
-        help="Also what this journal did not store: only if no other server, recovered or not, "
-        "uses the store.",
+        help="Also what this journal did not store and is older than an hour: only if no other "
+        "server, recovered or not, uses the store.",
     )
     given = vars(parser.parse_args(arguments))
     dry_run, of_others = given.pop("dry_run"), given.pop("all")
@@ -338,16 +352,65 @@ async def _collect(
         raise process.StartError(
             process.EXIT_JOURNAL, f"there is no journal {path}; give the --data-dir of a server"
         )
-    async with _stopped(config, "nothing more is collected") as store:
+    async with _stopped(config, "nothing more is collected") as blobs:
+        store = origin(blobs)
         if not isinstance(store, PackStore):
             raise process.ConfigError(
                 f"nothing is collected in the {store.backend} store: unneeded blobs expire there"
             )
         keys = open_keys(config)
         database = await open_journal(config, keys, alone=True)
+
+        async def is_ours(blob_id: str, segment: BlobLocation | None) -> bool:
+            return of_others or await is_own(blob_id, segment, database, store, keys)
+
         try:
+            if dry_run:
+                due = await _rewriting(database, store, is_ours)
+                found = await unneeded(database, store, keys, of_others=of_others)
+                return (*found.removable, *due), found.others
+            async with _archive(config, database, store, keys) as archive:
+                await _rewriting(database, store, is_ours, archive)
             found = await unneeded(database, store, keys, of_others=of_others)
-            files = found.removable if dry_run else await remove(database, store, found)
+            files = await remove(database, store, found)
+            if isinstance(blobs, CachedStore):
+                await blobs.clear()
         finally:
             await database.close()
     return files, found.others
+
+
+@asynccontextmanager
+async def _archive(
+    config: Config, database: Database, store: PackStore, keys: KeyProvider | None
+) -> AsyncIterator[Archive]:
+    """Run an archive that flushes, and nothing else of a server, inside the context."""
+    lease = await open_lease(config, database)
+    archive = await start_archive(config, database, lease, store, keys)
+    try:
+        keeper = await start_keeper(lease, [archive.keeping])
+        try:
+            yield archive
+        finally:
+            await keeper.stop()
+    finally:
+        await archive.stop()
+
+
+async def _rewriting(
+    database: Database, store: PackStore, is_ours: IsOwn, archive: Archive | None = None
+) -> list[StoredFile]:
+    """Rewrite the packs of all tenants that are due; without an archive only return them."""
+    tenants = await database.query(status.catalog_tenants)
+    due: list[StoredFile] = []
+    for tenant in tenants:
+        rewriting = Rewriting(database, store, tenant, is_ours)
+        for _ in range(_REWRITES):
+            files = {file.blob_id: file async for file in store.blobs()}
+            sizes = {blob_id: file.size for blob_id, file in files.items()}
+            if archive is None:
+                due += [files[one.blob.blob_id] for one in await rewriting.due(sizes)]
+                break
+            if not await archive.rewrite(rewriting, tenant, sizes):
+                break
+    return due

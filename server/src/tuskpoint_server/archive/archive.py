@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +33,7 @@ from .flush.telemetry import Instruments
 from .following import Following
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
+from .lifetime.rewriting import Rewriting
 from .mending import Mender
 from .read import Segments, placed, records_of
 from .verify import ThreadVerification
@@ -365,6 +366,29 @@ class Archive:
         )
         data = await asyncio.to_thread(encode_manifest, replace(found, records=records), tenant)
         return (await self.apart.store(tenant, data, Kind.MANIFEST)).location
+
+    async def rewrite(self, found: Rewriting, tenant: str, sizes: Mapping[str, int]) -> int:
+        """Rewrite the packs of a tenant, as `Rewriting.rewrite`, while `keeping`."""
+        return await found.rewrite(self._flusher(tenant), self.lifetime.salvage, sizes)
+
+    async def clear_cache(self) -> None:
+        """Empty the local cache, if there is one.
+
+        Raises:
+            Refusal: `BLOB_UNAVAILABLE`: it cannot be emptied.
+        """
+        if not isinstance(self._blobs, CachedStore):
+            return
+        try:
+            await self._blobs.clear()
+        except OSError as error:
+            problem = error.strerror or str(error)
+            raise Refusal(Reason.BLOB_UNAVAILABLE, backend="cache", problem=problem) from error
+
+    @property
+    def backend(self) -> str:
+        """Kind of blob store, such as "directory"."""
+        return self._origin.backend
 
     async def catalog(self, tenant: str) -> KnownCatalog | None:
         """Return the newest certified catalog; `None` before the first flush."""

@@ -41,6 +41,7 @@ class CachedStore:
         self._lock = threading.Lock()
         self._sizes: OrderedDict[str, int] = OrderedDict()
         self._total = 0
+        self._cleared = 0  # how often it was; what was fetched before is not kept after
         path.mkdir(parents=True, exist_ok=True)
         self._scan()
 
@@ -52,10 +53,10 @@ class CachedStore:
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes from the cache, else from the inner store."""
-        data = await asyncio.to_thread(self._read, location.sha256)
+        data, cleared = await asyncio.to_thread(self._read, location.sha256), self._cleared
         if data is None:
             data = await self.inner.get(location, progress=progress)
-            await asyncio.to_thread(self._keep, location.sha256, data)
+            await asyncio.to_thread(self._keep, location.sha256, data, cleared)
         return data
 
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
@@ -64,11 +65,24 @@ class CachedStore:
         cached = await asyncio.to_thread(lambda: {sha256: self._read(sha256) for sha256 in hashes})
         found = {sha256: data for sha256, data in cached.items() if data is not None}
         lacking = {one.sha256: one for one in locations if one.sha256 not in found}
+        cleared = self._cleared
         fetched = await self.inner.get_many(list(lacking.values()))
         for sha256, data in zip(lacking, fetched, strict=True):
-            await asyncio.to_thread(self._keep, sha256, data)
+            await asyncio.to_thread(self._keep, sha256, data, cleared)
             found[sha256] = data
         return [found[location.sha256] for location in locations]
+
+    async def clear(self) -> None:
+        """Remove all files, also those of reads that are under way; or raise `OSError`."""
+        await asyncio.to_thread(self._clear)
+
+    def _clear(self) -> None:
+        with self._lock:
+            self._cleared += 1
+            self._sizes.clear()
+            self._total = 0
+            for file in self._path.iterdir():
+                file.unlink(missing_ok=True)
 
     def _scan(self) -> None:
         """Adopt the files of an earlier process, oldest first."""
@@ -99,21 +113,25 @@ class CachedStore:
             (self._path / name).unlink(missing_ok=True)
         return None
 
-    def _keep(self, sha256: bytes, data: bytes) -> None:
+    def _keep(self, sha256: bytes, data: bytes, cleared: int) -> None:
         if len(data) > self._max_bytes:
             return
         name = sha256.hex()
         part = self._path / f"{uuid.uuid4().hex}.part"
         try:
             part.write_bytes(data)
-            part.replace(self._path / name)
+            with self._lock:
+                if self._cleared != cleared:
+                    part.unlink(missing_ok=True)
+                    return
+                part.replace(self._path / name)
+                self._total += len(data) - self._sizes.pop(name, 0)
+                self._sizes[name] = len(data)
         except OSError as error:
-            _log.warning("a blob cannot be cached: %s", error.strerror)
+            if self._cleared == cleared:  # else it was cleared away
+                _log.warning("a blob cannot be cached: %s", error.strerror)
             part.unlink(missing_ok=True)
             return
-        with self._lock:
-            self._total += len(data) - self._sizes.pop(name, 0)
-            self._sizes[name] = len(data)
         self._evict()
 
     def _evict(self) -> None:

@@ -11,6 +11,7 @@ from ..archive.archive import Archive
 from ..domain.limits import LIMITS
 from ..domain.retention import EVERY_TENANT, RetentionEffect, RetentionRule
 from ..journal.checkpoints.store import Checkpoints as Journal
+from ..journal.erasure import Erasure
 from ..journal.lineage.lineage import Lineage
 from ..journal.lineage.snapshots import SnapshotQuery, Snapshots
 from ..journal.removal.removal import Removal
@@ -18,6 +19,21 @@ from ..journal.retention import Retention as RetentionJournal
 from ..keys.signing import Signer
 
 _SNAPSHOTS_AT_ONCE = 100
+_UNREACHED = {
+    "blob-store": "stored bytes stay until `tuskpoint-server collect` has run",
+    "walrus": "blobs on Walrus exist until they expire; if they are sealed, drop their key",
+    "object-versions": "the bucket may keep earlier versions of objects",
+    "postgresql": "PostgreSQL keeps deleted rows until VACUUM and in its write-ahead log, archives "
+    "and replicas",
+    "other-servers": "the other servers keep a cache and a spool in their data directories",
+    "journal-log": "a long read kept the write-ahead log of the journal in use; it is emptied "
+    "later, at the latest when the server stops",
+    "memwal": "MemWal keeps memories of summaries; no search returns them",
+    "handoffs": "stored manifests, and threads that other servers adopted, are not erased",
+    "backups": "backups and copies of the journal and of the blob store are not erased",
+    "disks": "disks keep the bytes of removed files until they are overwritten",
+}
+"""Places that an erasure does not reach, by the name that a receipt gives them, and why."""
 
 
 @dataclass(slots=True)
@@ -64,6 +80,8 @@ class Retention:
     _archive: Archive
     _signer: Signer
     _journal_id: str
+    _erasure: Erasure
+    _has_memories: bool  # summaries are sent to MemWal
     _rules: Sequence[RetentionRule] = ()
 
     def replace(self, rules: Sequence[RetentionRule]) -> None:
@@ -87,13 +105,17 @@ class Retention:
         """Delete threads, wait until that is certified, and return the receipt."""
         wanted = dict.fromkeys(thread_ids)
         left = await self._left(tenant, wanted)
+        families = await self._erasure.families(tenant, wanted)
         erased = []
         for name in wanted:
             detail = await self._journal.thread(tenant, name)
             incarnation = detail.thread.incarnation if detail is not None else None
             count = await self._removal.delete_thread(tenant, name)
             erased.append({"thread_id": name, "incarnation": incarnation, "checkpoints": count})
+        await self._erasure.purge(families)
         await self._archive.certify_all(tenant, wanted.__contains__)
+        await self._archive.clear_cache()
+        emptied = await self._erasure.empty_log()
         status = await self._archive.status(tenant)
         catalog = status.catalog
         content = {
@@ -105,9 +127,25 @@ class Retention:
             "threads": erased,
             "catalog": catalog and {"blob_id": catalog.blob_id, "sha256": catalog.sha256.hex()},
             "left": left,
+            "unreached": [
+                {"name": name, "reason": _UNREACHED[name]} for name in self._unreached(emptied)
+            ],
         }
         encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
         return Receipt(encoded, *self._signer.receipt(encoded))
+
+    def _unreached(self, log_is_empty: bool) -> list[str]:
+        """Return the names of places that may still have content of erased threads."""
+        found = ["walrus" if self._archive.backend == "walrus" else "blob-store"]
+        if self._archive.backend not in ("walrus", "directory"):
+            found.append("object-versions")
+        if self._erasure.is_shared:
+            found += ["postgresql", "other-servers"]
+        if not log_is_empty:
+            found.append("journal-log")
+        if self._has_memories:
+            found.append("memwal")
+        return [*found, "handoffs", "backups", "disks"]
 
     async def _left(self, tenant: str, erased: dict[str, None]) -> dict[str, list[str]]:
         """Return the threads and snapshots that have copies of what is about to be deleted."""

@@ -40,6 +40,8 @@ class Chores:
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
     dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
     anew: bool = False  # the records are all that there are; no earlier run counts
+    # ends of incarnations whose records leave the runs at once, by thread
+    ended: Mapping[str, facts.EndRecord] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -137,10 +139,11 @@ async def _assemble(
     new = store_records(recorder.records, put)
     live = known.catalog.runs if known is not None and not chores.anew else NO_RUNS
     live, rewritten = await relocated(live, chores.moved, fetch, put)
+    ended = dict(chores.ended)
     if work.root.key:
-        ended = {one.thread_id: one for one in recorder.records if isinstance(one, facts.EndRecord)}
-        live, purged = await without_threads(live, ended, fetch, put)
-        rewritten += purged
+        ended |= {o.thread_id: o for o in recorder.records if isinstance(o, facts.EndRecord)}
+    live, purged = await without_threads(live, ended, fetch, put)
+    rewritten += purged
     advanced = await advance(live, new, fetch, put)
     dropped = [*chores.dropped, *rewritten, *(one.sha256 for one in advanced.dropped)]
     for sha256 in dropped:  # what nothing names any more does not have to be stored

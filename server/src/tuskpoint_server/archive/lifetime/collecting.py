@@ -12,7 +12,8 @@ from ...domain.formats.catalogs import Catalog, decode_catalog
 from ...domain.formats.sealing import opened
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
-from ...journal.archiving import lifetimes, plan
+from ...journal.archiving import lifetimes, plan, status
+from ...journal.archiving.emptied import emptied, forget_emptied, note_emptied
 from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...keys.provider import KeyProvider
@@ -20,7 +21,8 @@ from ..read import Segments, placed
 from ..roots import with_root_key
 from .salvage import survey
 
-MIN_AGE_S = 3600.0  # a younger blob stays: another server may have put it and not recorded it yet
+MIN_AGE_S = 3600.0
+"""A younger blob of another server stays: that one may not have recorded it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,7 @@ class Unneeded:
 
     removable: tuple[StoredFile, ...]
     others: int  # how many stay, because another server may have stored them
+    own: frozenset[str]  # IDs of those that this journal has certainly stored
     dead: Mapping[str, tuple[bytes, ...]]  # by tenant recorded members that go with them
 
 
@@ -40,8 +43,12 @@ async def unneeded(
     With `of_others` also those that this journal did not store. Refuses as a blob store does, and
     with `JOURNAL_UNAVAILABLE`.
     """
-    recorded, left = await database.query(
-        lambda connection: (lifetimes.every(connection), plan.unfinished(connection))
+    recorded, left, noted = await database.query(
+        lambda connection: (
+            lifetimes.every(connection),
+            plan.unfinished(connection),
+            emptied(connection),
+        )
     )
     kept = {member.location.blob_id for pack in left for member in pack.plan.members}
     segments: dict[str, BlobLocation] = {}
@@ -55,21 +62,26 @@ async def unneeded(
                 dead.setdefault(tenant, []).append(member.location)
                 if member.kind in (Kind.SEGMENT, Kind.PARTS):
                     segments[one.blob.blob_id] = member.location
+    own = {blob_id for blob_id in noted if blob_id not in kept}
     removable, others = [], 0
     async for file in store.blobs():
-        if file.blob_id in kept or file.age_s < MIN_AGE_S:
+        if file.blob_id in kept:
             continue
         segment = segments.get(file.blob_id)
-        if of_others or await _is_own(database, store, keys, recorded, file.blob_id, segment):
+        if file.blob_id in own or await is_own(file.blob_id, segment, database, store, keys):
+            own.add(file.blob_id)
             removable.append(file)
-        else:
-            others += 1
+        elif file.age_s >= MIN_AGE_S:
+            if of_others:
+                removable.append(file)
+            else:
+                others += 1
     gone = {file.blob_id for file in removable}
     members = {
         tenant: tuple(one.sha256 for one in some if one.blob_id in gone)
         for tenant, some in dead.items()
     }
-    return Unneeded(tuple(removable), others, members)
+    return Unneeded(tuple(removable), others, frozenset(own), members)
 
 
 async def remove(database: Database, store: PackStore, found: Unneeded) -> list[StoredFile]:
@@ -78,25 +90,32 @@ async def remove(database: Database, store: PackStore, found: Unneeded) -> list[
     def forget(batch: Batch) -> None:
         for tenant, hashes in found.dead.items():
             lifetimes.drop(batch, tenant, hashes)
+        note_emptied(batch, found.own)
 
     await database.transact(forget)
-    return [
-        file for file in found.removable if await store.remove(file.blob_id, min_age_s=MIN_AGE_S)
+    removed = [
+        file
+        for file in found.removable
+        if await store.remove(
+            file.blob_id, min_age_s=0.0 if file.blob_id in found.own else MIN_AGE_S
+        )
     ]
+    await database.transact(forget_emptied)
+    return removed
 
 
-async def _is_own(
+async def is_own(
+    blob_id: str,
+    segment: BlobLocation | None,
     database: Database,
     store: PackStore,
     keys: KeyProvider | None,
-    tenants: Iterable[str],
-    blob_id: str,
-    segment: BlobLocation | None,
 ) -> bool:
     """Return whether this journal stored a blob: with its own catalog or a segment of its own.
 
     A recovered journal may have recorded blobs that another one stored, in an earlier generation.
     """
+    tenants = await database.query(status.catalog_tenants)
     try:
         for listed in await store.list_blob(blob_id):
             if listed.kind == Kind.CATALOG:

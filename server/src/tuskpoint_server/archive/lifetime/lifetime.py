@@ -65,7 +65,7 @@ class Lifetime:
             self._settings,
             self._instruments,
         )
-        self._salvage = Salvage(*common)
+        self.salvage = Salvage(*common)
         epoch_us = self._epochs.length_us or 0
         self._margin_us = self._settings.renew_margin_epochs * epoch_us
         pause_s = self._settings.renew_interval_s
@@ -313,7 +313,7 @@ class Lifetime:
                     self._note_failure(tenant, blob, refusal, done)
         if leaving:  # once nothing else needs them, they expire with their blob
             ended = set().union(*(blob.of_ended for blob in leaving))
-            await self._salvage.store_again(flusher, ended, done)
+            await self.salvage.store_again(flusher, ended, done)
         whole = [blob.blob for blob in needed if blob not in dense and blob not in leaving]
         renewed = await every(self._renew(tenant, blob, done) for blob in whole)
         endangered = [
@@ -349,7 +349,7 @@ class Lifetime:
                     raise
                 _log.error("tenant %s: a run cannot be read: %s", tenant, refusal.message)
             if attempt == _READS - 1:
-                await self._salvage.rebuild(flusher)
+                await self.salvage.rebuild(flusher)
                 flusher.flush_soon()
         unneeded = [blob for blob in found.blobs if settled and not blob.is_needed]
         hashes = [one.location.sha256 for blob in unneeded for one in blob.dead]
@@ -398,7 +398,7 @@ class Lifetime:
         tenant = flusher.tenant
         for blob in blobs:
             if self.failing.is_over(tenant, blob):
-                done.bundles_lost += await self._salvage.lose_bundles(tenant, blob.blob_id)
+                done.bundles_lost += await self.salvage.lose_bundles(tenant, blob.blob_id)
         async with flusher.turn:
             settled, found = await self._survey(flusher, blobs)
             here = [blob for blob in found.blobs if blob.is_needed]
@@ -410,13 +410,13 @@ class Lifetime:
                     _log.warning("tenant %s: %s", tenant, refusal.message)
         # Checkpoints that could not be moved are restored to the journal while they can be read.
         left = {one.owner for blob in here for one in blob.alive}
-        await self._salvage.store_again(flusher, left, done)
+        await self.salvage.store_again(flusher, left, done)
 
     async def _move(
         self, flusher: TenantFlusher, found: Survey, chosen: Sequence[Surveyed], done: Round
     ) -> list[tuple[DueBlob, Refusal]]:
         """Move the needed members of blobs; return the blobs with unreadable ones, and why."""
-        lost = await self._salvage.move(flusher, found, chosen, done)
+        lost = await self.salvage.move(flusher, found, chosen, done)
         damaged: list[tuple[DueBlob, Refusal]] = []
         for one in chosen:
             self._unlike.discard(one.blob.blob_id)

@@ -8,9 +8,10 @@ record.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 from ...blobs.api import BlobStore, Member
 from ...domain.errors import Reason, Refusal
@@ -226,7 +227,7 @@ class Salvage:
             else:
                 read.append(Member(one.location.sha256, data, one.kind.value))
         places: dict[bytes, BlobLocation] = {}
-        for group in grouped(read, self._blobs.limits):
+        for group in self._groups(read):
             places.update(await self._runner.store(tenant, group))
         gone = {
             one.owner: lost[one.location.sha256].message
@@ -252,6 +253,21 @@ class Salvage:
 
         await self._lease.transact(note)
         return lost, set(gone)
+
+    def _groups(self, members: Sequence[Member]) -> Iterator[list[Member]]:
+        """Distribute members over puts; where a put costs nothing, runs go beside the others.
+
+        Runs are merged away long before the segments that they name are needed no more.
+        """
+        limits = self._blobs.limits
+        kinds: Sequence[Sequence[Member]] = [members]
+        if limits.max_members is None:
+            is_run = [one.kind == Kind.RUN.value for one in members]
+            kinds = [
+                [one for one, run in zip(members, is_run, strict=True) if run == wanted]
+                for wanted in (True, False)
+            ]
+        return chain.from_iterable(grouped(some, limits) for some in kinds)
 
     def _gaps(self, found: Survey, lost: Mapping[bytes, str]) -> Iterable[Record]:
         """Record lost members, once for each thread that may need them."""

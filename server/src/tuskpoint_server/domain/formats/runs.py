@@ -223,6 +223,18 @@ def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
     return lines
 
 
+def lines_of(data: bytes, name: str) -> Iterator[Line]:
+    """Yield the records of a leaf that nothing refers to any more; of a branch nothing."""
+    begin = frame_size(data, name)
+    index = unpack_frame(memoryview(data)[:begin], name, _MAX_UNPACKED)
+    fields = Fields.document(index, name, Kind.RUN)
+    for entry in fields.children("pages") if fields.has("pages") else ():
+        size = entry.number("size_bytes")
+        plain = unpack_frame(data[begin : begin + size], name, _MAX_UNPACKED)
+        yield from (read_line(stored, name) for stored in plain.decode().splitlines())
+        begin += size
+
+
 async def read_pages(
     ref: RunRef, fetch: Fetch, *, after: Position = (), thread_id: str | None = None
 ) -> AsyncGenerator[list[Line]]:

@@ -185,6 +185,13 @@ class Backend(ABC):
         the database's. A statement that is wrong, or a broken constraint, is ours.
         """
 
+    def scrub(self) -> bool:
+        """Empty the database's log of what was deleted; `False`: it will go later.
+
+        Of PostgreSQL's own files nothing is promised.
+        """
+        return True
+
     def tidy(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL has nothing to do
         """Do after a commit what no caller has to wait for."""
 

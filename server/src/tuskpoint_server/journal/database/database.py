@@ -203,6 +203,16 @@ class Database:
             raise unavailable("it is closed")
         return await asyncio.get_running_loop().run_in_executor(self._readers, self._read, work)
 
+    async def scrub(self) -> bool:
+        """Let deleted bytes not remain in the database's log; `False`: they go later."""
+        if self._closed:
+            raise unavailable("it is closed")
+        try:
+            return await asyncio.to_thread(self._backend.scrub)
+        except Exception as error:
+            raise_unavailable(self._backend, error)
+            raise
+
     async def write_past_batches(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction past the writer, in turn; only where `is_shared`.
 

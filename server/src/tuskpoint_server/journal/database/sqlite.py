@@ -33,6 +33,7 @@ _PRAGMAS = (
     "PRAGMA journal_size_limit = 67108864",
     "PRAGMA temp_store = MEMORY",
     "PRAGMA cache_size = -32768",
+    "PRAGMA secure_delete = ON",  # what is deleted or moved leaves zeros, and no copy of itself
 )
 _GREATEST = "SELECT max(coalesce(max(number), 0), coalesce(max(family), 0)) FROM threads"
 _DEFECTS = frozenset(
@@ -65,7 +66,7 @@ class Sqlite(Backend):
 
     def __init__(self, path: Path, engine: Engine | None = None) -> None:
         self._path = path
-        self._log_limit = LONG_LOG_BYTES
+        self._log_limit, self._restart = LONG_LOG_BYTES, "RESTART"
         self.engine = engine or make_engine(path)
         self._files = OpenFiles(path, self.engine) if engine is None else None
 
@@ -129,13 +130,21 @@ class Sqlite(Backend):
             return None
         return f"{cause.sqlite_errorname}: {cause}"
 
+    def scrub(self) -> bool:
+        """Empty the log, in which deleted bytes remain; `False`: long reads kept it in use."""
+        with self.engine.connect() as connection:
+            emptied = restart_log(connection, "TRUNCATE")
+        # Else `tidy` empties it, as soon as it can.
+        self._restart, self._log_limit = ("RESTART", LONG_LOG_BYTES) if emptied else ("TRUNCATE", 0)
+        return emptied
+
     def tidy(self, connection: Connection) -> None:
         """Begin the log anew once it is long; if that fails, once it has doubled."""
         size = log_bytes(self._path)
         if size > self._log_limit:
             self._log_limit = 2 * size
-            if restart_log(connection):
-                self._log_limit = LONG_LOG_BYTES
+            if restart_log(connection, self._restart):
+                self._restart, self._log_limit = "RESTART", LONG_LOG_BYTES
 
 
 def make_engine(path: Path) -> Engine:
@@ -174,8 +183,10 @@ def log_bytes(path: Path) -> int:
         return 0
 
 
-def restart_log(connection: Connection) -> bool:
+def restart_log(connection: Connection, mode: str = "RESTART") -> bool:
     """Bring the log into the database, so that the next commit begins it anew, if that can be.
+
+    With mode `TRUNCATE` its file is empty then.
 
     SQLite does so by itself only at a moment at which nobody reads the log; under steady
     reads that never comes, and the log grows without bound
@@ -185,7 +196,7 @@ def restart_log(connection: Connection) -> bool:
     driver = driver_of(connection)
     driver.execute(f"PRAGMA busy_timeout = {int(_RESTART_TIMEOUT_S * 1000)}")
     try:
-        row = driver.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        row = driver.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     finally:
         driver.execute(f"PRAGMA busy_timeout = {int(BUSY_TIMEOUT_S * 1000)}")
     return row is not None and row[0] == 0

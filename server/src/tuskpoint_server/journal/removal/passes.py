@@ -378,7 +378,9 @@ def _count_off(batch: Batch, family: int, counts: Sequence[Sequence[Any]]) -> No
         log = batch.find(tenant, thread_id)
         if log is None or log.row.family != family:
             continue
-        log.row.removed_count -= removed_count
-        log.row.removed_bytes -= removed_bytes
-        log.row.added_bytes -= removed_bytes
+        # Another pass over the family may have counted off the same.
+        seen_bytes = min(removed_bytes, log.row.removed_bytes)
+        log.row.removed_count -= min(removed_count, log.row.removed_count)
+        log.row.removed_bytes -= seen_bytes
+        log.row.added_bytes -= seen_bytes
         batch.store(log)

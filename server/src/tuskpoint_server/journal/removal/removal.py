@@ -262,7 +262,7 @@ def end_incarnation(batch: Batch, log: Log) -> int:
     row.deleted = True
     row.begun_seq = seq  # writes that wait for the next incarnation are part of it
     row.deleted_through = max(row.deleted_through, through)
-    row.head_id = ""
+    row.head_id = row.agent_id = ""
     row.state = ThreadState.IDLE
     row.dirty_bytes = 0  # nothing is left to be stored
     row.removed_count += row.checkpoint_count

@@ -41,6 +41,12 @@ _READ = Statement(
 )
 _LAST = Statement(sa.text("SELECT rowid FROM search_text ORDER BY rowid DESC LIMIT 1"))
 _REMOVE = Statement(sa.text("DELETE FROM search_text WHERE rowid = :number"))
+# One step of a merge of all that FTS5 has: with a negative number of pages it begins.
+_MERGE = Statement(
+    sa.text("INSERT INTO search_text (search_text, rank) VALUES ('merge', :pages)"),
+)
+_CHANGED = Statement(sa.text("SELECT total_changes()"))
+_MERGED_PAGES = 64  # that one step writes: about 20 ms
 # Number and rank, above 0, of what an `expression` matches, best first. What a word counts depends
 # on where it stands: a summary was written to be found.
 # Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
@@ -84,6 +90,20 @@ def last(connection: sa.Connection) -> int | None:
 def remove(connection: sa.Connection, numbers: Sequence[tuple[int]]) -> None:
     """Remove the text of documents."""
     _REMOVE.run_rows(connection, ("number",), numbers)
+
+
+def merge(connection: sa.Connection, *, begins: bool) -> bool:
+    """Take a step of a merge that drops the words of removed documents; return whether more is due.
+
+    FTS5 only marks them as removed until then. PostgreSQL has no such marks.
+    """
+    if connection.dialect.name == "postgresql":
+        return False
+    [(before,)] = _CHANGED.run(connection).fetchall()
+    _MERGE.run(connection, pages=-_MERGED_PAGES if begins else _MERGED_PAGES)
+    [(after,)] = _CHANGED.run(connection).fetchall()
+    # One change is the command itself (https://www.sqlite.org/fts5.html#the_merge_command).
+    return int(after) - int(before) > 1
 
 
 @contextmanager

@@ -1,0 +1,354 @@
+"""What an erasure leaves: every byte of every file is searched, and so is what frames unpack to."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tests.integration.archive.evictions import WAIT_SECONDS
+from tests.kit.blobs.s3_server import ENVIRONMENT, S3Server
+from tests.kit.messages import ref, write
+from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess
+from tuskpoint import Client, Receipt
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from tuskpoint.v1.value_pb2 import Value
+from tuskpoint_server import app, process, stopped
+from tuskpoint_server.blobs.directory import DirectoryStore
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+SECRET = "xylophone"  # in everything that an agent may write
+FRAME = b"\x28\xb5\x2f\xfd"  # that a frame of Zstandard begins with
+WINDOW = 40  # bytes of stored content that are looked for together
+STEP = 3000  # bytes between two of them: a page of SQLite has one of each long value
+CHANGES = 12  # more than one level of runs holds
+STAY = {"TUSKPOINT_FLUSH_INTERVAL": "3600", "TUSKPOINT_JOURNAL_BYTES": str(1 << 30)}
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def unpacked(data: bytes) -> Iterator[bytes]:
+    """Yield bytes, and what each frame in them unpacks to, however deep."""
+    yield data
+    at = data.find(FRAME)
+    while at >= 0:
+        try:
+            content = zstd.ZstdDecompressor().decompress(data[at:])
+        except zstd.ZstdError:
+            content = b""  # it is no frame, or a patch on a keyframe
+        if content:
+            yield from unpacked(content)
+        at = data.find(FRAME, at + 1)
+
+
+def files_of(*folders: Path) -> dict[str, bytes]:
+    return {
+        str(path): path.read_bytes()
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def remains(files: Mapping[str, bytes], needles: set[bytes]) -> dict[str, list[bytes]]:
+    """Return by file which of the needles are in it."""
+    found: dict[str, list[bytes]] = {}
+    for name, data in files.items():
+        layers = list(unpacked(data))
+        here = [needle for needle in needles if any(needle in layer for layer in layers)]
+        if here:
+            found[name] = here
+    return found
+
+
+def stored_values(data_dir: Path, *threads: str) -> set[bytes]:
+    """Return pieces of the values of threads as the journal stores them."""
+    marks = ", ".join("?" * len(threads))
+    family = f"SELECT family FROM threads WHERE thread_id IN ({marks})"
+    number = f"SELECT number FROM threads WHERE thread_id IN ({marks})"
+    with closing(sqlite3.connect(f"file:{data_dir / 'journal.db'}?mode=ro", uri=True)) as journal:
+        values = f"SELECT data FROM contents WHERE family IN ({family})"
+        written = f"SELECT data FROM writes WHERE thread IN ({number})"
+        rows = [row for text in (values, written) for row in journal.execute(text, threads)]
+    return {
+        data[at : at + WINDOW]
+        for (data,) in rows
+        if data is not None
+        for at in range(0, max(1, len(data) - WINDOW), STEP)
+        if len(data) >= WINDOW
+    }
+
+
+def hide(client: Client, target: str, thread_id: str, secret: str = SECRET) -> None:
+    """Save a thread with the secret wherever an agent may write, beside one that stays."""
+    noise = random.Random(thread_id)
+    for number in range(CHANGES):
+        about: dict[str, Any] = {
+            "metadata": {"who": f"{secret} {number}"},
+            "summary": f"Step {number} played the {secret}",
+            "label": f"{secret}-{number}",
+            "agent_id": secret,
+        }
+        state = {
+            "short": f"the {secret} {number}",
+            "long": [f"{secret} {number} {one}" for one in range(2000)],
+            "noise": noise.randbytes(8_000).hex(),
+        }
+        checkpoint = client.save(thread_id, state, **about)
+        client.save("stays", {"n": number, "text": [f"{number} {one}" for one in range(500)]})
+        with grpc.insecure_channel(target) as channel:
+            request = pb.SaveWritesRequest(ref=ref(checkpoint, thread_id))
+            for idx, data in enumerate([f"said {secret}".encode(), secret.encode() * 3000]):
+                request.writes.append(
+                    write("task", "said", idx=idx, value=Value(type="bytes", data=data))
+                )
+            CheckpointServiceStub(channel).SaveWrites(request)
+        client.flush()
+
+
+def check_kept(client: Client) -> None:
+    """Check that the other thread is whole, and that the blob store has all of it."""
+    history = list(client.history("stays"))
+    assert len(history) == CHANGES
+    for number, one in enumerate(history):
+        loaded = client.load("stays", one.checkpoint_id)
+        assert loaded is not None
+        assert loaded.state["n"] == number
+        assert loaded.state["text"] == [f"{number} {each}" for each in range(500)]
+    assert client.verify("stays").ok
+
+
+def searched(data_dir: Path, *threads: str) -> set[bytes]:
+    """Return the secret and pieces of stored values; all of them are in the data directory."""
+    needles = {SECRET.encode()} | stored_values(data_dir, *threads)
+    there = set().union(*remains(files_of(data_dir), needles).values())
+    assert SECRET.encode() in there
+    assert len(there) > 40  # a few lie on two pages
+    return there
+
+
+def names_of(receipt: Receipt) -> set[str]:
+    return {one["name"] for one in receipt.document["unreached"]}
+
+
+@contextmanager
+def store(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Yield the settings of a blob store, and a function that returns all bytes in it."""
+    if kind == "directory":
+        blobs = tmp_path / "blobs"
+        yield {"TUSKPOINT_BLOB_DIR": str(blobs)}, lambda: files_of(blobs)
+        return
+    with S3Server() as server:
+        settings = {**ENVIRONMENT, "TUSKPOINT_BLOBS": server.url("team")}
+
+        def objects() -> dict[str, bytes]:
+            return {name: one.data for name, one in server.objects["bucket"].items()}
+
+        yield settings, objects
+
+
+def collect(
+    data_dir: Path, settings: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, *flags: str
+) -> int:
+    with monkeypatch.context() as environment:
+        for name, text in settings.items():
+            environment.setenv(name, text)
+        return app.main(["collect", "--data-dir", str(data_dir), *flags])
+
+
+@pytest.mark.parametrize("packing", ["quilt", "blob"])
+@pytest.mark.parametrize("kind", ["directory", "bucket"])
+def test_no_byte_of_an_erased_thread_is_left(
+    kind: str, packing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store(kind, tmp_path, monkeypatch) as (place, stored):
+        settings = {**place, **STAY, "TUSKPOINT_PACKING": packing}
+        with ServerProcess(tmp_path / "one", settings) as server:
+            server.start()
+            with Client(server.target) as client:
+                hide(client, server.target, "goes")
+                assert client.search_history(SECRET, 5)
+                needles = searched(server.data_dir, "goes")
+                receipt = client.erase("goes")
+                assert remains(files_of(server.data_dir), needles) == {}
+                assert "blob-store" in names_of(receipt)
+            assert server.stop() == 0
+            assert remains(files_of(server.data_dir), needles) == {}
+            needles_there = remains(stored(), needles)
+            assert needles_there
+            before = set(stored())
+            assert collect(server.data_dir, settings, monkeypatch) == 0
+            assert remains(stored(), needles) == {}
+            assert remains(files_of(server.data_dir), needles) == {}
+            assert not set(needles_there) & set(stored())
+            assert len(stored()) < len(before)
+            server.start()
+            with Client(server.target) as client:
+                check_kept(client)
+                catalog = client.status().catalog
+                assert catalog is not None
+            assert server.stop() == 0
+            again = set(stored())
+            assert collect(server.data_dir, settings, monkeypatch) == 0
+            assert again == set(stored())
+        environment = {**settings, "TUSKPOINT_FLUSH_INTERVAL": "3600"}
+        with monkeypatch.context() as changed:
+            for name, text in environment.items():
+                changed.setenv(name, text)
+            source = ["--catalog", catalog.blob_id, "--data-dir", str(tmp_path / "two" / "data")]
+            assert app.main(["recover", *source]) == 0
+        with ServerProcess(tmp_path / "two", settings) as server:
+            server.start()
+            with Client(server.target) as client:
+                check_kept(client)
+
+
+def test_what_a_fork_needs_of_an_erased_thread_is_all_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its values were evicted: the fork reads them from segments that also have what is erased."""
+    place = {**FLUSH_OFTEN, "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
+    with ServerProcess(tmp_path / "one", place) as server:
+        server.start()
+        with Client(server.target) as client:
+            shared = client.save("goes", {"text": ["harmonica"] * 5000})
+            hidden = client.save("goes", {"text": [SECRET] * 5000, "more": SECRET}, summary=SECRET)
+            client.save("goes", {"end": 1})
+            client.flush()
+            client.fork("goes", shared, new_thread_id="fork")
+            client.save("fork", {"end": 1})
+            client.flush()
+            evicted(client)
+            assert client.load("goes", hidden) is not None  # the cache has it now
+            needles = {SECRET.encode()}
+            assert any("cache" in name for name in remains(files_of(server.data_dir), needles))
+            receipt = client.erase("goes")
+            assert receipt.document["left"]["threads"] == ["fork"]
+            assert remains(files_of(server.data_dir), needles) == {}
+        assert server.stop() == 0
+        assert remains(files_of(tmp_path / "blobs"), needles)
+        assert collect(server.data_dir, place, monkeypatch) == 0
+        assert remains(files_of(tmp_path / "blobs", server.data_dir), needles) == {}
+        server.start()
+        with Client(server.target) as client:
+            evicted(client)
+            loaded = client.load("fork", shared)
+            assert loaded is not None
+            assert loaded.state == {"text": ["harmonica"] * 5000}
+            assert client.verify("fork").ok
+        assert server.stop() == 0
+        assert remains(files_of(tmp_path / "blobs", server.data_dir), needles) == {}
+
+
+def test_a_recovered_server_needs_all_to_remove_what_was_stored_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {**STAY, "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
+    with ServerProcess(tmp_path / "one", place) as one:
+        one.start()
+        with Client(one.target) as client:
+            hide(client, one.target, "goes")
+            catalog = client.status().catalog
+            assert catalog is not None
+        assert one.stop() == 0
+    for path in (tmp_path / "blobs").glob("??/*"):
+        os.utime(path, (time.time() - 7200, time.time() - 7200))
+    with ServerProcess(tmp_path / "two", place) as two:
+        source = ["--catalog", catalog.blob_id, "--blob-dir", place["TUSKPOINT_BLOB_DIR"]]
+        assert app.main(["recover", "--data-dir", str(two.data_dir), *source]) == 0
+        two.start()
+        with Client(two.target) as client:
+            client.erase("goes")
+        assert two.stop() == 0
+        assert collect(two.data_dir, place, monkeypatch) == 0
+        assert remains(files_of(tmp_path / "blobs"), {SECRET.encode()})
+        assert collect(two.data_dir, place, monkeypatch, "--all") == 0
+        assert remains(files_of(tmp_path / "blobs"), {SECRET.encode()}) == {}
+        two.start()
+        with Client(two.target) as client:
+            check_kept(client)
+
+
+def evicted(client: Client) -> None:
+    """Wait until values left the journal."""
+    until = time.monotonic() + WAIT_SECONDS
+    while not client.status().evicted_bytes:
+        assert time.monotonic() < until
+
+
+def test_a_collection_that_was_interrupted_is_finished_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs = tmp_path / "blobs"
+    place = {**STAY, "TUSKPOINT_BLOB_DIR": str(blobs)}
+    with ServerProcess(tmp_path / "one", place) as server:
+        server.start()
+        with Client(server.target) as client:
+            hide(client, server.target, "goes")
+            client.erase("goes")
+        assert server.stop() == 0
+        needles = {SECRET.encode()}
+        before = set(files_of(blobs))
+
+        async def broken(*_: object, **__: object) -> bool:
+            raise KeyboardInterrupt
+
+        for place_of_crash in ("rewritten", "forgotten"):
+            with monkeypatch.context() as crash:
+                if place_of_crash == "rewritten":
+                    crash.setattr(stopped, "unneeded", broken)
+                else:
+                    crash.setattr(DirectoryStore, "remove", broken)
+                assert collect(server.data_dir, place, crash) == process.EXIT_DEFECT
+            assert before <= set(files_of(blobs))
+        assert remains(files_of(blobs), needles)
+        assert collect(server.data_dir, place, monkeypatch) == 0
+        assert remains(files_of(blobs), needles) == {}
+        server.start()
+        with Client(server.target) as client:
+            check_kept(client)
+
+
+@pytest.mark.parametrize("seals", [False, True])
+def test_another_journal_keeps_what_it_stored(
+    seals: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two servers share a directory; each erases the same name, and removes only its own."""
+    place = {**STAY, "TUSKPOINT_BLOB_DIR": str(tmp_path / "blobs")}
+    if seals:
+        assert app.main(["keys", "create", str(tmp_path / "keys")]) == 0
+        place["TUSKPOINT_KEY_FILE"] = str(tmp_path / "keys")
+    with (
+        ServerProcess(tmp_path / "one", place) as one,
+        ServerProcess(tmp_path / "two", place) as two,
+    ):
+        for server in (one, two):
+            server.start()
+            with Client(server.target) as client:
+                hide(client, server.target, "goes")
+        with Client(one.target) as client:
+            client.erase("goes")
+        assert one.stop() == 0
+        before = files_of(tmp_path / "blobs")
+        assert collect(one.data_dir, place, monkeypatch) == 0
+        assert len(before.keys() - files_of(tmp_path / "blobs").keys()) >= CHANGES
+        with Client(two.target) as client:
+            assert client.verify("goes").ok
+            check_kept(client)
+        one.start()
+        with Client(one.target) as client:
+            check_kept(client)
