@@ -392,10 +392,11 @@ describe("hand-offs", () => {
     const directory = await mkdtemp(join(tmpdir(), "tuskpoint-recipient-"));
     onTestFinished(() => rm(directory, { recursive: true }));
     const [keys, identity] = [join(directory, "keys"), join(directory, "identity")];
-    await writeFile(keys, Buffer.alloc(32).toString("base64"));
+    await writeFile(keys, Buffer.alloc(32).toString("base64"), { mode: 0o600 });
     await writeFile(
       identity,
       "AGE-SECRET-KEY-1PJ7ZWZ8SLHD8M4K6GC7WF4SKEPJQQFEXC6FEXKJ45CRRRQLRWGPQAVDX8W",
+      { mode: 0o600 },
     );
     const sealing = await TestServer.start("--key-file", keys, "--identity", identity);
     onTestFinished(() => sealing.remove());
