@@ -30,9 +30,7 @@ if TYPE_CHECKING:
 CALL_SECONDS = 1.0
 PAUSE_SECONDS = 0.05
 LIST_SECONDS = 60.0
-# A server that cannot find out whether PostgreSQL committed before it crashed answers INTERNAL.
 _LOST = {
-    grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED,

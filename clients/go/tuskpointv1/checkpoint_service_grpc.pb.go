@@ -41,8 +41,9 @@ const (
 // limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
 // `SCOPE_MISSING` where the server asks for credentials, before any lookup;
 // `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-// `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-// `INTERNAL_ERROR` with an incident ID for a defect.
+// `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+// `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+// `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
 type CheckpointServiceClient interface {
 	// Saves one checkpoint whose values fit a message.
 	//
@@ -288,8 +289,9 @@ func (c *checkpointServiceClient) SetLabel(ctx context.Context, in *SetLabelRequ
 // limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
 // `SCOPE_MISSING` where the server asks for credentials, before any lookup;
 // `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-// `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-// `INTERNAL_ERROR` with an incident ID for a defect.
+// `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+// `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+// `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
 type CheckpointServiceServer interface {
 	// Saves one checkpoint whose values fit a message.
 	//

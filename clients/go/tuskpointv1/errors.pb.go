@@ -242,6 +242,12 @@ const (
 	// "JOURNAL_DAMAGED", "metadata": {"thread_id": "t1", "checkpoint_ns": "",
 	// "checkpoint_id": "1f0...", "problem": "the row was changed"}}
 	ErrorReason_ERROR_REASON_JOURNAL_DAMAGED ErrorReason = 46
+	// The database of the journal did not answer whether it stored the change, and
+	// could not be asked in time: the change is stored or not. `UNAVAILABLE`, with
+	// `RetryInfo`. A client MUST NOT send a call again that may not be applied
+	// twice. Example: {"reason": "OUTCOME_UNKNOWN", "metadata": {"problem": "the
+	// connection to PostgreSQL was lost"}}
+	ErrorReason_ERROR_REASON_OUTCOME_UNKNOWN ErrorReason = 47
 )
 
 // Enum value maps for ErrorReason.
@@ -294,6 +300,7 @@ var (
 		44: "ERROR_REASON_SIGNATURE_REFUSED",
 		45: "ERROR_REASON_SEALING_UNAVAILABLE",
 		46: "ERROR_REASON_JOURNAL_DAMAGED",
+		47: "ERROR_REASON_OUTCOME_UNKNOWN",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -343,6 +350,7 @@ var (
 		"ERROR_REASON_SIGNATURE_REFUSED":        44,
 		"ERROR_REASON_SEALING_UNAVAILABLE":      45,
 		"ERROR_REASON_JOURNAL_DAMAGED":          46,
+		"ERROR_REASON_OUTCOME_UNKNOWN":          47,
 	}
 )
 
@@ -669,7 +677,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"R\n" +
 	"\aWarning\x12-\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x19.tuskpoint.v1.WarningKindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage*\xe3\f\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage*\x85\r\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x1e\n" +
 	"\x1aERROR_REASON_INVALID_FIELD\x10\x01\x12\"\n" +
@@ -718,7 +726,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1bERROR_REASON_QUOTA_EXCEEDED\x10+\x12\"\n" +
 	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,\x12$\n" +
 	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
-	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.*\xe7\x01\n" +
+	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.\x12 \n" +
+	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/*\xe7\x01\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +

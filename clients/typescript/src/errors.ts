@@ -235,6 +235,7 @@ export const BY_REASON: Readonly<Record<ReasonName, ErrorClass | null>> = {
   BLOB_MALFORMED: DataLoss,
   JOURNAL_DAMAGED: DataLoss,
   JOURNAL_UNAVAILABLE: Unavailable,
+  OUTCOME_UNKNOWN: Unavailable,
   BACKLOG_FULL: ResourceExhausted,
   MEMORY_FULL: ResourceExhausted,
   READER_TOO_SLOW: ResourceExhausted,

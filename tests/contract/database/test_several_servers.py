@@ -28,6 +28,7 @@ from tests.kit.drafts import (
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import Saved, View
+from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import journal_info
 
@@ -178,6 +179,33 @@ async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
         leave.set()
     await holding
     assert [(await saved).seq for saved in waiting] == [2, 3]
+
+
+async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
+    servers: list[Journal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a session of another server hangs in a transaction for good."""
+    monkeypatch.setattr(writer, "_LONGEST_DEFERRAL_S", 0.5)
+    one, other, _ = servers
+    await one.save_checkpoint(TENANT, draft("1", thread_id="held"))
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold(batch: Batch) -> None:
+        batch.find(TENANT, "held")
+        entered.set()
+        assert leave.wait(30)
+
+    holding = other.database.transact(hold)
+    await asyncio.to_thread(entered.wait, 30)
+    try:
+        late = one.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
+        await refused(late, Reason.JOURNAL_UNAVAILABLE)
+        await one.save_checkpoint(TENANT, draft("1", thread_id="free"))
+    finally:
+        leave.set()
+    await holding
+    again = await one.save_checkpoint(TENANT, draft("2", "1", thread_id="held"))
+    assert again.seq == 2
 
 
 async def test_a_value_that_another_server_evicted_is_no_keyframe_any_more(

@@ -17,7 +17,7 @@ import pytest
 from bench.running.postgres import LeftOutError, running_cluster
 from tests.integration.conftest import RefusedProgram, StartServer
 from tests.kit.databases import postgres, url_of
-from tests.kit.messages import FIRST, ref, save_request
+from tests.kit.messages import FIRST, ref, reported, save_request
 from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
@@ -243,7 +243,14 @@ async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_no
             cluster = running.enter_context(running_cluster(*settings))
         except LeftOutError as reason:
             pytest.skip(str(reason))
-        commit = PipelinedConnection.commit
+        commit, is_stored = PipelinedConnection.commit, backend._is_stored
+        looked_for: list[bool] = []
+
+        def noted(*lost: Any) -> bool:
+            looked_for.append(is_stored(*lost))
+            return looked_for[-1]
+
+        monkeypatch.setattr(backend, "_is_stored", noted)
 
         def crashes(connection: PipelinedConnection) -> None:
             if threading.current_thread().name != "journal-writer":
@@ -258,18 +265,18 @@ async def test_a_number_that_a_crash_gave_to_another_transaction_acknowledges_no
 
         async with serving(config_of(url_of(cluster.dsn), tmp_path)) as channel:
             stub = CheckpointServiceStub(channel)
-            saved, failed = 0, None
-            while failed is None:  # PostgreSQL may have logged the number, and does not forget it
+            saved = 0
+            while not looked_for:  # PostgreSQL may have logged the number, and does not forget it
                 assert saved < 10, "PostgreSQL never gave a number twice"
                 with monkeypatch.context() as patched:
                     patched.setattr(PipelinedConnection, "commit", crashes)
-                    try:
-                        await stub.SaveCheckpoint(save_request(f"{saved}"))
-                        saved += 1
-                    except grpc.aio.AioRpcError as error:
-                        failed = error
-            assert failed.code() is grpc.StatusCode.INTERNAL
+                    await stub.SaveCheckpoint(save_request(f"{saved}"))
+                saved += 1
+            assert looked_for == [False], "the changes are not there, so they were made again"
             assert (await stub.SaveCheckpoint(save_request(f"{saved}"))).seq == saved + 1
+        with psycopg.connect(cluster.dsn) as connection:
+            found = connection.execute("SELECT checkpoint_id FROM checkpoints").fetchall()
+        assert sorted(found) == [(f"{number}",) for number in range(saved + 1)]
 
 
 async def test_a_commit_of_which_nobody_knows_is_not_reported_as_undone(
@@ -278,10 +285,10 @@ async def test_a_commit_of_which_nobody_knows_is_not_reported_as_undone(
     monkeypatch.setattr(backend, "_OUTCOME_TIMEOUT_S", 0.2)
     connect = backend.connect
 
-    def unreachable(url: str) -> PipelinedConnection:
+    def unreachable(url: str, *more: float) -> PipelinedConnection:
         if threading.current_thread().name == "journal-writer":
             raise psycopg.OperationalError("the server is gone")
-        return connect(url)
+        return connect(url, *more)
 
     def broken(connection: PipelinedConnection) -> None:
         connection.close()
@@ -294,7 +301,8 @@ async def test_a_commit_of_which_nobody_knows_is_not_reported_as_undone(
             patched.setattr(backend, "connect", unreachable)
             with pytest.raises(grpc.aio.AioRpcError) as failed:
                 await stub.SaveCheckpoint(save_request())
-        assert failed.value.code() is grpc.StatusCode.INTERNAL
+        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert reported(failed.value).reason == "OUTCOME_UNKNOWN"
         await stub.SaveCheckpoint(save_request("b"))
 
 

@@ -246,6 +246,7 @@ BY_REASON: Mapping[str, type[TuskPointError] | None] = {
     "BLOB_MALFORMED": DataLoss,
     "JOURNAL_DAMAGED": DataLoss,
     "JOURNAL_UNAVAILABLE": Unavailable,
+    "OUTCOME_UNKNOWN": Unavailable,
     "BACKLOG_FULL": ResourceExhausted,
     "MEMORY_FULL": ResourceExhausted,
     "READER_TOO_SLOW": ResourceExhausted,

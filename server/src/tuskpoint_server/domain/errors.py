@@ -114,6 +114,11 @@ class Reason(Enum):
     JOURNAL_UNAVAILABLE = Status.UNAVAILABLE.says(
         "the journal cannot be used ({problem}); what was not acknowledged is not stored", 1.0
     )
+    OUTCOME_UNKNOWN = Status.UNAVAILABLE.says(
+        "the change is stored or not ({problem}); send it again if a repeat does no harm, or look "
+        "for it first",
+        1.0,
+    )
     BACKLOG_FULL = Status.RESOURCE_EXHAUSTED.says(
         "{backlog_bytes} bytes wait for certification and the limit is {maximum}; "
         "wait until the blob store has caught up",

@@ -34,8 +34,9 @@ class CheckpointServiceStub(object):
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
     `SCOPE_MISSING` where the server asks for credentials, before any lookup;
     `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-    `INTERNAL_ERROR` with an incident ID for a defect.
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     def __init__(self, channel):
@@ -95,8 +96,9 @@ class CheckpointServiceServicer(object):
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
     `SCOPE_MISSING` where the server asks for credentials, before any lookup;
     `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-    `INTERNAL_ERROR` with an incident ID for a defect.
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     def SaveCheckpoint(self, request, context):
@@ -311,8 +313,9 @@ class CheckpointService(object):
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
     `SCOPE_MISSING` where the server asks for credentials, before any lookup;
     `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-    `INTERNAL_ERROR` with an incident ID for a defect.
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     @staticmethod

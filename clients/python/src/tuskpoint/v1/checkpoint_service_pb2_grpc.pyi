@@ -35,8 +35,9 @@ class CheckpointServiceStub:
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
     `SCOPE_MISSING` where the server asks for credentials, before any lookup;
     `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-    `INTERNAL_ERROR` with an incident ID for a defect.
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     @_typing.overload
@@ -174,8 +175,9 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
     `SCOPE_MISSING` where the server asks for credentials, before any lookup;
     `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-    `INTERNAL_ERROR` with an incident ID for a defect.
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -309,8 +311,9 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
     limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
     `SCOPE_MISSING` where the server asks for credentials, before any lookup;
     `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
-    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
-    `INTERNAL_ERROR` with an incident ID for a defect.
+    `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+    `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+    `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
     """
 
     @_abc_1.abstractmethod

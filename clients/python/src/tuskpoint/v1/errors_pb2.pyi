@@ -59,6 +59,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_SIGNATURE_REFUSED: _ClassVar[ErrorReason]
     ERROR_REASON_SEALING_UNAVAILABLE: _ClassVar[ErrorReason]
     ERROR_REASON_JOURNAL_DAMAGED: _ClassVar[ErrorReason]
+    ERROR_REASON_OUTCOME_UNKNOWN: _ClassVar[ErrorReason]
 
 class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -116,6 +117,7 @@ ERROR_REASON_QUOTA_EXCEEDED: ErrorReason
 ERROR_REASON_SIGNATURE_REFUSED: ErrorReason
 ERROR_REASON_SEALING_UNAVAILABLE: ErrorReason
 ERROR_REASON_JOURNAL_DAMAGED: ErrorReason
+ERROR_REASON_OUTCOME_UNKNOWN: ErrorReason
 WARNING_KIND_UNSPECIFIED: WarningKind
 WARNING_KIND_BACKLOG: WarningKind
 WARNING_KIND_SEARCH_FELL_BACK: WarningKind

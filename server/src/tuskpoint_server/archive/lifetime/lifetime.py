@@ -39,6 +39,7 @@ ROUND_BLOBS = 1024  # blobs of one round; another one follows at once if more ar
 
 SHORTEST_PAUSE_S = 0.05
 ROUNDS_PER_EPOCH = 8
+_OF_JOURNAL = (Reason.JOURNAL_UNAVAILABLE, Reason.OUTCOME_UNKNOWN)
 _READS = 2  # failed reads in a row after which a member is lost: one answer may be cut short
 
 
@@ -170,7 +171,7 @@ class Lifetime:
                     try:
                         await self._take(tenant, (), done)  # runs that cannot be read are replaced
                     except Refusal as refusal:
-                        if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                        if refusal.reason in _OF_JOURNAL:
                             raise
                         _log.warning("tenant %s: its catalog is not replaced: %s", tenant, refusal)
                         continue
@@ -279,7 +280,7 @@ class Lifetime:
             try:
                 await self._take(tenant, batch, done)
             except Refusal as refusal:
-                if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+                if refusal.reason in _OF_JOURNAL:
                     raise
                 for blob in batch:
                     self._note_failure(tenant, blob, refusal, done)
@@ -337,7 +338,7 @@ class Lifetime:
         try:
             await flusher.flush.settle()
         except Refusal as refusal:
-            if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
+            if refusal.reason in _OF_JOURNAL:
                 raise
             settled = False
         for attempt in range(_READS + 1):

@@ -7,13 +7,14 @@ the drivers commit by themselves outside of one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine, create_mock_engine
 
+from .logs import ThreadName
 from .schema import DROP_TEXT, metadata
 from .statements import driver_of
 
@@ -45,8 +46,15 @@ class Backend(ABC):
         """Begin a transaction; all reads of one that only reads see one moment."""
         driver_of(connection).execute(self._begin_write if writes else self._begin_read)
 
-    def commit(self, connection: Connection) -> None:
+    def commit(
+        self, connection: Connection, *, changed: Collection[ThreadName] = (), at_us: int = 0
+    ) -> None:
         """Commit a transaction that wrote; durable on return. If this fails, nothing is stored.
+
+        Args:
+            connection: The connection.
+            changed: Threads of which it made changes, to look for if the answer is lost.
+            at_us: The time of these changes.
 
         Raises:
             OutcomeUnknownError: The connection broke, and nobody can say what became of it.

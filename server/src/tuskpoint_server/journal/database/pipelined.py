@@ -24,6 +24,7 @@ from psycopg.pq import ExecStatus, TransactionStatus
 _PREPARE_AT = 2  # use of a statement
 _MOST_PREPARED = 500  # of a connection; the server keeps each one in memory
 _MOST_UNANSWERED = 1000  # bounds what waits in memory, here and there
+_SECOND_MS = 1000
 _TEXT, _BINARY = 0, 1  # formats of parameters and answers
 _GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 _OPEN = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
@@ -87,6 +88,13 @@ class PipelinedConnection(psycopg.Connection[Any]):
 
     A cursor waits as psycopg's do, after the answers that nobody has read.
     """
+
+    on_silence: Callable[[int], None] | None = None
+    """Called for each second in a row without an answer; raises `OperationalError` to give up."""
+    session: int = 0
+    """Process ID of its session at the server; 0: not known yet."""
+    in_doubt: bool = False
+    """The server says that its session does nothing."""
 
     _loading: psycopg.abc.Transformer | None = None
 
@@ -202,13 +210,26 @@ class PipelinedConnection(psycopg.Connection[Any]):
         return self._loading.load_rows(0, result.ntuples, tuple)
 
     def _next(self) -> pq.abc.PGresult | None:
+        silent_s = 0
         while self.pgconn.is_busy():
             # What is not sent yet goes on while answers come.
             wanted = select.POLLIN | (select.POLLOUT if self.pgconn.flush() else 0)
             self._poll.modify(self.pgconn.socket, wanted)
-            if any(event != select.POLLOUT for _, event in self._poll.poll()):
+            events = self._poll.poll(_SECOND_MS)
+            if any(event != select.POLLOUT for _, event in events):
                 self.pgconn.consume_input()
+            silent_s = 0 if events else silent_s + 1
+            if silent_s and self.on_silence is not None:
+                self._be_patient(silent_s)
         return self.pgconn.get_result()
+
+    def _be_patient(self, silent_s: int) -> None:
+        assert self.on_silence is not None  # noqa: S101 - the caller has looked
+        try:
+            self.on_silence(silent_s)
+        except psycopg.OperationalError:
+            self.close()
+            raise
 
 
 def _error_of(result: pq.abc.PGresult | None) -> psycopg.Error:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -21,7 +21,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from .backend import Backend, OutcomeUnknownError
+from .logs import ThreadName
 from .pipelined import PipelinedConnection
+from .pulse import PROBE_S, Pulse, patience
 from .schema import NUMBERS, NUMBERS_AT_ONCE
 from .statements import driver_of
 
@@ -31,7 +33,7 @@ OLDEST = 13
 """Oldest major version of PostgreSQL."""
 
 _CONNECTING: dict[str, Any] = {
-    "connect_timeout": 10,
+    "connect_timeout": PROBE_S,
     "application_name": "tuskpoint-server",
     # A thread must not wait for long for a machine that is gone.
     "keepalives_idle": 5,
@@ -41,7 +43,7 @@ _CONNECTING: dict[str, Any] = {
 }
 _OWN_TIMEOUT_S = 5
 _LOCK_TIMEOUT_MS = 100  # for a thread; others of the batch wait meanwhile
-_OUTCOME_TIMEOUT_S = 60
+_OUTCOME_TIMEOUT_S = 11  # from the commit on; a call must end within 15
 _OUTCOME_PAUSE_S = 0.1
 # First keys of the advisory locks; the second one is of the schema.
 _TABLES, _USE = 0x7475736B, 0x7475736C
@@ -63,6 +65,12 @@ _USED = (
 )
 _RESET = "SELECT stats_reset::text FROM pg_stat_bgwriter"
 _OUTCOME = f"SELECT pg_xact_status($1::xid8), ({_RESET})"
+# The rows of `changes` that a transaction made at a time in these threads, among others.
+_STORED = (
+    "SELECT EXISTS (SELECT 1 FROM changes JOIN threads ON threads.number = changes.thread"
+    " WHERE tenant = ANY($1) AND thread_id = ANY($2) AND changes.created_us = $3::bigint"
+    " AND changes.xmin::text::bigint = $4::bigint)"
+)
 _SETTINGS = (
     # A server that was stopped in the middle of a transaction must not hold its locks for long.
     "SET idle_in_transaction_session_timeout = '10s'",
@@ -93,15 +101,17 @@ class Postgres(Backend):
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._pulse = Pulse(lambda: connect(url))
         self.engine = create_engine(
             "postgresql+psycopg://",
-            creator=lambda: connect(url),
+            creator=self._pulse.connect,
             poolclass=NullPool,
             isolation_level="AUTOCOMMIT",
             paramstyle="numeric_dollar",
             use_native_hstore=False,
         )
         event.listen(self.engine, "connect", _set_up)
+        event.listen(self.engine, "engine_disposed", lambda _: self._pulse.stop())
 
     def begin(self, connection: Connection, *, writes: bool = False) -> None:
         """Begin a transaction; one that writes learns its number, to ask for its outcome."""
@@ -110,18 +120,26 @@ class Postgres(Backend):
             driver = driver_of(connection)
             connection.info["xid"] = driver.execute("SELECT pg_current_xact_id()::text")
 
-    def commit(self, connection: Connection) -> None:
+    def commit(
+        self, connection: Connection, *, changed: Collection[ThreadName] = (), at_us: int = 0
+    ) -> None:
         """Commit, with what was sent before, in one round trip."""
         driver = driver_of(connection)
         [xid] = connection.info["xid"].fetchone()
+        until = time.monotonic() + _OUTCOME_TIMEOUT_S
         try:
             driver.commit()
         except psycopg.Error as error:
             if error.diag.severity_nonlocalized == "ERROR":  # of a statement: it undid them all
                 raise
             driver.close()
-            if not self._committed(xid, connection.info["reset"]):
+            lost = _Lost(int(xid), connection.info["reset"], changed, at_us)
+            if not self._committed(lost, until):
                 raise
+
+    def problem(self) -> str:
+        """Return why PostgreSQL cannot be used now; empty while it answers."""
+        return f"PostgreSQL: {self._pulse.problem}" if self._pulse.problem else ""
 
     def end(self, connection: Connection) -> None:
         """End a transaction that only read; nobody waits for the answer."""
@@ -154,31 +172,24 @@ class Postgres(Backend):
         [first] = driver_of(connection).execute(f"SELECT nextval('{NUMBERS}')").fetchone()
         return iter(range(first, first + NUMBERS_AT_ONCE))
 
-    def _committed(self, xid: str, reset: str) -> bool:
-        """Ask the server what became of a transaction, until it can say so.
-
-        `reset`: when statistics began. A crash begins them anew, and forgets which numbers were
-        given to transactions that had written nothing: another one may have the number then.
-        """
-        until = time.monotonic() + _OUTCOME_TIMEOUT_S
+    def _committed(self, lost: _Lost, until: float) -> bool:
+        """Connect again, and find out what became of a transaction."""
         problem: psycopg.Error | None = None
-        while time.monotonic() < until:
+        while (left_s := until - time.monotonic()) > 0:
             try:
-                with closing(connect(self._url)) as other:
-                    [[status, last_reset]] = other.execute(_OUTCOME, (xid,)).fetchall()
-                if status == "committed" and last_reset != reset:
-                    raise OutcomeUnknownError(
-                        f"PostgreSQL crashed while transaction {xid} was committed, and may have "
-                        "given that number to another one"
-                    )
-                if status in ("committed", "aborted"):
-                    return bool(status == "committed")
+                with closing(connect(self._url, min(PROBE_S, left_s))) as other:
+                    other.on_silence = patience(PROBE_S)
+                    [[status, reset]] = other.execute(_OUTCOME, (str(lost.xid),)).fetchall()
+                    if status == "aborted":
+                        return False
+                    if status == "committed":
+                        return reset == lost.reset or _is_stored(other, lost)
             except psycopg.OperationalError as error:
                 problem = error
             time.sleep(_OUTCOME_PAUSE_S)
         raise OutcomeUnknownError(
-            f"the connection to PostgreSQL broke while transaction {xid} was committed, and for "
-            f"{_OUTCOME_TIMEOUT_S} s the server did not say whether it was"
+            f"the connection to PostgreSQL was lost while transaction {lost.xid} was committed, "
+            "and the server does not say whether it was"
         ) from problem
 
     def in_transaction(self, connection: Connection) -> bool:
@@ -282,6 +293,30 @@ class Postgres(Backend):
         return f"PostgreSQL: {str(cause).partition(chr(10))[0] or type(cause).__name__}"
 
 
+class _Lost(NamedTuple):
+    """A transaction whose commit got no answer."""
+
+    xid: int
+    # When statistics began. A crash begins them anew, and forgets which numbers were given to
+    # transactions that had written nothing: another one may have the number then.
+    reset: str
+    changed: Collection[ThreadName]
+    at_us: int
+
+
+def _is_stored(connection: PipelinedConnection, lost: _Lost) -> bool:
+    """Look for the changes of a transaction whose number may be another one's."""
+    if not lost.changed:
+        raise OutcomeUnknownError(
+            f"PostgreSQL crashed while transaction {lost.xid} was committed, and may have given "
+            "that number to another one"
+        )
+    tenants, threads = (sorted(set(names)) for names in zip(*lost.changed, strict=True))
+    of = (tenants, threads, lost.at_us, lost.xid % (1 << 32))
+    [[stored]] = connection.execute(_STORED, of).fetchall()
+    return bool(stored)
+
+
 def _cause(error: BaseException) -> BaseException | None:
     """Return the driver's error, which SQLAlchemy wraps."""
     return error.orig if isinstance(error, DBAPIError) else error
@@ -294,14 +329,15 @@ class _WholeLoader(NumericBinaryLoader):
         return int(super().load(data))
 
 
-def connect(url: str) -> PipelinedConnection:
+def connect(url: str, timeout_s: float = PROBE_S) -> PipelinedConnection:
     """Open a connection that begins no transaction by itself.
 
     Raises:
         psycopg.OperationalError: The server does not answer, or refuses the account.
     """
+    known = {**_CONNECTING, "connect_timeout": max(2, round(timeout_s))}  # libpq takes no less
     connection = PipelinedConnection.connect(
-        url, autocommit=True, cursor_factory=psycopg.RawCursor, **_CONNECTING
+        url, autocommit=True, cursor_factory=psycopg.RawCursor, **known
     )
     connection.adapters.register_loader("numeric", _WholeLoader)
     return connection
@@ -319,4 +355,6 @@ def _set_up(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
     driver: Any = connection
     for setting in _SETTINGS:
         driver.execute(setting)
+    session = driver.execute("SELECT pg_backend_pid()")
     [entry.info["reset"]] = driver.execute(_RESET).fetchone()
+    [driver.session] = session.fetchone()

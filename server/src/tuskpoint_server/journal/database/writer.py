@@ -10,6 +10,7 @@ import asyncio
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 MAX_BATCH_CHANGES = 256
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+# A server that hangs in a transaction is cut off by PostgreSQL before that.
+_LONGEST_DEFERRAL_S = 12.0
 _ATTEMPTS = 5  # of a batch in a shared database, before it is run change by change
 
 
@@ -42,7 +45,7 @@ class Change:
     size_bytes: int
     alone: bool
     thread: ThreadName | None = None
-    deferred: bool = False
+    deferred_s: float = 0.0  # when it was deferred first, by a monotonic clock
     value: Any = None
     error: BaseException | None = None
 
@@ -84,7 +87,9 @@ def unavailable(problem: str) -> Refusal:
 
 
 def raise_unavailable(backend: Backend, error: Exception) -> None:
-    """Raise `JOURNAL_UNAVAILABLE` if the error is the database's; else return."""
+    """Raise the refusal that says what is wrong if the error is the database's; else return."""
+    if isinstance(error, OutcomeUnknownError):
+        raise Refusal(Reason.OUTCOME_UNKNOWN, problem=error) from error
     problem = backend.storage_problem(error)
     if problem is not None:
         raise unavailable(problem) from error
@@ -132,7 +137,8 @@ class Writer:
     ) -> asyncio.Future[T]:
         """Enqueue a change; the future is resolved once it is fsynced.
 
-        Its error is `JOURNAL_UNAVAILABLE`, or what `work` raised: nothing is stored then.
+        Its error is `JOURNAL_UNAVAILABLE`, or what `work` raised: nothing is stored then. With
+        `OUTCOME_UNKNOWN` it is stored or not.
         Cancelling the future withdraws a change that the writer has not begun with. After that
         the change goes on, and only its outcome is dropped.
 
@@ -219,11 +225,11 @@ class Writer:
                     one_by_one = True
         except Exception as error:  # noqa: BLE001 - every caller of the batch gets it
             self._disconnect()
-            outcome: Exception = error
-            if not isinstance(error, OutcomeUnknownError):  # what is unavailable stored nothing
-                problem = self._backend.storage_problem(error)
-                outcome = unavailable(problem or type(error).__name__)
-                outcome.__cause__ = error
+            problem = self._backend.storage_problem(error)
+            outcome = unavailable(problem or type(error).__name__)
+            if isinstance(error, OutcomeUnknownError):  # what is unavailable stored nothing
+                outcome = Refusal(Reason.OUTCOME_UNKNOWN, problem=error)
+            outcome.__cause__ = error
             for change in changes:
                 change.error = outcome
             return Committed()
@@ -245,9 +251,9 @@ class Writer:
         alone = one_by_one
         try:
             self._backend.begin(connection, writes=True)
-            self._lock(batch, changes, waits=waits)
+            late = self._lock(batch, changes, waits=waits)
             for change in changes:
-                if change in self._deferred:
+                if change in self._deferred or change in late:
                     continue
                 change.value = change.error = None
                 if change.alone or one_by_one:
@@ -258,7 +264,7 @@ class Writer:
                 alone = one_by_one
             batch.write_out()
             failpoint("journal.before_commit")
-            self._backend.commit(connection)
+            self._backend.commit(connection, changed=batch.changed, at_us=batch.now_us)
             self._backend.check_files()
         except Exception as error:
             if self._backend.is_busy(error):
@@ -282,12 +288,13 @@ class Writer:
             self._disconnect()
         return Committed(batch.changed, batch.added)
 
-    def _lock(self, batch: Batch, changes: Sequence[Change], *, waits: bool) -> None:
+    def _lock(self, batch: Batch, changes: Sequence[Change], *, waits: bool) -> list[Change]:
         """Lock the threads of changes, and defer those of threads that another server has locked.
 
         Where it `waits`, it waits for threads that were deferred before, and if all are locked.
+        Returns the changes that were deferred for too long, which are refused.
         """
-        due = {one.thread for one in changes if one.thread and one.deferred} if waits else set()
+        due = {one.thread for one in changes if one.thread and one.deferred_s} if waits else set()
         if due:
             with self._backend.waiting(batch.connection):
                 locked = batch.locking(due)
@@ -296,13 +303,21 @@ class Writer:
             locked()
         busy = free()
         self._deferred = [change for change in changes if change.thread in busy]
+        now_s = time.monotonic() if busy else 0.0
         for change in self._deferred:
-            change.deferred = True
+            change.deferred_s = change.deferred_s or now_s
         if waits and len(self._deferred) == len(changes):
             with self._backend.waiting(batch.connection):
                 locked = batch.locking(busy)
             locked()
             self._deferred = []
+        late = [one for one in self._deferred if now_s - one.deferred_s > _LONGEST_DEFERRAL_S]
+        for change in late:
+            self._deferred.remove(change)
+            change.error = unavailable(
+                f"another server has held the lock of the thread for {_LONGEST_DEFERRAL_S:.0f} s"
+            )
+        return late
 
     def _decide(self, batch: Batch, change: Change, *, alone: bool, one_by_one: bool) -> None:
         """Run a change; if alone, inside a savepoint, so that what it raises undoes it alone."""

@@ -46,8 +46,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
         if problem == self._problems.get(part, ""):
             return
         if problem:
+            if part not in self._problems:
+                _log.error("not serving: the %s cannot be used: %s", part, problem)
             self._problems[part] = problem
-            _log.error("not serving: the %s cannot be used: %s", part, problem)
         else:
             del self._problems[part]
             _log.info("the %s can be used again", part)
@@ -62,7 +63,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
     def _change(self) -> None:
         status = health_pb2.HealthCheckResponse
         works = self._serving and not self._problems
-        self._status = status.SERVING if works else status.NOT_SERVING
+        before, self._status = self._status, status.SERVING if works else status.NOT_SERVING
+        if self._status == before:
+            return
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

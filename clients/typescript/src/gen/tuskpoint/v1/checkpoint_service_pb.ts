@@ -939,8 +939,9 @@ export const SetLabelResponseSchema: GenMessage<SetLabelResponse> = /*@__PURE__*
  * limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
  * `SCOPE_MISSING` where the server asks for credentials, before any lookup;
  * `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
- * `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `INTERNAL` /
- * `INTERNAL_ERROR` with an incident ID for a defect.
+ * `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
+ * `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
+ * `INTERNAL` / `INTERNAL_ERROR` with an incident ID for a defect.
  *
  * @generated from service tuskpoint.v1.CheckpointService
  */
