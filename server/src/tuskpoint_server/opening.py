@@ -314,8 +314,6 @@ async def start_archive(
         given_up=frozenset(config.accept_missing_blobs),
         look_interval_s=LOOK_SECONDS.get(blobs.backend, 60.0),
     )
-    with process.usable("catalog pointer", config.pointer):
-        config.pointer.parent.mkdir(parents=True, exist_ok=True)
     try:
         with starting(), process.usable("spool directory", path):
             archive = Archive(

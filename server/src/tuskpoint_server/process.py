@@ -91,9 +91,9 @@ class DataDirLock:
                 f"data directory {directory} is in use by {holder}: stop it, or choose another "
                 "--data-dir",
             ) from None
-        with usable("data directory", directory):
-            os.ftruncate(self._file, 0)
-            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        with usable("data directory", directory):  # in place: a full disk has no other
+            written = os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+            os.ftruncate(self._file, written)
 
     def release(self) -> None:
         """Let the next server in."""

@@ -246,7 +246,7 @@ async def test_a_duty_that_cannot_begin_leaves_the_lease_to_others(servers: Serv
     @asynccontextmanager
     async def failing() -> AsyncIterator[None]:
         if told.events:
-            raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="it is broken")
+            raise Refusal(Reason.BLOB_UNAVAILABLE, backend="s3", problem="it is broken")
         yield
 
     told = Told()
@@ -254,6 +254,21 @@ async def test_a_duty_that_cannot_begin_leaves_the_lease_to_others(servers: Serv
         await Keeper(servers.first, [told.duty("a"), failing]).start()
     assert told.events == ["a begins", "a ends"]
     assert await servers.second.acquire()
+
+
+async def test_duties_that_cannot_write_the_journal_begin_once_they_can(servers: Servers) -> None:
+    @asynccontextmanager
+    async def failing() -> AsyncIterator[None]:
+        if len(told.events) == 1:
+            raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="the disk is full")
+        yield
+
+    told = Told()
+    keeper = Keeper(servers.first, [told.duty("a"), failing])
+    await keeper.start()
+    await told.wait_for(3)
+    await keeper.stop()
+    assert told.events == 2 * ["a begins", "a ends"]
 
 
 async def _until(journal: Journal) -> int:

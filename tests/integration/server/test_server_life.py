@@ -90,7 +90,7 @@ async def test_two_servers_do_not_share_a_port(server: Server, tmp_path: Path) -
     assert refused_start.value.code == process.EXIT_ADDRESS
 
 
-@pytest.mark.parametrize("argument", ["--data-dir", "--blob-dir", "--catalog-pointer"])
+@pytest.mark.parametrize("argument", ["--data-dir", "--blob-dir"])
 def test_a_path_that_cannot_be_written_is_reported_in_one_line(
     refused_program: RefusedProgram, tmp_path: Path, argument: str
 ) -> None:

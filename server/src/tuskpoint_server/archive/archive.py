@@ -208,14 +208,14 @@ class Archive:
         one that is on the way of another server is built again.
 
         Raises:
-            Refusal: The journal cannot be used, or a pointer file not be written.
+            Refusal: The journal cannot be used.
         """
         left = await self._unfinished()
         # A crash may have come before a pointer file was written, or another server was the keeper.
         for tenant in await self._database.query(status.catalog_tenants):
             known = await self.catalog(tenant)
             if known is not None:
-                await asyncio.to_thread(self._point, tenant, known.location.blob_id)
+                await self._flusher(tenant).flush.point(known.location)  # or else a flush does
                 if self._keys is not None and not self._keys.is_current(known.root):
                     self._flusher(tenant).flush.renew_root()
                 if known.location.blob_id in self._settings.given_up:
@@ -259,15 +259,6 @@ class Archive:
             self._flusher(tenant).fail(failed)
         elif self._lease.held and self._origin.epoch_s is not None:
             self.lifetime.lost(tenant)
-
-    def _point(self, tenant: str, blob_id: str) -> None:
-        try:
-            self._pointer.write(tenant, blob_id)
-        except OSError as error:
-            problem = f"{self._pointer.path(tenant)} cannot be written: {error.strerror or error}"
-            raise Refusal(
-                Reason.BLOB_UNAVAILABLE, backend="catalog pointer", problem=problem
-            ) from error
 
     async def _unfinished(self) -> list[plan.StoredPack]:
         """Return the packs on their way; the files of all others are removed."""

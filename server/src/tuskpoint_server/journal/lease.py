@@ -41,7 +41,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-from ..domain.errors import Refusal
+from ..domain.errors import Reason, Refusal
 from ..domain.pacing import Backoff, pause
 from .database.database import KEEPING, POLL_S, Connection, Database
 from .database.overlay import Batch
@@ -55,6 +55,7 @@ Duty = Callable[[], AbstractAsyncContextManager[object]]
 _log = logging.getLogger(__name__)
 
 _KEEPER = "keeper"
+_OF_JOURNAL = (Reason.JOURNAL_UNAVAILABLE, Reason.OUTCOME_UNKNOWN)
 _RENEWALS = 3  # in the time of the lease
 _FIRST_RETRY_S, _LONGEST_RETRY_S = 0.25, 5.0  # pauses after duties that could not begin
 
@@ -297,19 +298,25 @@ class Keeper:
     async def start(self) -> None:
         """Begin with the duties if the lease is free, else as soon as it is.
 
+        Without a journal that can be written they begin later, so that reads are served.
+
         Raises:
             SettingsDifferError: Another server has the lease, and other settings.
             Exception: The lease is free, and a duty cannot begin.
         """
+        begun = True
         if await self._lease.acquire():
             try:
                 await self._begin()
-            except BaseException:
+            except BaseException as error:
                 await self._lease.release()
-                raise
+                if not isinstance(error, Refusal) or error.reason not in _OF_JOURNAL:
+                    raise
+                _log.error("the duties of the keeper begin later: %s", error)
+                begun = False
         else:
             await self._lease.agree()
-        self._task = asyncio.create_task(self._run(), name="keeper")
+        self._task = asyncio.create_task(self._run(begun=begun), name="keeper")
 
     async def stop(self) -> None:
         """End the duties, and release the lease."""
@@ -325,15 +332,18 @@ class Keeper:
                 await begun.enter_async_context(duty())
             self._begun = begun.pop_all()
 
-    async def _run(self) -> None:
+    async def _run(self, *, begun: bool) -> None:
         backoff = Backoff(_FIRST_RETRY_S, _LONGEST_RETRY_S)
         while True:
-            await self._lease.lost.wait()
+            if begun:
+                await self._lease.lost.wait()
             try:
                 await self._begun.aclose()
+                begun = False
                 if await self._lease.acquire():
-                    _log.info("this server is the keeper now")
                     await self._begin()
+                    begun = True
+                    _log.info("this server is the keeper now")
                 else:
                     await self._lease.vacant()
                 backoff.succeeded()

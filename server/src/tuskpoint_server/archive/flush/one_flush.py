@@ -115,6 +115,7 @@ class Flush:
         self._runs: OrderedDict[bytes, bytes] = OrderedDict()
         self._pointed_to = ""
         self._newest: BlobLocation | None = None
+        self._behind: BlobLocation | None = None  # the catalog that the pointer file should name
 
     def resume(self, pack: Pack) -> None:
         """Finish this pack of an earlier run before anything is read."""
@@ -123,7 +124,8 @@ class Flush:
     def forget(self) -> None:
         """Forget packs on their way and what was read: another server may go on with it."""
         self._packs.clear()
-        self._work = self._newest = None
+        self._work = self._newest = self._behind = None
+        self._pointed_to = ""
 
     def retry_holes(self) -> None:
         """Try to store holes with the next flush."""
@@ -267,7 +269,9 @@ class Flush:
 
         if recorder.plan.threads or recorder.postponed or taken.filled:
             await self._lease.transact(move)
-        return Flushed(size_bytes=recorder.plan.size_bytes, complete=taken.complete)
+        problem = "" if self._behind is None else await self.point(self._behind)
+        size_bytes = recorder.plan.size_bytes
+        return Flushed(size_bytes=size_bytes, complete=taken.complete, pointer_problem=problem)
 
     async def _pack(self, work: Work) -> Pack | None:
         """Spool the certifying pack, after storing what does not fit it; `None`: all rejected."""
@@ -420,13 +424,14 @@ class Flush:
         """Write the pointer file unless it is up to date; return the problem if it fails."""
         if catalog.blob_id == self._pointed_to:
             return ""
+        self._behind = catalog
         try:
             await asyncio.to_thread(self._pointer.write, self._tenant, catalog.blob_id)
         except OSError as error:
             problem = f"the pointer file cannot be written: {error.strerror or error}"
             _log.error("%s; the newest catalog is %s", problem, catalog.blob_id)
             return problem
-        self._pointed_to = catalog.blob_id
+        self._pointed_to, self._behind = catalog.blob_id, None
         return ""
 
     async def _fetch_run(self, location: BlobLocation) -> bytes:

@@ -68,6 +68,13 @@ class Backend(ABC):
             JournalLostError: The files of the journal were removed or replaced.
         """
 
+    def make_room(self) -> bool:
+        """Free space that was kept back for a journal that cannot be opened; return if it was."""
+        return False
+
+    def keep_room(self) -> None:  # noqa: B027 - the disk of PostgreSQL is not ours
+        """Keep space back for the next opening, if there is some."""
+
     def problem(self) -> str:
         """Return what keeps the journal from being used now, for people; empty: nothing known."""
         return ""

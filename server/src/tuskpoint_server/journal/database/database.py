@@ -58,6 +58,7 @@ class Database:
     """
 
     _notices: Notices | None = None
+    _keeps_room = False
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Database:
         backend = backend_of(where)
         facts: dict[str, str] = {}
         try:
-            facts = await asyncio.to_thread(prepare, backend, generation)
+            facts = await asyncio.to_thread(_prepared, backend, generation)
             await _unseal(backend, facts.get(JOURNAL_KEY, ""), open_key)
         except Exception as error:
             if facts and generation is not None:
@@ -135,6 +136,9 @@ class Database:
         except Refusal:
             await (database.close() if generation is None else database.remove())
             raise
+        if generation is None:
+            await asyncio.to_thread(backend.keep_room)
+            database._keeps_room = True
         return database
 
     @property
@@ -186,6 +190,8 @@ class Database:
             connection.invalidate()  # a rollback would fail if the database is gone
             connection.close()
         self._backend.engine.dispose()
+        if self._keeps_room:  # opening may have used it, and closing has made some
+            await asyncio.to_thread(self._backend.keep_room)
 
     def change(
         self, work: Callable[[Batch], T], size_bytes: int = 0, thread: ThreadName | None = None
@@ -286,6 +292,16 @@ class Database:
         connection.invalidate()
         connection.close()
         return True
+
+
+def _prepared(backend: Backend, generation: int | None) -> dict[str, str]:
+    """Prepare a journal, on a full disk with the space that is kept back for it."""
+    try:
+        return prepare(backend, generation)
+    except Exception as error:
+        if backend.storage_problem(error) is None or not backend.make_room():
+            raise
+    return prepare(backend, generation)
 
 
 async def _unseal(backend: Backend, wrapped: str, open_key: OpenKey | None) -> None:

@@ -6,11 +6,48 @@ nobody finds again. SQLite itself does not look in WAL mode.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from pathlib import Path
 
 from sqlalchemy import Engine, event
+
+RESERVE_BYTES = 64 * 1024
+"""Space that is kept back for a start on a full disk: SQLite's index of the log takes half."""
+
+_log = logging.getLogger(__name__)
+
+
+class Reserve:
+    """A file beside the journal whose space a start on a full disk uses.
+
+    SQLite needs space to read a journal: it makes the index of the log (`-shm`) at the start, and
+    removes it at a clean stop.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._path = journal.with_name("reserve")
+
+    def use(self) -> bool:
+        """Free the space; return whether there was some."""
+        try:
+            self._path.unlink()
+        except FileNotFoundError:
+            return False
+        _log.warning("the space that was kept back for a start on a full disk is used now")
+        return True
+
+    def keep(self) -> None:
+        """Keep the space back, if there is some."""
+        if self._path.exists():
+            return
+        try:
+            with self._path.open("wb") as file:
+                file.write(bytes(RESERVE_BYTES))
+        except OSError as error:
+            self._path.unlink(missing_ok=True)
+            _log.warning("no space is kept back for a start on a full disk: %s", error)
 
 
 class JournalLostError(Exception):

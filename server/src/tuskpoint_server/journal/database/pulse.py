@@ -3,13 +3,14 @@
 A server that is stopped, or a proxy that swallows bytes, accepts connections and answers nothing. A
 statement that takes long looks the same from here. So a connection without an answer for some
 seconds asks on another one what the server says of its session. While PostgreSQL does not answer,
-or cannot be reached, new connections are refused at once, so that no call waits for its turn to
-find out; a thread looks whether it answers again.
+new connections are refused at once, so that no call waits for its turn to find out; a thread looks
+whether it answers again.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 
@@ -42,9 +43,11 @@ class Pulse:
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
         self._asking = threading.Lock()
-        self._silent = False  # the problem is that it does not answer
+        self._hanging = False  # a connection took too long to open: none is tried meanwhile
+        self._silent = False  # nor does it answer on connections that are open
         self._stopped = threading.Event()
-        self._reviving: threading.Thread | None = None
+        self._changing = threading.Lock()
+        self._reviving = False
         self.problem = ""
 
     def connect(self) -> PipelinedConnection:
@@ -53,12 +56,14 @@ class Pulse:
         Raises:
             psycopg.OperationalError: It cannot be opened, or could not be a moment ago.
         """
-        if self.problem:
+        if self._hanging:
             raise psycopg.OperationalError(self.problem)
+        began_s = time.monotonic()
         try:
             connection = self._connect()
         except psycopg.OperationalError as error:
-            self._down(error, silent=False)  # connections that are open may still work
+            # Connections that are open may still work.
+            self._down(error, hanging=time.monotonic() - began_s > PROBE_S / 2)
             raise
         connection.on_silence = lambda seconds: self._silence(connection, seconds)
         return connection
@@ -90,21 +95,22 @@ class Pulse:
                     other.on_silence = patience(PROBE_S)
                     row = other.execute(_STATE, (session,)).fetchone()
             except psycopg.OperationalError as error:
-                self._down(error, silent=True)
+                self._down(error, hanging=True, silent=True)
                 raise
         # Without the right to see the state there is none.
         return row is not None and (row[0] is None or not row[0].startswith("idle"))
 
-    def _down(self, error: psycopg.OperationalError, *, silent: bool) -> None:
+    def _down(
+        self, error: psycopg.OperationalError, *, hanging: bool, silent: bool = False
+    ) -> None:
         """Remember that PostgreSQL cannot be used, and look until it can."""
         text = str(error).partition("\n")[0]
-        self.problem = f"it does not answer: {text}" if silent else text
-        self._silent = silent
-        if self._reviving is None or not self._reviving.is_alive():
-            self._reviving = threading.Thread(
-                target=self._revive, name="journal-pulse", daemon=True
-            )
-            self._reviving.start()
+        with self._changing:
+            self.problem = f"it does not answer: {text}" if hanging else text
+            self._hanging, self._silent = hanging, silent
+            if not self._reviving:
+                self._reviving = True
+                threading.Thread(target=self._revive, name="journal-pulse", daemon=True).start()
 
     def _revive(self) -> None:
         while not self._stopped.wait(_PAUSE_S):
@@ -114,7 +120,9 @@ class Pulse:
                     other.execute("SELECT 1").fetchone()
             except psycopg.OperationalError:
                 continue
-            self._silent, self.problem = False, ""
+            with self._changing:
+                self._hanging = self._silent = self._reviving = False
+                self.problem = ""
             return
 
 

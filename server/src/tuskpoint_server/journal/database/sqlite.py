@@ -18,7 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
 from .backend import Backend
-from .files import JournalLostError, OpenFiles
+from .files import JournalLostError, OpenFiles, Reserve
 from .statements import driver_of
 
 BUSY_TIMEOUT_S = 5.0
@@ -69,6 +69,7 @@ class Sqlite(Backend):
         self._log_limit, self._restart = LONG_LOG_BYTES, "RESTART"
         self.engine = engine or make_engine(path)
         self._files = OpenFiles(path, self.engine) if engine is None else None
+        self._reserve = Reserve(path)
 
     def in_transaction(self, connection: Connection) -> bool:
         """Return whether a transaction is open; some errors end it."""
@@ -99,6 +100,14 @@ class Sqlite(Backend):
     def problem(self) -> str:
         """Return which file was removed or replaced; empty if none was."""
         return "" if self._files is None else self._files.lost()
+
+    def make_room(self) -> bool:
+        """Free the space that is kept back beside the file; return whether there was some."""
+        return self._reserve.use()
+
+    def keep_room(self) -> None:
+        """Keep space back for a start on a full disk."""
+        self._reserve.keep()
 
     def numbers(self, connection: Connection) -> Iterator[int]:
         """Return the numbers above those of threads and families."""
