@@ -58,14 +58,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
         """Say whether deletions by time are stopped; everything else works then."""
         if stopped is not self._deletions_stopped:
             self._deletions_stopped = stopped
-            self._change()
+            self._notify()
 
     def _change(self) -> None:
         status = health_pb2.HealthCheckResponse
         works = self._serving and not self._problems
         before, self._status = self._status, status.SERVING if works else status.NOT_SERVING
-        if self._status == before:
-            return
+        if self._status != before:
+            self._notify()
+
+    def _notify(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
