@@ -56,6 +56,8 @@ type HandoffServiceClient interface {
 	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
 	// use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
 	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
+	// `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle unpacks to more than
+	// the memory that calls may hold, `MEMORY_FULL` if other calls hold it;
 	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
 	// descriptor has no key, and the key provider of this server did not wrap it
 	// for this tenant, or if the descriptor has a `sealed_key` that no identity of
@@ -135,6 +137,8 @@ type HandoffServiceServer interface {
 	// `REQUEST_ID_REUSED`; `NOT_FOUND` / `BLOB_NOT_FOUND`: perhaps the two sides
 	// use different stores; `DATA_LOSS` / `BLOB_HASH_MISMATCH` with both hashes;
 	// `DATA_LOSS` / `BLOB_MALFORMED`; `UNAVAILABLE` / `BLOB_UNAVAILABLE`;
+	// `RESOURCE_EXHAUSTED` / `LIMIT_EXCEEDED` if the bundle unpacks to more than
+	// the memory that calls may hold, `MEMORY_FULL` if other calls hold it;
 	// `FAILED_PRECONDITION` / `KEY_MISSING` if the bundle is sealed, the
 	// descriptor has no key, and the key provider of this server did not wrap it
 	// for this tenant, or if the descriptor has a `sealed_key` that no identity of

@@ -164,8 +164,8 @@ class Config(BaseModel):
     cache_bytes: int = Field(default=256 * MIB, ge=0)
     """Size of the local cache of blobs; 0 turns it off."""
     memory_bytes: int = Field(default=1024 * MIB, ge=2 * LIMITS.max_checkpoint)
-    """Memory that calls may hold: requests, checkpoints that are loaded, and answers that their
-    clients have not read."""
+    """Memory that calls may hold: requests, checkpoints that are loaded, bundles that are adopted,
+    and answers that their clients have not read; also what `recover` may unpack at once."""
     journal_bytes: int = Field(default=1024 * MIB, ge=0)
     """Bytes that the journal may use before values of certified checkpoints are evicted from it; 0
     evicts them as soon as possible."""
@@ -383,6 +383,11 @@ class Config(BaseModel):
         parts = urlsplit(self.journal)
         user, at, host = parts.netloc.rpartition("@")
         return f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
+
+    @property
+    def signing_file(self) -> Path:
+        """File of the keys that sign hand-offs."""
+        return self.signing_key or self.data_dir / "signing.key"
 
     @property
     def common(self) -> dict[str, str]:

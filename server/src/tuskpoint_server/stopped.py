@@ -59,6 +59,7 @@ _CODES = {
     Reason.BLOB_NOT_FOUND: process.EXIT_DAMAGED,
     Reason.BLOB_HASH_MISMATCH: process.EXIT_DAMAGED,
     Reason.BLOB_MALFORMED: process.EXIT_DAMAGED,
+    Reason.LIMIT_EXCEEDED: process.EXIT_CONFIG,
     Reason.JOURNAL_UNAVAILABLE: process.EXIT_JOURNAL,
 }  # of refusals; every other one means that the store does not answer
 
@@ -186,7 +187,7 @@ async def _fill(
     config: Config, blobs: BlobStore, location: BlobLocation, order: Order
 ) -> Recovered:
     keys = open_keys(config)
-    source = await read_source(blobs, location, order.kind, keys, order.tenant)
+    source = await read_source(blobs, location, order.kind, keys, order.tenant, config.memory_bytes)
     journal, log = config.journal_place, config.data_dir / "journal.db-wal"
     if isinstance(journal, Path) and log.exists() and not journal.exists():
         raise process.StartError(
@@ -200,6 +201,7 @@ async def _fill(
             database,
             blobs,
             skip_damaged=order.skip_damaged,
+            memory_bytes=config.memory_bytes,
             on_progress=lambda done: tell(f"recovering: {_counts(done)}"),
         )
         recovered = await recovery.recover(source)

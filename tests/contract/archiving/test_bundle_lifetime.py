@@ -12,6 +12,7 @@ from tests.kit.drafts import TENANT, key
 from tests.kit.epochs import Years, years
 from tuskpoint_server.domain.model import BlobLocation
 from tuskpoint_server.journal.lineage.answers import request
+from tuskpoint_server.service.memory import Holder
 
 # What is renewed when is decided above the database.
 pytestmark = pytest.mark.sqlite
@@ -34,8 +35,8 @@ async def hand_off(time: Years, checkpoint_id: str) -> BlobLocation:
 
 
 async def readable(time: Years, bundle: BlobLocation) -> bool:
-    data = await time.home.archive.apart.fetch(bundle, lambda count: None)
-    return (await time.home.archive.apart.open(TENANT, data, bundle)).key == key("1")
+    data = await time.home.archive.apart.fetch(bundle, lambda count: None, Holder())
+    return (await time.home.archive.apart.open(TENANT, data, bundle, Holder())).key == key("1")
 
 
 async def test_a_bundle_is_renewed_as_long_as_its_thread_lives(tmp_path: Path) -> None:

@@ -9,11 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from ..blobs.api import BlobStore, Member, Progress, every
 from ..domain.errors import Reason, Refusal, malformed
-from ..domain.formats.bundles import MAX_STORED_BYTES, Closure, decode_bundle, encode_bundle
-from ..domain.formats.sealing import opened, seal_root
+from ..domain.formats.bundles import (
+    MAX_STORED_BYTES,
+    Closure,
+    encode_bundle,
+    read_bundle,
+    unpack_bundle,
+    unpacked_bytes,
+)
+from ..domain.formats.sealing import is_sealed, opened, seal_root
+from ..domain.formats.segment_reading import unpacked_size
 from ..domain.formats.stored_json import (
     MEMBER_BYTES,
     Kind,
@@ -22,6 +31,7 @@ from ..domain.formats.stored_json import (
     is_part_list,
     join_parts,
 )
+from ..domain.limits import MAX_MEMBER_READ, MIB
 from ..domain.model import BlobLocation
 from ..domain.values import blob_digest, split
 from ..keys.provider import KeyProvider
@@ -35,6 +45,18 @@ Put = Callable[[str, Sequence[Member]], Awaitable[Mapping[bytes, BlobLocation]]]
 
 _PARTS_AT_ONCE = 4
 _OPENED_AT_ONCE = 2
+_ROWS_BYTES = 128 * MIB
+"""Memory that the rows of a segment take at most besides their texts and values."""
+
+
+class Room(Protocol):
+    """Counts the memory that a bundle takes while it is fetched and unpacked."""
+
+    async def take(self, size: int, what: str = "") -> None:
+        """Wait until so many bytes more may be held; refuse what never fits, by its name."""
+
+    def give(self, size: int) -> None:
+        """Hold so many bytes no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +123,26 @@ class ApartStore:
         data = await asyncio.to_thread(encode_bundle, closure)
         return await self.store(tenant, data, Kind.SEGMENT)
 
-    async def fetch(self, location: BlobLocation, progress: Progress) -> bytes:
+    async def fetch(self, location: BlobLocation, progress: Progress, room: Room) -> bytes:
         """Return a bundle's bytes, those of its parts joined; each blob's hash was checked.
 
         `progress` is called with the number of bytes that have arrived; it
-        falls where a read begins anew.
+        falls where a read begins anew. `room` has the size of what is returned.
         """
+        name = location.blob_id
+        await room.take(MAX_MEMBER_READ)
         data = await self._blobs.get(location, progress=progress)
+        room.give(MAX_MEMBER_READ - len(data))
         if not is_part_list(data):
             return data
         listed = decode_parts(data, location, MAX_STORED_BYTES)
-        name = location.blob_id
-        if not all(part.size for part in listed.parts):
-            raise malformed(name, "one of its parts is empty")
+        room.give(len(data))
+        # Parts that arrive may be larger than the list says, until their sizes are compared.
+        arriving = 2 * listed.size + _PARTS_AT_ONCE * MAX_MEMBER_READ
+        await room.take(arriving, f"bundle {name} of {listed.size} bytes")
         gate = asyncio.Semaphore(_PARTS_AT_ONCE)
-        arrived = [0] * len(listed.parts)
+        wanted = list(dict.fromkeys(listed.parts))
+        arrived = [0] * len(wanted)
 
         async def one(number: int, part: BlobLocation) -> bytes:
             def note(count: int) -> None:
@@ -129,21 +156,38 @@ class ApartStore:
                 raise malformed(name, f"part {number} has {len(data)} bytes, not {part.size}")
             return data
 
-        parts = await every(one(number, part) for number, part in enumerate(listed.parts))
-        return await asyncio.to_thread(join_parts, listed, parts, name)
+        parts = await every(one(number, part) for number, part in enumerate(wanted))
+        found = dict(zip(wanted, parts, strict=True))
+        del parts
+        try:
+            return await asyncio.to_thread(
+                join_parts, listed, [found[part] for part in listed.parts], name
+            )
+        finally:
+            room.give(arriving - listed.size)
 
-    async def open(self, tenant: str, data: bytes, location: BlobLocation) -> Closure:
+    async def open(self, tenant: str, data: bytes, location: BlobLocation, room: Room) -> Closure:
         """Return the closure in a bundle's bytes, sealed or not.
+
+        What they unpack to is taken from `room` before it is made, and not given back.
 
         Raises:
             Refusal: `BLOB_MALFORMED`; `KEY_MISSING` if it is sealed and no key for it is known
-                here; what the key provider refuses.
+                here; what the key provider and the room refuse.
         """
+        name = location.blob_id
         known = await with_root_key(self._keys, tenant, data, location)
-        # In a thread, and few at a time: a few packed bytes can unpack to very many.
-        async with self._opening:
-            return await asyncio.to_thread(_closure, data, known)
-
-
-def _closure(data: bytes, location: BlobLocation) -> Closure:
-    return decode_bundle(opened(data, location), location.blob_id)
+        async with self._opening:  # few at a time, in threads
+            if is_sealed(data):
+                await room.take(len(data), f"bundle {name} of {len(data)} bytes")
+            content = await asyncio.to_thread(opened, data, known)
+            del data
+            size = unpacked_size(content, name)
+            what = f"bundle {name}, which unpacks to {size} bytes,"
+            await room.take(2 * size + _ROWS_BYTES, what)
+            segment = await asyncio.to_thread(read_bundle, content, name)
+            del content
+            room.give(size + _ROWS_BYTES)
+            size = unpacked_bytes(segment)
+            await room.take(size, f"bundle {name}, whose values unpack to {size} bytes,")
+            return await asyncio.to_thread(unpack_bundle, segment, name)

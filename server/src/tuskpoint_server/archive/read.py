@@ -7,6 +7,7 @@ journal names the newest catalog and the locations of bytes; content never comes
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +19,12 @@ from ..domain.formats.catalogs import LiveRuns, read_thread
 from ..domain.formats.manifests import Key, Manifest, ManifestEntry
 from ..domain.formats.records import Record
 from ..domain.formats.sealing import opened
-from ..domain.formats.segment_reading import decode_segment, state_digests, whole_value
+from ..domain.formats.segment_reading import (
+    decode_segment,
+    state_digests,
+    unpacked_size,
+    whole_value,
+)
 from ..domain.formats.segments import (
     MAX_SEGMENT_BYTES,
     PREFIX_BYTES,
@@ -27,7 +33,13 @@ from ..domain.formats.segments import (
     SegmentValue,
     SegmentWrite,
 )
-from ..domain.formats.stored_json import decode_parts, is_part_list, join_parts, settled
+from ..domain.formats.stored_json import (
+    PartList,
+    decode_parts,
+    is_part_list,
+    join_parts,
+    settled,
+)
 from ..domain.limits import MIB
 from ..domain.model import (
     BlobLocation,
@@ -52,6 +64,7 @@ DAMAGE = (*GONE, Reason.BLOB_MALFORMED)
 One = TypeVar("One")
 
 _READS_AT_ONCE = 16  # one by one, after reading many together has failed
+_PARTS_BYTES = 64 * MIB  # of parts that are read together
 THREAD_ABOVE_BYTES = 64 * 1024
 
 
@@ -67,22 +80,29 @@ class StoredSegment(NamedTuple):
     checkpoints: Mapping[tuple[str, str], SegmentCheckpoint]
     writes: Mapping[tuple[str, str], Sequence[SegmentWrite]]
     values: Mapping[bytes, SegmentValue]
+    unpacked: int  # bytes of the segment, whose values are still packed
 
 
 class Segments:
     """Reads segments of a blob store, and keeps some of them decoded.
 
     `places` returns the current locations of bytes that have moved since a segment named them;
-    `None`: no other locations are known.
+    `None`: no other locations are known. A segment that would take more than `most_bytes` of memory
+    while it is unpacked is refused (`LIMIT_EXCEEDED`) before it is.
     """
 
     def __init__(
-        self, blobs: BlobStore, kept_bytes: int = 32 * MIB, places: Places | None = None
+        self,
+        blobs: BlobStore,
+        kept_bytes: int = 64 * MIB,
+        places: Places | None = None,
+        most_bytes: int = sys.maxsize,
     ) -> None:
         self._blobs = blobs
         self._places = places
         self._limit = kept_bytes
-        self._kept: OrderedDict[bytes, tuple[StoredSegment, int]] = OrderedDict()
+        self._most = most_bytes
+        self._kept: OrderedDict[bytes, StoredSegment] = OrderedDict()
         self._kept_bytes = 0
 
     async def checkpoint(self, entry: Entry) -> Checkpoint:
@@ -117,7 +137,12 @@ class Segments:
 
     async def read(self, locations: Sequence[BlobLocation]) -> list[StoredSegment]:
         """Return segments, in order; those in parts are joined."""
-        found: dict[bytes, StoredSegment] = {}
+        found = await self.stored(locations)
+        return [await self.take(location, found[location.sha256]) for location in locations]
+
+    async def stored(self, locations: Sequence[BlobLocation]) -> dict[bytes, StoredSegment | bytes]:
+        """Return by hash the segments that are kept, and the stored bytes of the others."""
+        found: dict[bytes, StoredSegment | bytes] = {}
         lacking: dict[bytes, BlobLocation] = {}
         for location in locations:
             kept = self._kept.get(location.sha256)
@@ -125,33 +150,46 @@ class Segments:
                 lacking[location.sha256] = location
             else:
                 self._kept.move_to_end(location.sha256)
-                found[location.sha256] = kept[0]
-        wanted = list(lacking.values())
-        fetched = await self.fetch(wanted) if wanted else []
-        for location, data in zip(wanted, fetched, strict=True):
-            found[location.sha256] = await self._take(location, data)
-        return [found[location.sha256] for location in locations]
+                found[location.sha256] = kept
+        fetched = await self.fetch(list(lacking.values())) if lacking else []
+        found.update(zip(lacking, fetched, strict=True))
+        return found
 
-    async def _take(self, location: BlobLocation, data: bytes) -> StoredSegment:
+    async def take(self, location: BlobLocation, data: StoredSegment | bytes) -> StoredSegment:
         """Return the segment in stored bytes, and keep it while there is room."""
+        if not isinstance(data, bytes):
+            return data
+        if location.sha256 in self._kept:
+            return self._kept[location.sha256]
         if is_part_list(data):
-            listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-            parts = await self.fetch(listed.parts)
-            data = await asyncio.to_thread(join_parts, listed, parts, location.blob_id)
-        size = len(data)
-        if size > THREAD_ABOVE_BYTES:
-            stored = await asyncio.to_thread(_decoded, data, location)
+            data = await self._joined(decode_parts(data, location, MAX_SEGMENT_BYTES), location)
+        if len(data) > THREAD_ABOVE_BYTES:
+            stored = await asyncio.to_thread(_decoded, data, location, self._most)
         else:
-            stored = _decoded(data, location)
-        if size > self._limit:
+            stored = _decoded(data, location, self._most)
+        if stored.unpacked > self._limit:
             return stored
-        _, before = self._kept.pop(location.sha256, (None, 0))
-        self._kept_bytes += size - before
-        self._kept[location.sha256] = (stored, size)
+        self._kept[location.sha256] = stored
+        self._kept_bytes += stored.unpacked
         while self._kept_bytes > self._limit:
-            _, (_, dropped) = self._kept.popitem(last=False)
-            self._kept_bytes -= dropped
+            _, dropped = self._kept.popitem(last=False)
+            self._kept_bytes -= dropped.unpacked
         return stored
+
+    async def _joined(self, listed: PartList, location: BlobLocation) -> bytes:
+        """Return the bytes of parts, each of which is fetched once, some at a time."""
+        name = location.blob_id
+        if 2 * listed.size > self._most:
+            raise too_large(f"blob {name} of {listed.size} bytes", self._most)
+        found: dict[BlobLocation, bytes] = {}
+        for some in sliced(dict.fromkeys(listed.parts), _size_of, _PARTS_BYTES, _READS_AT_ONCE):
+            for part, data in zip(some, await self.fetch(some), strict=True):
+                if len(data) != part.size:
+                    problem = f"a part has {len(data)} bytes, and its list says {part.size}"
+                    raise malformed(name, problem)
+                found[part] = data
+        parts = [found[part] for part in listed.parts]
+        return await asyncio.to_thread(join_parts, listed, parts, name)
 
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         """Return the stored bytes at locations, in order."""
@@ -318,8 +356,25 @@ def _rank(stored: StoredSegment, seq: int, key: CheckpointKey) -> tuple[bool, in
     return (segment.thread_id == key.thread_id, segment.generation, seq)
 
 
-def _decoded(data: bytes, location: BlobLocation) -> StoredSegment:
-    segment = decode_segment(opened(data, location), location.blob_id)
+def too_large(what: str, most: int) -> Refusal:
+    """Return the refusal of what takes more memory than there may be."""
+    advice = "give a larger --memory-bytes"
+    return Refusal(
+        Reason.LIMIT_EXCEEDED, advice=advice, what=what, limit="--memory-bytes", maximum=most
+    )
+
+
+def _size_of(location: BlobLocation) -> int:
+    return location.size
+
+
+def _decoded(data: bytes, location: BlobLocation, most: int) -> StoredSegment:
+    name = location.blob_id
+    content = opened(data, location)
+    unpacked = unpacked_size(content, name)
+    if len(content) + 2 * unpacked > most:
+        raise too_large(f"blob {name}, which unpacks to {unpacked} bytes,", most)
+    segment = decode_segment(content, name)
     writes: dict[tuple[str, str], list[SegmentWrite]] = {}
     values: dict[bytes, SegmentValue] = {}
     for one in segment.writes:
@@ -327,7 +382,7 @@ def _decoded(data: bytes, location: BlobLocation) -> StoredSegment:
         values[one.digest] = SegmentValue(one.digest, one.type, one.size, one.encoding, one.data)
     values.update((value.digest, value) for value in segment.values)
     rows = {(row.checkpoint_ns, row.checkpoint_id): row for row in segment.checkpoints}
-    return StoredSegment(segment, location, rows, writes, values)
+    return StoredSegment(segment, location, rows, writes, values, unpacked)
 
 
 def _unpacked(

@@ -324,7 +324,7 @@ class _VerifiedSegments(Segments):
         for location, data in zip(wanted, await self._read(wanted), strict=True):
             try:
                 with _damage_at(location):
-                    await self._take(location, _whole(data))
+                    await self.take(location, _whole(data))
             except Damage as damage:
                 self._damaged[location.sha256] = damage
 
@@ -332,7 +332,7 @@ class _VerifiedSegments(Segments):
         """Fetch the first members that kept segments name; the rest is read on demand."""
         size = 0
         wanted: dict[bytes, BlobLocation] = {}
-        for stored, _ in [self._kept[one] for one in hashes if one in self._kept]:
+        for stored in [self._kept[one] for one in hashes if one in self._kept]:
             for member in stored.segment.members:
                 place = settled(member.location, stored.location.blob_id)
                 if place.sha256 in self._kept or place.sha256 in wanted:

@@ -19,7 +19,7 @@ from itertools import chain
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from ..domain.errors import Reason, Refusal, malformed
-from ..domain.limits import LIMITS, MIB
+from ..domain.limits import LIMITS, MAX_MEMBER_READ, MIB
 from ..domain.model import BlobLocation
 from .api import (
     Listed,
@@ -43,7 +43,7 @@ LAYOUT = b"tuskpoint blobs, layout 1\n"
 """Content of the file `layout`, which is there before the first blob."""
 SHARD_CHARACTERS = 2
 _LONGEST_BYTES = 2 * LIMITS.max_bundle
-"""Bound on bytes that are read into memory: anyone who shares the store may have put them."""
+"""Bound on the bytes of a blob that is hashed, a piece at a time: anyone may have put it."""
 
 
 class UnknownLayoutError(Exception):
@@ -325,7 +325,12 @@ def _span(blob: Blob, rows: bytes, location: BlobLocation) -> tuple[int, int]:
         # Either it was never there, or the index is not the one that was stored.
         check_whole(blob)
         raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob.blob_id)
-    if sum(span) > blob.size or span[1] > _LONGEST_BYTES:
+    if span[1] > MAX_MEMBER_READ:
+        raise malformed(
+            blob.blob_id,
+            f"it has {span[1]} bytes, and {MAX_MEMBER_READ} are the most that are read",
+        )
+    if sum(span) > blob.size:
         raise NotAPackError(f"its index has a member that ends at byte {sum(span)} of {blob.size}")
     return span
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 KIB = 1024
 MIB = 1024 * KIB
 
+MAX_MEMBER_READ = 64 * MIB
+"""Most stored bytes that are read into memory at once, eight times what a server writes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

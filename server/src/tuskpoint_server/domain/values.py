@@ -183,12 +183,21 @@ def pack_frame(plain: bytes) -> bytes:
     return _per_thread.frames.compress(plain, zstd.ZstdCompressor.FLUSH_FRAME)
 
 
-def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
-    """Return the content of a frame; no bytes may follow it. Checks the declared size first."""
+def content_size(frame: bytes | memoryview, name: str, max_bytes: int) -> int:
+    """Return the content size that a frame declares, and refuse one above a bound."""
     try:
         size = _declared_size(frame)
-        if size > max_bytes:
-            raise malformed(name, f"it unpacks to {size} bytes and the bound is {max_bytes}")
+    except DamagedValueError as error:
+        raise malformed(name, f"it is not zstd as it is stored: {error}") from None
+    if size > max_bytes:
+        raise malformed(name, f"it unpacks to {size} bytes and the bound is {max_bytes}")
+    return size
+
+
+def unpack_frame(frame: bytes | memoryview, name: str, max_bytes: int) -> bytes:
+    """Return the content of a frame; no bytes may follow it. Checks the declared size first."""
+    size = content_size(frame, name, max_bytes)
+    try:
         return _decompress(frame, size, zstd.ZstdDecompressor())
     except DamagedValueError as error:
         raise malformed(name, f"it is not zstd as it is stored: {error}") from None

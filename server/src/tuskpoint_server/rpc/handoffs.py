@@ -96,7 +96,7 @@ class HandoffServicer:
     async def AdoptHandoff(self, request: handoff_pb.AdoptHandoffRequest, call: Call) -> Frames:
         named = request.descriptor
         descriptor = Descriptor(*(getattr(named, field.name) for field in fields(Descriptor)))
-        asked = (descriptor, request.new_thread_id, request.request_id, call.wanted)
+        asked = (descriptor, request.new_thread_id, request.request_id, call.wanted, call)
         required = request.required_signers
         async with aclosing(self._handoffs.adopt(call.tenant, *asked, required)) as steps:
             async for step in steps:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 from ..archive.archive import Archive
 from ..domain import model
 from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
+from ..domain.formats.bundles import Closure
 from ..domain.limits import MIB
 from ..domain.lineage import (
     Descriptor,
@@ -27,6 +29,7 @@ from ..keys import signing
 from ..keys.identities import Identities, Seal, sealing_to
 from ..keys.signing import Signer
 from .completing import Completer, reach
+from .memory import Holder
 
 PROGRESS_BYTES = MIB  # bytes that arrive between two frames of progress
 
@@ -136,12 +139,13 @@ class Handoffs:
         target: str,
         request_id: str,
         wanted: model.Durability,
+        holder: Holder,
         required_signers: Collection[str] = (),
     ) -> AsyncGenerator[Step, None]:
         """Make a thread of the bundle that a valid descriptor names; yield the progress.
 
         A retry of a finished adoption yields the last step only. If the target is empty, the
-        journal makes up a name.
+        journal makes up a name. `holder` holds the bundle until it is journaled.
         """
         signing.check(descriptor, required_signers)
         source = model.CheckpointKey(descriptor.thread_id, "", descriptor.checkpoint_id)
@@ -152,9 +156,28 @@ class Handoffs:
             return
         opener = self._opener(tenant, descriptor)
         self._archive.backlog(tenant).admit()
-        counts: asyncio.Queue[int | None] = asyncio.Queue()
         location = model.BlobLocation(bytes.fromhex(sha256), 0, descriptor.blob_id, key=opener)
-        fetch = asyncio.create_task(self._archive.apart.fetch(location, counts.put_nowait))
+        held = holder.held_bytes
+        stored: list[bytes] = []
+        try:
+            async with aclosing(self._fetched(location, holder, stored)) as steps:
+                async for step in steps:
+                    yield step
+            size = len(stored[0])
+            yield Step(Stage.VERIFIED, size)
+            closure = await self._opened(tenant, descriptor, location, holder, stored)
+            saved = await self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
+            del closure
+        finally:
+            holder.give(holder.held_bytes - held)
+        yield await self._adopted(tenant, saved, wanted, size)
+
+    async def _fetched(
+        self, location: model.BlobLocation, holder: Holder, stored: list[bytes]
+    ) -> AsyncGenerator[Step, None]:
+        """Yield how far the fetching of a bundle is; then `stored` has its bytes."""
+        counts: asyncio.Queue[int | None] = asyncio.Queue()
+        fetch = asyncio.create_task(self._archive.apart.fetch(location, counts.put_nowait, holder))
         fetch.add_done_callback(lambda _: counts.put_nowait(None))
         try:
             yield Step(Stage.FETCHING, reported := 0)
@@ -162,27 +185,32 @@ class Handoffs:
                 # A read that starts again is reported once it is further than the one before.
                 if count >= reported + PROGRESS_BYTES:
                     yield Step(Stage.FETCHING, reported := count)
-            data = await fetch
+            stored.append(await fetch)
         except Refusal as refusal:
             raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
         finally:
             fetch.cancel()
             await asyncio.gather(fetch, return_exceptions=True)
-        size = len(data)
-        yield Step(Stage.FETCHED, size)
-        yield Step(Stage.VERIFIED, size)
+        yield Step(Stage.FETCHED, len(stored[0]))
+
+    async def _opened(
+        self,
+        tenant: str,
+        descriptor: Descriptor,
+        location: model.BlobLocation,
+        holder: Holder,
+        stored: list[bytes],
+    ) -> Closure:
+        """Return what a bundle holds, if it is what the descriptor names; empties `stored`."""
         try:
-            closure = await self._archive.apart.open(tenant, data, location)
+            closure = await self._archive.apart.open(tenant, stored.pop(), location, holder)
         except Refusal as refusal:
             raise _explained(refusal, location.blob_id, self._archive.apart.backend) from refusal
-        del data, fetch  # a large bundle is in memory once more, decoded
         for field in ("thread_id", "checkpoint_id"):
             claimed, found = getattr(descriptor, field), getattr(closure.key, field)
             if claimed != found:
                 raise Refusal(Reason.DESCRIPTOR_MISMATCH, field=field, claimed=claimed, found=found)
-        saved = await self._lineage.adopt(tenant, closure, sha256, target, to_agent, request_id)
-        del closure
-        yield await self._adopted(tenant, saved, wanted, size)
+        return closure
 
     def _opener(self, tenant: str, descriptor: Descriptor) -> bytes:
         """Return the key that a descriptor has for this tenant; empty if it has none."""

@@ -112,8 +112,19 @@ class Holder:
     def end(self, why: Refusal) -> None:
         """End it, so that it gives back its memory soon."""
 
-    async def take(self, size: int) -> None:
-        """Hold bytes once there is room for them; refuses with `MEMORY_FULL`."""
+    async def take(self, size: int, what: str = "") -> None:
+        """Hold bytes once there is room for them; refuses with `MEMORY_FULL`.
+
+        With `what`, their name for people, it refuses at once with `LIMIT_EXCEEDED` what never
+        fits: the memory is too small for these bytes and those that are held already.
+        """
+        most = self.memory.max_bytes
+        if what and self.held_bytes + size > most:
+            advice = "start the server with a larger --memory-bytes"
+            limit = "the memory that calls may hold"
+            raise Refusal(
+                Reason.LIMIT_EXCEEDED, advice=advice, what=what, limit=limit, maximum=most
+            )
         await self.memory.room(size)
         self._change(size)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -56,14 +57,22 @@ async def newest(home: House) -> Source:
 
 
 async def recover(
-    directory: Path, store: BlobStore, source: Source, clock: Clock, *, skip_damaged: bool = False
+    directory: Path,
+    store: BlobStore,
+    source: Source,
+    clock: Clock,
+    *,
+    skip_damaged: bool = False,
+    memory_bytes: int = sys.maxsize,
 ) -> Recovered:
     """Fill the journal of a directory as the command does."""
     directory.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test's
     path = place(directory / "journal.db")
     database = await Database.open(path, generation=source.generation, clock_us=clock)
     try:
-        recovery = Recovery(TENANT, database, store, skip_damaged=skip_damaged)
+        recovery = Recovery(
+            TENANT, database, store, skip_damaged=skip_damaged, memory_bytes=memory_bytes
+        )
         recovered = await recovery.recover(source)
         await database.finish()
     finally:

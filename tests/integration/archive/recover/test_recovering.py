@@ -74,6 +74,32 @@ async def test_the_next_save_inherits_from_the_recovered_head(home: House, tmp_p
             assert third.journal.database.generation == known.catalog.generation + 1
 
 
+async def test_what_takes_more_than_the_memory_is_refused_or_left_out(
+    home: House, tmp_path: Path
+) -> None:
+    await grow(home, 1, "small")
+    large = draft("0000", "", {"text": b"x" * 200_000}, thread_id="large")  # packed, it is small
+    await home.journal.save_checkpoint(TENANT, large)
+    await home.flush()
+    source = await newest(home)
+    with pytest.raises(Refusal) as caught:
+        await recover(tmp_path / "second", home.store, source, home.clock, memory_bytes=100_000)
+    assert caught.value.reason is Reason.LIMIT_EXCEEDED
+    assert "checkpoint '0000' of thread 'large' with 200000 bytes" in str(caught.value)
+    assert "--memory-bytes = 100000" in str(caught.value)
+    with pytest.raises(Refusal, match="which unpacks to") as caught:
+        await recover(tmp_path / "third", home.store, source, home.clock, memory_bytes=100)
+    assert caught.value.reason is Reason.LIMIT_EXCEEDED
+    recovered = await recover(
+        *(tmp_path / "fourth", home.store, source, home.clock),
+        skip_damaged=True,
+        memory_bytes=100_000,
+    )
+    assert recovered.checkpoints == 1
+    [left_out] = recovered.left_out
+    assert left_out.startswith("checkpoint '0000' of thread 'large'")
+
+
 async def test_only_heads_keep_their_values_in_the_journal(home: House, tmp_path: Path) -> None:
     await grow(home, 4)
     async with recovered_house(tmp_path / "second", home) as second:

@@ -136,6 +136,41 @@ async def test_a_zstd_bomb_is_not_unpacked(house: House) -> None:
     assert found.only_problem().reason == "it unpacks to 8388608 bytes where 1048576 are the most"
 
 
+async def test_a_segment_that_takes_more_than_the_memory_is_not_unpacked(house: House) -> None:
+    bomb = kit.header() + zstd.compress(bytes(8 << 20))
+    place = house.with_segment(SHORT, bomb)
+    found = await audited(house, place, bounds=Bounds(memory=16 << 20))
+    assert found.result == "INCOMPLETE"
+    [blob] = [one for one in found.only_problem().blobs if one.verdict is Verdict.UNREADABLE]
+    assert "8388608 bytes joined or unpacked" in blob.reason
+    assert "16777216 bytes of --memory-bytes" in blob.reason
+
+
+async def test_a_bomb_of_empty_rows_is_not_parsed(house: House) -> None:
+    bomb = kit.header() + zstd.compress(b"\x32\x00" * (1 << 20))
+    found = await audited(house, house.with_segment(SHORT, bomb))
+    assert found.only_problem().reason == "it has more fields than any reader takes"
+
+
+async def test_a_list_that_makes_much_of_little_is_not_joined(house: House) -> None:
+    part = house.put(b"part")
+    for parts, problem in (
+        ([part] * 17, "it names a part more than 16 times"),
+        ([part, {**part, "size_bytes": 5}], "it names a part with two sizes or at two places"),
+        ([part, {**part, "size_bytes": 0}], "it names a part with two sizes or at two places"),
+        ([{**part, "size_bytes": 65 << 20}], "it has a part of no bytes, or of more than"),
+    ):
+        size = sum(one["size_bytes"] for one in parts)
+        whole = {"sha256": "ab" * 32, "size_bytes": size, "parts": parts}
+        listed = {"format_version": 2, "kind": "parts", **whole}
+        found = await audited(house, house.with_segment(SHORT, kit.stored_json(listed)))
+        assert problem in found.only_problem().reason
+    listed |= {"parts": [part] * 3, "size_bytes": 12}
+    place = house.with_segment(SHORT, kit.stored_json(listed))
+    found = await audited(house, place, bounds=Bounds(memory=23))
+    assert found.result == "INCOMPLETE"
+
+
 async def test_a_bomb_of_empty_fields_is_not_parsed(house: House) -> None:
     bomb = kit.header() + zstd.compress(b"\x42\x00" * 1001)
     found = await audited(house, house.with_segment(SHORT, bomb), bounds=Bounds(fields=1000))

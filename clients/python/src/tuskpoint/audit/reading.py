@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from .formats.sealed import is_sealed, opened, wrapped_key
 from .formats.segments import MAX_FIELDS, MAX_SEGMENT, MIB
-from .formats.stored import Location, Malformed, read_part_list
+from .formats.stored import MEMBER_BYTES, Location, Malformed, read_part_list
 from .keys import NoKey, Unwrap, no_keys
 from .sources import Fetched, Missing, Source, TooLong, Unreadable
 from .verdicts import BlobFinding, Verdict
@@ -20,9 +20,6 @@ _T = TypeVar("_T")
 READS_AT_ONCE = 16
 SILENT_AT_MOST = 5
 """After this many blobs in a row without an answer the source is not asked again."""
-
-MEMBER_BYTES = 64 * MIB
-"""Bound on stored bytes that are read at once, eight times what this service writes."""
 
 _ROOTS = ("bundle", "catalog", "manifest")
 """Roles of members whose wrapped key is in their own header."""
@@ -42,11 +39,14 @@ class Bounds:
         segment: Bytes of an unpacked segment, and of its stored parts together.
         fields: Fields of a segment, including nested messages.
         records: Bytes of records that are kept at once.
+        memory: Bytes that one segment or manifest may take while it is joined and unpacked; one
+            that takes more is `UNREADABLE`.
     """
 
     segment: int = MAX_SEGMENT
     fields: int = MAX_FIELDS
     records: int = 1024 * MIB
+    memory: int = 1024 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +199,19 @@ class Reader:
             raise Malformed("it is sealed, and the reference to it has no key")
         return await asyncio.to_thread(self._unwrap or no_keys, wrapped)
 
+    def too_large(self, finding: BlobFinding, size: int) -> BlobFinding:
+        """Return the finding about a piece that takes more than the memory.
+
+        Args:
+            finding: What was found about its stored bytes.
+            size: Bytes that it has, joined or unpacked.
+        """
+        reason = (
+            f"it has {size} bytes joined or unpacked, which take more memory than the "
+            f"{self.bounds.memory} bytes of --memory-bytes"
+        )
+        return replace(finding, verdict=Verdict.UNREADABLE, reason=reason)
+
     async def read_whole(
         self, role: str, piece: Piece, location: Location, max_bytes: int
     ) -> Whole:
@@ -221,11 +234,18 @@ class Reader:
             piece = await self.content(Piece(piece.data, finding), location)
             return Whole(piece.data, (piece.finding,))
         sha256, parts = listed
-        pieces = [await self.read("part", part) for part in parts]
-        findings = (replace(finding, role="parts"), *(one.finding for one in pieces))
-        if any(one.data is None for one in pieces):
+        size = sum(part.size_bytes or 0 for part in parts)  # twice that while they are joined
+        if 2 * size > self.bounds.memory:
+            return Whole(None, (self.too_large(replace(finding, role="parts"), size),))
+        read: dict[Location, Piece] = {}
+        for part in parts:
+            if part not in read:
+                read[part] = await self.read("part", part)
+        findings = (replace(finding, role="parts"), *(one.finding for one in read.values()))
+        if any(one.data is None for one in read.values()):
             return Whole(None, findings)
-        data = b"".join(one.data or b"" for one in pieces)
+        data = b"".join(read[part].data or b"" for part in parts)
+        read.clear()
         actual = await apart(len(data), lambda: hashlib.sha256(data).hexdigest())
         if actual != sha256:
             reason = f"its parts make SHA-256 {actual} where their list says {sha256}"

@@ -76,6 +76,9 @@ class Shelf:
             return _Opened(None, whole.findings, whole.reason)
         try:
             size = content_size(data)
+            if size <= bounds.segment and len(data) + 2 * size > bounds.memory:
+                root, *parts = whole.findings
+                return _Opened(None, (self.reader.too_large(root, size), *parts))
             segment = await apart(
                 size,
                 lambda: read_segment(data, location.blob_id, bounds.segment, bounds.fields),

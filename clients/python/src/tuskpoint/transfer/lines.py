@@ -22,6 +22,8 @@ from .threads import Problem, ThreadSettings
 
 FORMAT = "tuskpoint-threads"
 FORMAT_VERSION = 1
+MAX_LINE = 768 << 20
+"""Most bytes of a line: the largest values and writes of a checkpoint take 683 MiB in base64."""
 
 _CHECKPOINT = b'{"kind":"checkpoint",'
 _KEPT = frozenset(
@@ -199,7 +201,10 @@ class _Index:
         """Return the place of each thread."""
         digest = hashlib.sha256()
         offset, ended = 0, False
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(iter(lambda: file.readline(MAX_LINE + 1), b""), 1):
+            if len(line) > MAX_LINE:
+                problem = f"it is longer than {MAX_LINE} bytes, which no checkpoint takes"
+                raise self._bad(number, problem)
             if ended:
                 raise self._bad(number, "something follows the last line")
             offset += len(line)

@@ -115,12 +115,23 @@ class ThreadReading:
             found[place] = where
         return found
 
-    def end(self, heads: Mapping[bytes, Value]) -> ThreadEnd:
-        """Return the rows that complete the thread; `heads`: values of its latest checkpoints."""
-        manifest = self.manifest
-        for digest, value in heads.items():
+    def head_bytes(self, place: Key) -> int:
+        """Return how many bytes the values of a latest checkpoint have that are not kept yet."""
+        return sum(self._held[one].size for one in self._needs[place] if not self.keeps(one))
+
+    def keeps(self, digest: bytes) -> bool:
+        """Return whether a value is kept."""
+        return self._held[digest].data is not None
+
+    def keep(self, values: Mapping[bytes, Value]) -> None:
+        """Keep values of a latest checkpoint, packed."""
+        for digest, value in values.items():
             held = self._held[digest]
             self._held[digest] = RecoveredValue(*rows.stored_value(digest, value)[:5], *held[-2:])
+
+    def end(self) -> ThreadEnd:
+        """Return the rows that complete the thread."""
+        manifest = self.manifest
         places = [place for place in manifest.entries if place not in self.lost]
         rooted = [] if items.keeps_items(manifest.thread_id) else places
         root_id = max((name for checkpoint_ns, name in rooted if not checkpoint_ns), default="")

@@ -7,6 +7,7 @@ its status or the pointer file shows. The blob may be a quilt of hundreds of mem
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -21,7 +22,7 @@ from ...domain.formats.sealing import is_sealed, opened, wrapped_key
 from ...domain.formats.segments import MAX_SEGMENT_BYTES
 from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
 from ...domain.limits import MIB
-from ...domain.model import BlobLocation, Value
+from ...domain.model import BlobLocation
 from ...domain.reserved import SNAPSHOTS, is_reserved
 from ...domain.snapshots import MEMBER_THREADS, member_thread_of
 from ...journal import recovery as filling
@@ -32,7 +33,7 @@ from ...journal.database.database import Database
 from ...journal.database.overlay import Batch
 from ...journal.lineage.snapshots import Snapshots
 from ...keys.provider import KeyProvider
-from ..read import DAMAGE, Segments, StoredSegment, sliced
+from ..read import DAMAGE, Segments, StoredSegment, sliced, too_large
 from ..roots import with_root_key
 from .reading import ThreadReading
 
@@ -46,6 +47,9 @@ _NAMED_AT_MOST = 20  # members of a blob in an error
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
 _Work = Callable[[Batch], None]
 _Wanted = tuple[ThreadReading, BlobLocation]
+_Read = tuple[ThreadReading, BlobLocation, StoredSegment | bytes]
+_LEFT_OUT = (*DAMAGE, Reason.LIMIT_EXCEEDED)
+"""Reasons for which content may be left out."""
 
 
 class UnclearReferenceError(Exception):
@@ -124,7 +128,12 @@ class Source(NamedTuple):
 
 
 async def read_source(
-    blobs: BlobStore, location: BlobLocation, kind: Kind, keys: KeyProvider | None, tenant: str
+    blobs: BlobStore,
+    location: BlobLocation,
+    kind: Kind,
+    keys: KeyProvider | None,
+    tenant: str,
+    memory_bytes: int = sys.maxsize,
 ) -> Source:
     """Return the catalog or manifest to recover from.
 
@@ -132,14 +141,18 @@ async def read_source(
 
     Raises:
         Refusal: `BLOB_HASH_MISMATCH`, `BLOB_NOT_FOUND`, `BLOB_MALFORMED`, also if it is of
-            another format; `BLOB_UNAVAILABLE`; `KEY_MISSING` if it is sealed and there is no key
-            provider; what the key provider refuses.
+            another format; `LIMIT_EXCEEDED` if its parts take more than `memory_bytes`;
+            `BLOB_UNAVAILABLE`; `KEY_MISSING` if it is sealed and there is no key provider; what
+            the key provider refuses.
     """
     data = await blobs.get(location)
     found, name = replace(location, size=len(data)), location.blob_id
     if is_part_list(data) and b'"kind":"parts"' in data[:4096]:
         listed = decode_parts(data, location, MAX_SEGMENT_BYTES)
-        data = join_parts(listed, await blobs.get_many(listed.parts), name)
+        if 2 * listed.size > memory_bytes:
+            raise too_large(f"blob {name} of {listed.size} bytes", memory_bytes)
+        parts = {part: await blobs.get(part) for part in dict.fromkeys(listed.parts)}
+        data = join_parts(listed, [parts[part] for part in listed.parts], name)
     if keys is not None and not is_sealed(data):
         problem = "it is not sealed; to recover from unsealed blobs, give no key provider"
         raise malformed(name, problem)
@@ -169,10 +182,11 @@ class Recovery:
     _blobs: BlobStore
     _: KW_ONLY
     skip_damaged: bool = False  # leave out damaged content and go on
+    memory_bytes: int = sys.maxsize  # that a segment may take unpacked, or the values of a head
     on_progress: Callable[[Recovered], None] = lambda recovered: None
 
     def __post_init__(self) -> None:
-        self._segments = Segments(self._blobs, places=self._placed)
+        self._segments = Segments(self._blobs, places=self._placed, most_bytes=self.memory_bytes)
         self._places: dict[bytes, BlobLocation] = {}
         self._snapshots = Snapshots(self._database)
         self._done = Recovered()
@@ -280,14 +294,20 @@ class Recovery:
         batches = list(self._batches(group))
         for start in range(0, len(batches), _BATCHES_AT_ONCE):
             works: list[_Work] = []
+            size = 0
             for found in await every(map(self._read, batches[start : start + _BATCHES_AT_ONCE])):
-                for reading, stored in found:
+                for reading, location, data in found:
                     try:
+                        stored = await self._segments.take(location, data)
                         rows = reading.take(stored)
                     except Refusal as refusal:
-                        self._lose(reading, stored.location.sha256, refusal)
-                    else:
-                        works.append(partial(filling.add_rows, tenant=self._tenant, rows=rows))
+                        self._lose(reading, location.sha256, refusal)
+                        continue
+                    works.append(partial(filling.add_rows, tenant=self._tenant, rows=rows))
+                    size += stored.unpacked
+                    if size >= _INSERT_BYTES:
+                        await self._insert(works)
+                        works, size = [], 0
             await self._insert(works)
         works, size = [], 0
         for reading in group:
@@ -315,9 +335,10 @@ class Recovery:
         every.sort(key=lambda wanted: (wanted[1].blob_id, wanted[1].sha256))
         return sliced(every, lambda wanted: wanted[1].size, _BATCH_BYTES, _BATCH_SEGMENTS)
 
-    async def _read(self, batch: Sequence[_Wanted]) -> list[tuple[ThreadReading, StoredSegment]]:
+    async def _read(self, batch: Sequence[_Wanted]) -> list[_Read]:
+        """Return the stored bytes of segments, or those that are kept; one by one they unpack."""
         try:
-            found = await self._segments.read([location for _, location in batch])
+            found = await self._segments.stored([location for _, location in batch])
         except Refusal as refusal:
             if refusal.reason not in DAMAGE:
                 raise
@@ -325,22 +346,24 @@ class Recovery:
                 self._lose(batch[0][0], batch[0][1].sha256, refusal)
                 return []
             return [one for wanted in batch for one in await self._read([wanted])]
-        return [(reading, stored) for (reading, _), stored in zip(batch, found, strict=True)]
+        return [(reading, location, found[location.sha256]) for reading, location in batch]
 
     async def _end(self, reading: ThreadReading) -> filling.ThreadEnd:
         """Return the rows that complete a thread, all of whose segments were read."""
         for place, digest in reading.incomplete():
             problem = f"no segment holds value {digest.hex()}"
             self._lose_place(reading, place, malformed("", problem))
-        values: dict[bytes, Value] = {}
         for place, where in reading.head_values().items():
             try:
+                size = reading.head_bytes(place)
+                if size > self.memory_bytes:
+                    raise too_large(f"{reading.named(place)} with {size} bytes", self.memory_bytes)
                 for location, digests in where.items():
-                    wanted = [digest for digest in digests if digest not in values]
-                    values.update(await self._segments.values_at([location], wanted))
+                    wanted = [digest for digest in digests if not reading.keeps(digest)]
+                    reading.keep(await self._segments.values_at([location], wanted))
             except Refusal as refusal:
                 self._lose_place(reading, place, refusal)
-        end = reading.end(values)
+        end = reading.end()
         self._done.checkpoints += end.count
         self._done.size_bytes += end.added_bytes
         if not is_reserved(end.manifest.thread_id):
@@ -354,7 +377,7 @@ class Recovery:
         Raises:
             Refusal: The one given, if nothing may be left out for it.
         """
-        if refusal.reason not in DAMAGE or not (known or self.skip_damaged):
+        if refusal.reason not in _LEFT_OUT or not (known or self.skip_damaged):
             raise refusal
         self._done.left_out += (f"{one}: {refusal}" for one in what)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from operator import attrgetter, itemgetter
 
 from ..errors import Reason, Refusal, malformed
@@ -24,6 +25,7 @@ from .segments import (
     Segment,
     SegmentCheckpoint,
     SegmentValue,
+    SegmentWrite,
     decode_delta_base,
     encode_delta_base,
     encode_segment,
@@ -72,14 +74,30 @@ def encode_bundle(closure: Closure) -> bytes:
 
 def decode_bundle(data: bytes, name: str) -> Closure:
     """Return the closure in stored bytes."""
+    return unpack_bundle(read_bundle(data, name), name)
+
+
+def read_bundle(data: bytes, name: str) -> Segment:
+    """Return the segment in the stored bytes of a bundle; its values stay packed."""
     segment = decode_segment(data, name)
-    if segment.handoff is None:
-        raise malformed(name, "it is a segment without a hand-off")
     if problem := segment_problem(segment):
         raise malformed(name, problem)
     size = _values_size(segment)
     if size > MAX_BUNDLE_BYTES:
         raise malformed(name, f"its values take {size} bytes")
+    return segment
+
+
+def unpacked_bytes(segment: Segment) -> int:
+    """Return how many bytes `unpack_bundle` makes: those of all values that are packed."""
+    rows: Iterable[SegmentValue | SegmentWrite] = chain(segment.values, segment.writes)
+    return sum(one.size for one in rows if one.encoding != Encoding.PLAIN)
+
+
+def unpack_bundle(segment: Segment, name: str) -> Closure:
+    """Return the closure in the segment of a bundle, after checking its values."""
+    if segment.handoff is None:
+        raise malformed(name, "it is a segment without a hand-off")
     stored = {value.digest: value for value in segment.values}
     values: dict[bytes, Value] = {}
     for digest, one in stored.items():

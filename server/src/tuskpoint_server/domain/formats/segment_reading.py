@@ -19,7 +19,15 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 from ..errors import malformed
 from ..limits import LIMITS
 from ..model import NO_LINEAGE, BlobLocation, Lineage, Value
-from ..values import DIGEST_BYTES, DamagedValueError, Encoding, split, unpack_frame, value_digest
+from ..values import (
+    DIGEST_BYTES,
+    DamagedValueError,
+    Encoding,
+    content_size,
+    split,
+    unpack_frame,
+    value_digest,
+)
 from ..values import unpack as decompressed
 from . import segments
 from .sealing import KEY_BYTES
@@ -39,6 +47,7 @@ from .segments import (
 from .stored_json import FORMAT_VERSION, MAX_NUMBER
 
 _MAX_HEADER = 64 << 10
+_COUNTED_ABOVE = 1 << 20  # bytes of a segment whose fields are counted before it is parsed
 _OF_WRITES = (Encoding.PLAIN, Encoding.ZSTD)
 _CHECKPOINT = mirror(SegmentCheckpoint._fields[:-2])  # the other two are messages of their own
 _WRITE = mirror(SegmentWrite._fields)
@@ -47,13 +56,21 @@ _LOCATION = mirror(one.name for one in fields(BlobLocation) if one.name != "key"
 _LINEAGE = mirror(one.name for one in fields(Lineage))
 
 
+def unpacked_size(data: bytes, name: str) -> int:
+    """Return how many bytes a stored segment unpacks to; its rows take as many once more."""
+    return content_size(_content(data, name), name, MAX_SEGMENT_BYTES)
+
+
 def decode_segment(data: bytes, name: str) -> Segment:
     """Return the segment in stored bytes; its values stay packed."""
     plain = unpack_frame(_content(data, name), name, MAX_SEGMENT_BYTES)
     try:
-        if len(plain) > 2 * MAX_FIELDS and _left(plain, 0, len(plain), _SHAPE, MAX_FIELDS) < 0:
+        if len(plain) > _COUNTED_ABOVE and _left(plain, 0, len(plain), _SHAPE, MAX_FIELDS) < 0:
             raise malformed(name, f"it has more than {MAX_FIELDS} fields")
         message = segment_pb2.ThreadSegment.FromString(plain)
+        rows = len(message.checkpoints) + len(message.writes) + len(message.values)
+        if rows > MAX_FIELDS // _ROW_FIELDS:
+            raise malformed(name, f"it has more than {MAX_FIELDS // _ROW_FIELDS} rows")
     except (DecodeError, ValueError, IndexError):
         raise malformed(name, "it is not a ThreadSegment") from None
     del plain  # the message holds its content
@@ -240,7 +257,11 @@ def _shape_of(descriptor: Any) -> _Shape:
 _SHAPE = _shape_of(segment_pb2.ThreadSegment.DESCRIPTOR)
 
 
-def _left(plain: bytes, at: int, end: int, of: _Shape, left: int) -> int:
+_ROW_FIELDS, _INNER_FIELDS = 7, 4
+"""Fields that a row, or a message in a row, counts for at least: an empty one takes memory too."""
+
+
+def _left(plain: bytes, at: int, end: int, of: _Shape, left: int, least: int = _ROW_FIELDS) -> int:
     """Return how many fields may follow those of a message; negative: it has too many."""
     while at < end and left >= 0:
         left -= 1
@@ -252,7 +273,8 @@ def _left(plain: bytes, at: int, end: int, of: _Shape, left: int) -> int:
                 raise ValueError("a field is longer than what holds it")
             inner = of.get(tag >> 3)
             if inner is not None:
-                left = _left(plain, at, at + size, inner, left)
+                most = left + 1 - least
+                left = min(most, _left(plain, at, at + size, inner, left, _INNER_FIELDS))
             at += size
         elif kind == _VARINT:
             _, at = _varint(plain, at)

@@ -10,12 +10,14 @@ list that names them is stored in its place.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from ..errors import Reason, Refusal, malformed
+from ..limits import MAX_MEMBER_READ
 from ..model import BlobLocation
 from ..values import DIGEST_BYTES, blob_digest
 
@@ -24,6 +26,8 @@ FORMAT_VERSION = 2  # version of every stored format
 MAX_NUMBER = (1 << 63) - 1  # the greatest number that is read: every database and language holds it
 MEMBER_BYTES = 8 << 20  # most bytes of a member; larger content is stored in parts
 MAX_PARTS = 4096
+MAX_REPEATS = 16
+"""Times that a list may name the same part, which is fetched once."""
 
 _ENCODE = json.JSONEncoder(
     ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False
@@ -251,6 +255,13 @@ def decode_parts(data: bytes, location: BlobLocation, max_bytes: int) -> PartLis
     size = stored.number("size_bytes")
     if len(parts) > MAX_PARTS:
         raise stored.fail(f"it has more than {MAX_PARTS} parts")
+    named = Counter(part.sha256 for part in parts)
+    if any(count > MAX_REPEATS for count in named.values()):
+        raise stored.fail(f"it names a part more than {MAX_REPEATS} times")
+    if len(set(parts)) != len(named):
+        raise stored.fail("it names a part with two sizes or at two places")
+    if not all(0 < part.size <= MAX_MEMBER_READ for part in parts):
+        raise stored.fail(f"it has a part of no bytes, or of more than {MAX_MEMBER_READ}")
     if size > max_bytes or sum(part.size for part in parts) != size:
         raise stored.fail(f"its parts do not make up {size} bytes, or more than {max_bytes}")
     return PartList(stored.sha256("sha256"), size, parts)

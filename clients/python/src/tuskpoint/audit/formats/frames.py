@@ -16,6 +16,10 @@ else:
 
 _SHORTEST_FRAME = 9  # size of an empty frame; zstd may read past the end of shorter input
 _SHORTEST_FIELD = 2
+_COUNTED_ABOVE = 1 << 20  # bytes of a message whose fields are always counted
+_ROW_FIELDS, _INNER_FIELDS = 7, 4
+"""Fields that a row, or a message in a row, counts for at least: an empty one takes memory too."""
+
 _VARINT, _EIGHT_BYTES, _LENGTH, _FOUR_BYTES = 0, 1, 2, 5
 _FIXED = {_EIGHT_BYTES: 8, _FOUR_BYTES: 4}
 _LONGEST_VARINT = 10
@@ -94,15 +98,17 @@ def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
     Raises:
         Malformed: There are more, or the bytes are not a message.
     """
-    if len(plain) <= _SHORTEST_FIELD * most:
+    if len(plain) <= min(_SHORTEST_FIELD * most, _COUNTED_ABOVE):
         return
-    open_messages: list[tuple[int, _Shape]] = [(len(plain), _shape(descriptor))]
+    # Where each message ends, its shape, and what may be left at most when it has ended.
+    open_messages: list[tuple[int, _Shape, int]] = [(len(plain), _shape(descriptor), most)]
     at = 0
     try:
         while open_messages:
-            end, shape = open_messages[-1]
+            end, shape, left = open_messages[-1]
             if at == end:
                 open_messages.pop()
+                most = min(most, left)
                 continue
             most -= 1
             if most < 0:
@@ -123,7 +129,8 @@ def check_fields(plain: bytes, descriptor: Any, most: int) -> None:
             if inner is None:
                 at += size
             else:
-                open_messages.append((at + size, inner))
+                least = _ROW_FIELDS if len(open_messages) == 1 else _INNER_FIELDS
+                open_messages.append((at + size, inner, most + 1 - least))
     except IndexError:
         raise Malformed("it ends inside a field") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -12,6 +13,9 @@ MAX_COUNT = (1 << 63) - 1
 """Bound on a count: JSON has none, and other readers do."""
 
 MOST_PARTS = 4096
+_MOST_REPEATS = 16
+MEMBER_BYTES = 64 << 20
+"""Bound on stored bytes that are read at once, eight times what this service writes."""
 
 _T = TypeVar("_T")
 _HEX_32_BYTES = re.compile(r"[0-9a-f]{64}")
@@ -205,6 +209,14 @@ def read_part_list(
     fields = Fields.document(data, "parts", holder)
     parts = tuple(part.location() for part in fields.children("parts"))
     size = fields.count("size_bytes")
+    sizes = {part.sha256: part.size_bytes or 0 for part in parts}
+    times = Counter(part.sha256 for part in parts)
+    if any(count > _MOST_REPEATS for count in times.values()):
+        raise Malformed(f"it names a part more than {_MOST_REPEATS} times")
+    if len(set(parts)) != len(sizes):
+        raise Malformed("it names a part with two sizes or at two places")
+    if not all(0 < one <= MEMBER_BYTES for one in sizes.values()):
+        raise Malformed(f"it has a part of no bytes, or of more than {MEMBER_BYTES}")
     if size > max_bytes or len(parts) > MOST_PARTS:
         raise Malformed(f"it has more than {MOST_PARTS} parts, or they make over {max_bytes} bytes")
     if sum(part.size_bytes or 0 for part in parts) != size:

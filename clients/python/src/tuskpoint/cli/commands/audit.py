@@ -20,13 +20,14 @@ from ..session import Session
 
 if TYPE_CHECKING:
     from ...audit.keys import Unwrap
-    from ...audit.reading import Reader
+    from ...audit.reading import Bounds, Reader
     from ...audit.report import Comparison, Report
     from ...audit.sources import Source
     from ...audit.verdicts import Findings
 
 URL_VARIABLE = "WALRUS_AGGREGATOR_URL"
 KEYS_VARIABLE = "TUSKPOINT_KEYS"
+MEMORY_BYTES = 1024 * 1024 * 1024
 
 AUDIT = typer.Typer(
     name="audit",
@@ -62,6 +63,15 @@ RecentOption = Annotated[
     typer.Option(
         "--recent",
         help="Wait up to 31 s for a blob before it counts as missing, because the blobs are new.",
+    ),
+]
+MemoryOption = Annotated[
+    int,
+    typer.Option(
+        "--memory-bytes",
+        metavar="N",
+        min=1,
+        help="Bytes of memory that one segment may take while it is unpacked.",
     ),
 ]
 ReportOption = Annotated[
@@ -138,6 +148,7 @@ class _Order:
     report: Path | None
     text: Path | None
     keys: _Keys = _Keys()
+    memory_bytes: int = MEMORY_BYTES
 
 
 Audit = Callable[["Reader"], Awaitable["Findings"]]
@@ -154,6 +165,7 @@ def audit_descriptor(
     sealing_command: KeyCommandOption = "",
     tenant: TenantOption = "default",
     recent: RecentOption = False,
+    memory_bytes: MemoryOption = MEMORY_BYTES,
     report: ReportOption = None,
     text: TextOption = None,
 ) -> None:
@@ -164,7 +176,7 @@ def audit_descriptor(
 
     keys = _Keys(sealing_keys, sealing_command, tenant)
     given = read_descriptor(session.read(file, "the descriptor"))
-    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys)
+    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys, memory_bytes)
     _run(session, order, lambda reader: audits.audit_descriptor(reader, given))
 
 
@@ -181,6 +193,7 @@ def audit_manifest(
     sealing_command: KeyCommandOption = "",
     tenant: TenantOption = "default",
     recent: RecentOption = False,
+    memory_bytes: MemoryOption = MEMORY_BYTES,
     report: ReportOption = None,
     text: TextOption = None,
 ) -> None:
@@ -194,7 +207,11 @@ def audit_manifest(
         return await manifest.audit_manifest(reader, root)
 
     keys = _Keys(sealing_keys, sealing_command, tenant)
-    _run(session, _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys), audit)
+    _run(
+        session,
+        _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys, memory_bytes),
+        audit,
+    )
 
 
 @command("catalog", within=AUDIT)
@@ -212,6 +229,7 @@ def audit_catalog(
     sealing_command: KeyCommandOption = "",
     tenant: TenantOption = "default",
     recent: RecentOption = False,
+    memory_bytes: MemoryOption = MEMORY_BYTES,
     report: ReportOption = None,
     text: TextOption = None,
 ) -> None:
@@ -225,7 +243,7 @@ def audit_catalog(
         return await catalog.audit_catalog(reader, root, thread or (), history)
 
     keys = _Keys(sealing_keys, sealing_command, tenant)
-    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys)
+    order = _Order(aggregator or [], blob_dir, blobs, recent, report, text, keys, memory_bytes)
     try:
         _run(session, order, audit)
     except catalog.UnknownThread as error:
@@ -303,13 +321,15 @@ def _run(session: Session, order: _Order, audit: Audit) -> None:
     """Audit, write the reports, and end with the code of the result."""
     import asyncio
 
+    from ...audit.reading import Bounds
     from ...audit.roots import UnclearName
     from ...audit.sources import BadSource
 
     try:
         unwrap = _unwrap(order.keys)
         source = _source(session, order)
-        report = asyncio.run(_audited(session, source, unwrap, audit))
+        bounds = Bounds(memory=order.memory_bytes)
+        report = asyncio.run(_audited(session, source, bounds, unwrap, audit))
     except (BadSource, UnclearName) as error:
         raise CommandError(Exit.USAGE, str(error)) from error
     _write(order.report, report.to_json)
@@ -381,8 +401,10 @@ def _bucket(url: str) -> Source:
     return ObjectSource(url)
 
 
-async def _audited(session: Session, source: Source, unwrap: Unwrap | None, audit: Audit) -> Report:
-    from ...audit.reading import Bounds, Progress, Reader
+async def _audited(
+    session: Session, source: Source, bounds: Bounds, unwrap: Unwrap | None, audit: Audit
+) -> Report:
+    from ...audit.reading import Progress, Reader
     from ...audit.report import Report
 
     started = datetime.now(UTC)
@@ -392,7 +414,7 @@ async def _audited(session: Session, source: Source, unwrap: Unwrap | None, audi
             def show(one: Progress) -> None:
                 bar.reach(one.done, one.doing, total=one.total)
 
-            findings = await audit(Reader(source, Bounds(), show, unwrap))
+            findings = await audit(Reader(source, bounds, show, unwrap))
         return Report.of(findings, source, started, datetime.now(UTC))
     finally:
         await source.close()

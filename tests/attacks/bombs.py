@@ -1,0 +1,59 @@
+"""Bytes that unpack to far more than they are."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import struct
+from pathlib import Path
+
+from tuskpoint_server.domain.formats.segments import SKIPPABLE, SKIPPABLE_MAGIC
+
+_MAGIC, _DESCRIPTOR, _WINDOW = 0xFD2FB528, 0xC0, 0x50
+"""A frame with a size of eight bytes and a window of 1 MiB (RFC 8878, section 3.1.1.1)."""
+
+_BLOCK_BYTES = 128 << 10
+_RLE = 1
+MIB = 1 << 20
+
+
+def frame(size: int, byte: int = 0) -> bytes:
+    """Return a zstd frame that repeats a byte; 128 KiB of content take 4 bytes."""
+    sizes = [min(_BLOCK_BYTES, size - at) for at in range(0, size, _BLOCK_BYTES)]
+    blocks = b"".join(
+        (number + 1 == len(sizes) | _RLE << 1 | one << 3).to_bytes(3, "little") + bytes([byte])
+        for number, one in enumerate(sizes)
+    )
+    return struct.pack("<IBBQ", _MAGIC, _DESCRIPTOR, _WINDOW, size) + blocks
+
+
+def segment_of(content: bytes) -> bytes:
+    """Return a frame of zstd with the header of a segment before it."""
+    header = b"\x08\x02\x10\x01"  # format_version, sealing
+    return SKIPPABLE.pack(SKIPPABLE_MAGIC, len(header)) + header + content
+
+
+def placed(blobs: Path, data: bytes) -> tuple[str, str]:
+    """Put a blob into a blob directory, as anybody who shares it can; return its ID and SHA-256."""
+    sha256 = hashlib.sha256(data)
+    blob_id = base64.urlsafe_b64encode(sha256.digest()).decode().rstrip("=")
+    file = blobs / blob_id[:2] / blob_id
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(data)
+    return blob_id, sha256.hexdigest()
+
+
+def descriptor_of(blob_id: str, sha256: str) -> str:
+    """Return a descriptor of a bundle that nobody signed."""
+    return json.dumps(
+        {
+            "source": "bomb:1",
+            "thread_id": "bomb",
+            "checkpoint_id": "1",
+            "blob_id": blob_id,
+            "blob_sha256": sha256,
+            "to_agent": "",
+            "summary": "",
+        }
+    )
