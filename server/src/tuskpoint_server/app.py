@@ -164,7 +164,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         clock = JournalClock(config.max_clock_step)
         journal, blobs = await open_stores(config, keys, clock, stack)
         await clock.check(journal)
-        lease = await open_lease(config, journal)
+        lease = await open_lease(config, journal, signer)
         archive = await start_archive(config, journal, lease, blobs, keys)
         stack.push_async_callback(archive.stop)
         removal = Removal(journal)

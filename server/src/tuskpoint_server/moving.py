@@ -13,7 +13,7 @@ from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
 from . import process
-from .config import OneLineParser, from_flags, has_password, settings_parser
+from .config import Config, OneLineParser, from_flags, has_password, settings_parser
 from .journal.database.backend import Backend
 from .journal.database.facts import backend_of
 from .journal.moving.copying import Copied, UnequalError, copy
@@ -78,8 +78,19 @@ def main_backup(arguments: Sequence[str], version: str) -> int:
     backend = backend_of(existing(journal))
     with failing("no backup is made", backend), process.usable("backup", file):
         made = back_up(journal, file)
-    say(f"{journal} is backed up in {file}: {_counts(made)}")
+    say(f"{journal} is backed up in {file}: {_counts(made)}{_left_out(config)}")
     return _damaged(made.damaged)
+
+
+def _left_out(config: Config) -> str:
+    """Return which files of keys a backup does not have, as the end of a line."""
+    files = {
+        "the signing key": config.signing_file if config.signing_file.exists() else None,
+        "the identities": config.identity,
+        "the keys that seal": config.key_file,
+    }
+    named = [f"{what} {file}" for what, file in files.items() if file is not None]
+    return f"; not in it: {', '.join(named)}; keep copies of them" if named else ""
 
 
 def main_restore(arguments: Sequence[str], version: str) -> int:

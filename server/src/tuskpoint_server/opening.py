@@ -28,7 +28,7 @@ from .domain.errors import Reason, Refusal
 from .journal.clock import JournalClock
 from .journal.database.database import Database
 from .journal.database.sealing import KEY_BYTES
-from .journal.lease import Duty, Keeper, Lease, SettingsDifferError
+from .journal.lease import OWN_KEY, SIGNERS, Duty, Keeper, Lease, SettingsDifferError
 from .keys.identities import Identities
 from .keys.local import LocalKeys, check_private, parse_keys, read_keys
 from .keys.provider import KeyProvider
@@ -144,7 +144,7 @@ def open_keys(config: Config) -> KeyProvider | None:
 
 def open_signer(config: Config) -> Signer:
     """Open the keys that sign hand-offs; a new data directory gets one of its own."""
-    path = config.signing_key or config.data_dir / "signing.key"
+    path = config.signing_file
     try:
         if config.signing_key is None and not path.exists():
             key_file.make(path)
@@ -340,9 +340,11 @@ def store_changed(config: Config, changed: StoreChangedError) -> process.StartEr
     )
 
 
-async def open_lease(config: Config, journal: Database) -> Lease:
+async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease:
     """Return the keeper's lease; refuse settings that differ from those of the other servers."""
-    lease = Lease(journal, config.lease_seconds, settings=config.common)
+    own = () if config.signing_key is not None else (OWN_KEY,)
+    settings = {**config.common, SIGNERS: " ".join((*own, *signer.public))}
+    lease = Lease(journal, config.lease_seconds, settings=settings)
     with starting():
         await lease.agree()
     return lease

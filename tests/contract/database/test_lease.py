@@ -15,7 +15,14 @@ from tests.kit.drafts import draft
 from tests.kit.journal import Clock, Journal, opened, save
 from tests.kit.leases import Ticks, expire
 from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.journal.lease import Duty, Keeper, Lease, LeaseLostError
+from tuskpoint_server.journal.lease import (
+    SIGNERS,
+    Duty,
+    Keeper,
+    Lease,
+    LeaseLostError,
+    SettingsDifferError,
+)
 
 
 def holds(lease: Lease) -> bool:
@@ -51,6 +58,44 @@ async def test_a_journal_of_one_server_is_always_kept(journal: Journal) -> None:
     assert (holds(lease), lease.fence) == (True, 0)
     await lease.release()
     assert await lease.transact(lambda batch: 5) == 5
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(
+    ("ours", "theirs", "refused", "warned"),
+    [
+        ("new old", "new old", False, False),
+        ("new old", "old", False, False),  # of a rotation, one server after another
+        ("old", "new old", False, False),
+        ("one", "", False, False),  # an older server tells no key
+        ("one", "other", True, False),
+        ("generated one", "other", True, False),
+        ("one", "generated other", True, False),
+        ("generated one", "generated other", False, True),
+    ],
+)
+async def test_signing_keys_are_compared(
+    servers: Servers,
+    ours: str,
+    theirs: str,
+    refused: bool,
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    there = {SIGNERS: theirs} if theirs else {}
+    keeper = Lease(servers.two.database, 10, servers.ticks[1], settings=there)
+    lease = Lease(servers.one.database, 10, servers.ticks[0], settings={SIGNERS: ours})
+    assert await keeper.acquire()
+    if refused:
+        with pytest.raises(SettingsDifferError, match=f"--signing-key is {ours} here and {theirs}"):
+            await lease.agree()
+    else:
+        await lease.agree()
+        await lease.agree()
+    said = [one.message for one in caplog.records if "signs hand-offs with" in one.message]
+    assert len(said) == warned
+    assert not warned or ("key one" in said[0] and "with other;" in said[0])
+    await keeper.release()
 
 
 @pytest.mark.postgresql

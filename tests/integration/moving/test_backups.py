@@ -58,6 +58,8 @@ def back_up(folder: Path, file: Path) -> None:
     ended = run(folder / "log", "backup", "--data-dir", str(folder / "data"), "--to", str(file))
     assert ended.code == 0, ended.errors
     assert " is backed up in " in ended.line
+    key = folder / "data" / "signing.key"
+    assert ended.line.endswith(f"; not in it: the signing key {key}; keep copies of them")
 
 
 def restore(file: Path, folder: Path, *more: str) -> str:

@@ -90,6 +90,13 @@ _OTHERS = Statement(
 _CHECK = Statement(select(leases.c.fence).where(_HELD).with_for_update(read=True))
 
 
+SIGNERS = "--signing-key"
+"""Setting whose value is public keys, which are compared in another way than other values."""
+
+OWN_KEY = "generated"
+"""First word of that value if the key is one that the data directory got at its first start."""
+
+
 class LeaseLostError(Exception):
     """Another server may be the keeper by now: nothing of the change is stored."""
 
@@ -135,6 +142,7 @@ class Lease:
     ) -> None:
         self._database = database
         self._settings = dict(settings or {})
+        self._warned = False
         self._length_s = length_s
         self._clock = clock
         self._owner = uuid.uuid4().hex
@@ -185,8 +193,31 @@ class Lease:
             there: dict[str, str] = json.loads(text)
             for name in sorted(self._settings.keys() | there.keys()):
                 ours, theirs = self._settings.get(name, ""), there.get(name, "")
-                if ours != theirs:
+                if name == SIGNERS:
+                    self._compare_signers(ours, theirs)
+                elif ours != theirs:
                     raise SettingsDifferError(name, ours, theirs)
+
+    def _compare_signers(self, ours: str, theirs: str) -> None:
+        """Compare public keys that sign, the current one first; an older server has none here.
+
+        While a key is replaced on one server after another, one of two knows the other's first key.
+        """
+        here, there = (
+            [word for word in text.split() if word != OWN_KEY] for text in (ours, theirs)
+        )
+        if not here or not there or here[0] in there or there[0] in here:
+            return
+        if not (ours.startswith(OWN_KEY) and theirs.startswith(OWN_KEY)):
+            raise SettingsDifferError(SIGNERS, ours, theirs)
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "this server signs hand-offs with key %s, and another server of this journal with "
+                "%s; give all of them the same --signing-key",
+                here[0],
+                there[0],
+            )
 
     async def _renew(self) -> None:
         """Renew the lease until it is lost."""
