@@ -53,7 +53,7 @@ BATCH_CHECKPOINTS = 256  # whose segments are read at once
 BATCH_BYTES = 16 * MIB  # of those segments; one checkpoint always fits
 LOOKS = 5  # times that something which keeps changing is looked at, before the last look counts
 
-_KEPT_BYTES = 48 * MIB
+_KEPT_BYTES = 96 * MIB
 _CHECKED_VALUES = 100_000
 
 
