@@ -23,6 +23,7 @@ from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.copies import Supplied
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
+from tuskpoint_server.service.memory import Holder
 
 THREADS = ("a", "b", "c", "d")
 NAMES = ("e", "f", "g", "h")
@@ -219,10 +220,10 @@ class Clients:
         if not self.handed_off:
             return
         location, known = self.rng.choice(self.handed_off)
-        data = await server.archive.apart.fetch(location, lambda count: None)
+        data = await server.archive.apart.fetch(location, lambda count: None, Holder())
         # All that a descriptor says of it: its key is in its header, wrapped.
         named = BlobLocation(location.sha256, 0, location.blob_id)
-        closure = await server.archive.apart.open(TENANT, data, named)
+        closure = await server.archive.apart.open(TENANT, data, named, Holder())
         target, sha256 = self.rng.choice(NAMES), location.sha256.hex()
         with self._doubt(server, target):
             await server.lineage.adopt(TENANT, closure, sha256, target, "", "")

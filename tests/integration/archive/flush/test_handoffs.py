@@ -15,6 +15,7 @@ from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.service.memory import Holder
 
 SMALL = StoreLimits(max_member_bytes=4_000)
 
@@ -34,8 +35,8 @@ async def test_a_bundle_that_was_handed_off_is_pinned(
         assert closure is not None
         bundle = await home.archive.apart.store_bundle(TENANT, closure)
         assert bool(bundle.parts) == (limits is not None)
-        fetched = await home.archive.apart.fetch(bundle.location, lambda count: None)
-        opened = await home.archive.apart.open(TENANT, fetched, bundle.location)
+        fetched = await home.archive.apart.fetch(bundle.location, lambda count: None, Holder())
+        opened = await home.archive.apart.open(TENANT, fetched, bundle.location, Holder())
         assert opened.key == closure.key
         rows = Handoffs(home.journal.database)
         asked = request(TENANT, "", "CreateHandoff")

@@ -26,6 +26,7 @@ from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.service.memory import Holder
 
 LARGE = random.Random(5).randbytes(30_000)
 NAMED = BlobLocation(bytes(32), 0, "blob")
@@ -88,10 +89,10 @@ async def test_a_bundle_is_a_blob_of_its_own_that_holds_the_closure(home: House)
     bundle = await store.store_bundle(TENANT, closure)
     assert (bundle.parts, bundle.location.identifier) == ((), "")
     counts: list[int] = []
-    data = await store.fetch(known(bundle.location), counts.append)
+    data = await store.fetch(known(bundle.location), counts.append, Holder())
     assert hashlib.sha256(data).digest() == bundle.location.sha256
     assert counts[-1] == len(data) == bundle.location.size
-    opened = await store.open(TENANT, data, bundle.location)
+    opened = await store.open(TENANT, data, bundle.location, Holder())
     assert opened.key == closure.key == key("2")
     assert encode_bundle(opened) == data
     assert opened.segment == closure.segment
@@ -119,12 +120,14 @@ async def test_a_bundle_that_was_changed_by_one_bit_is_refused_with_both_hashes(
     file = MemberFile.at(blobs, bundle.location)
     file.flip(position)
     refusal = await refused(
-        store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_HASH_MISMATCH
+        store.fetch(known(bundle.location), lambda count: None, Holder()), Reason.BLOB_HASH_MISMATCH
     )
     assert refusal.metadata["expected"] == bundle.location.sha256.hex()
     assert refusal.metadata["actual"] == hashlib.sha256(file.read_bytes()).hexdigest()
     file.unlink()
-    await refused(store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_NOT_FOUND)
+    await refused(
+        store.fetch(known(bundle.location), lambda count: None, Holder()), Reason.BLOB_NOT_FOUND
+    )
 
 
 async def test_a_large_bundle_is_stored_in_parts_and_joined(
@@ -135,7 +138,7 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
     bundle = await store.store_bundle(TENANT, closure)
     assert len(bundle.parts) >= 6
     assert await parted.ask("SELECT count(*) FROM blobs") == [(len(bundle.parts) + 1,)]
-    data = await store.fetch(known(bundle.location), lambda count: None)
+    data = await store.fetch(known(bundle.location), lambda count: None, Holder())
     assert data == encode_bundle(closure)
     part = bundle.parts[2]
     pack = small.packs[part.blob_id]
@@ -143,12 +146,14 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
     bad = bytes([whole[0] ^ 1]) + whole[1:]
     pack[part.sha256] = replace(pack[part.sha256], data=bad)
     refusal = await refused(
-        store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_HASH_MISMATCH
+        store.fetch(known(bundle.location), lambda count: None, Holder()), Reason.BLOB_HASH_MISMATCH
     )
     assert refusal.metadata["expected"] == part.sha256.hex()
     assert refusal.metadata["actual"] == blob_digest(bad).hex()
     small.lost = {part.sha256}
-    await refused(store.fetch(known(bundle.location), lambda count: None), Reason.BLOB_NOT_FOUND)
+    await refused(
+        store.fetch(known(bundle.location), lambda count: None, Holder()), Reason.BLOB_NOT_FOUND
+    )
 
 
 async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStore) -> None:
@@ -166,13 +171,15 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
         content["size_bytes"] = sum(one.size for one in listed)
         stored = json.dumps(content).encode()
         receipt = await small.put([Member(blob_digest(stored), stored)], apart=True)
-        refusal = await refused(store.fetch(receipt.locations[0], lambda count: None), reason)
+        refusal = await refused(
+            store.fetch(receipt.locations[0], lambda count: None, Holder()), reason
+        )
         assert refusal.metadata["blob_id"] == receipt.locations[0].blob_id, lie
 
 
 @pytest.mark.parametrize("data", [b"", b"anything", b"{}", bytes(100)])
 async def test_bytes_that_are_no_bundle_are_refused(parted: House, data: bytes) -> None:
-    await refused(parted.archive.apart.open(TENANT, data, NAMED), Reason.BLOB_MALFORMED)
+    await refused(parted.archive.apart.open(TENANT, data, NAMED, Holder()), Reason.BLOB_MALFORMED)
 
 
 async def test_a_segment_that_hands_nothing_off_is_no_bundle(
@@ -181,7 +188,9 @@ async def test_a_segment_that_hands_nothing_off_is_no_bundle(
     await save(parted, "1")
     await parted.flush()
     [segment] = small.members("segment")
-    await refused(parted.archive.apart.open(TENANT, segment.data, NAMED), Reason.BLOB_MALFORMED)
+    await refused(
+        parted.archive.apart.open(TENANT, segment.data, NAMED, Holder()), Reason.BLOB_MALFORMED
+    )
 
 
 async def test_a_bundle_that_cannot_be_read_back_is_not_handed_off(
