@@ -227,9 +227,11 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         stack.push_async_callback(trail.flush)
         writing = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
         stack.push_async_callback(_cancel, writing)
-        server = _listen(config, contract, access, trail)
+        listeners = 2 if config.http_listen else 1
+        most = process.allowed_connections(config.max_connections, listeners)
+        server = _listen(config, contract, access, trail, most)
         if config.http_listen:
-            listener = _listen_http(config, contract, access, server)
+            listener = _listen_http(config, contract, access, server, most)
             stack.push_async_callback(listener.stop)
             listener.start()
         stack.push_async_callback(server.drain, 0)
@@ -253,6 +255,7 @@ def _listen(
     contract: Sequence[tuple[ServiceDescriptor, object]],
     access: Access,
     trail: Trail,
+    most: int,
 ) -> rpc.Server:
     host, port = configuration.split_address(config.listen)
     try:
@@ -263,6 +266,7 @@ def _listen(
             max_call_seconds=config.max_call_seconds,
             memory_bytes=config.memory_bytes,
             reflect=config.reflection,
+            max_connections=most,
             authentication=access.authentication,
             tls=access.tls.credentials if access.tls is not None else None,
             trail=trail,
@@ -276,6 +280,7 @@ def _listen_http(
     contract: Sequence[tuple[ServiceDescriptor, object]],
     access: Access,
     server: rpc.Server,
+    most: int,
 ) -> Listener:
     """Return a listener for HTTP that ends at the same door as the server for gRPC."""
     try:
@@ -298,6 +303,7 @@ def _listen_http(
             port,
             contract,
             server.door,
+            max_connections=most,
             origins=config.http_origins,
             asks_for_tokens=config.tokens is not None,
             tls=tls,

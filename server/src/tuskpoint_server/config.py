@@ -214,6 +214,9 @@ class Config(BaseModel):
     five more."""
     memwal_points_per_hour: int = Field(default=450, ge=10)
     """Points that deliveries may spend in an hour; searches may spend fifty more."""
+    max_connections: int = Field(default=4096, ge=16)
+    """Connections at once on each address that is listened on; over HTTP half of them from one
+    address. Fewer where the system allows the server fewer open files."""
     max_call_seconds: float = Field(default=300.0, gt=0)
     """Longest time of a call, whatever deadline the client sets; streams of requests and watches
     are exempt."""

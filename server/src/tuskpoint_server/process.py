@@ -9,6 +9,7 @@ import fcntl
 import json
 import logging
 import os
+import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -65,6 +66,33 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+KEPT_DESCRIPTORS = 256
+"""Open files for the journal, blobs and everything else that is no connection of a client."""
+
+
+def allowed_connections(wanted: int, listeners: int) -> int:
+    """Return how many connections each listener may accept; the limit of open files is raised.
+
+    Clients then never take the descriptors that the journal needs.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted * listeners + KEPT_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        raised = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        soft = raised
+    allowed = wanted if soft == resource.RLIM_INFINITY else (soft - KEPT_DESCRIPTORS) // listeners
+    if allowed >= wanted:
+        return wanted
+    allowed = max(allowed, 1)
+    _log.warning(
+        "the limit of %d open files allows %d connections on each address instead of the %d of "
+        "--max-connections; raise it (ulimit -n)",
+        *(soft, allowed, wanted),
+    )
+    return allowed
 
 
 class DataDirLock:

@@ -33,7 +33,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 @asynccontextmanager
 async def serving(behavior: object, door: Door) -> AsyncIterator[int]:
     """Serve the shapes of calls over HTTP; yield the port."""
-    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], door)
+    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], door, max_connections=64)
     served.start()
     before = asyncio.all_tasks()
     try:
@@ -219,7 +219,7 @@ async def test_a_drain_ends_what_has_no_end_and_waits_for_the_rest() -> None:
 
 async def test_stopping_cuts_off_what_still_runs(caplog: pytest.LogCaptureFixture) -> None:
     behavior = Behavior("cancel")
-    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], door_of())
+    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], door_of(), max_connections=64)
     served.start()
     port = int(served.url.rpartition(":")[2])
     async with begun(port, "UnaryStream", JSON) as (reader, _):
@@ -233,7 +233,9 @@ async def test_stopping_cuts_off_what_still_runs(caplog: pytest.LogCaptureFixtur
 
 
 async def test_a_listener_that_never_started_can_be_stopped() -> None:
-    served = listener.build("127.0.0.1", 0, [(SERVICE, Behavior("ok"))], door_of())
+    served = listener.build(
+        "127.0.0.1", 0, [(SERVICE, Behavior("ok"))], door_of(), max_connections=64
+    )
     await served.stop()
 
 

@@ -6,10 +6,10 @@ import asyncio
 import struct
 from collections.abc import AsyncIterator
 
-DATA, HEADERS, SETTINGS, PING, GOAWAY = 0, 1, 4, 6, 7
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM, END_HEADERS = 1, 4
-ACK = 1  # of a ping
-_INITIAL_WINDOW_SIZE = 4
+ACK = 1  # of a ping and of settings
+INITIAL_WINDOW_SIZE = 4
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -28,7 +28,7 @@ def connecting(*, window: int = 65_535) -> bytes:
 
     `window`: bytes of answers that the client lets through; with 0 not one.
     """
-    return _PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW_SIZE, window))
+    return _PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window))
 
 
 def opening(path: str, *more: tuple[bytes, bytes], window: int = 65_535, stream: int = 1) -> bytes:

@@ -77,6 +77,14 @@ class Authentication:
 
     def admit(self, call: Call) -> None:
         """Give a call the grant of its credential, for as long as it is among those `running`."""
+        call.grant = grant = self.grant(call)
+        call.usage = self.quotas.usage(grant.tenant)
+        self.running.add(call)
+        if grant.expires is not None:
+            self._end_expired()
+
+    def grant(self, call: Call) -> Grant:
+        """Return the grant of a call's credential, or refuse with `CREDENTIAL_INVALID`."""
         grant: Grant | None = EVERYTHING
         if self._credentials is not None:
             call.presented, token = _presented(call, self._credentials)
@@ -89,10 +97,7 @@ class Authentication:
             raise _refused(call, "unknown")
         if grant.expires is not None and self._now() >= grant.expires:
             raise _refused(call, "expired", "it has expired; ask for another")
-        call.grant, call.usage = grant, self.quotas.usage(grant.tenant)
-        self.running.add(call)
-        if grant.expires is not None:
-            self._end_expired()
+        return grant
 
     def _find(self, credentials: Credentials, presented: Presented) -> Grant | None:
         grant = credentials.find(presented)

@@ -55,16 +55,20 @@ Behavior = TypeVar("Behavior", bound=Callable[..., Any])
 MessageT = TypeVar("MessageT", bound=Message)
 
 
-class Context(Protocol):
-    """A call as its transport sees it: gRPC's `ServicerContext`, or the one for HTTP."""
+class Presenting(Protocol):
+    """What a caller presents before anything else of a call is known."""
 
     def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
 
-    def time_remaining(self) -> float | None:
-        """Return the seconds until the client's deadline; `None` if there is none."""
-
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """Return the names in the client's certificate, by their kind."""
+
+
+class Context(Presenting, Protocol):
+    """A call as its transport sees it: gRPC's `ServicerContext`, or the one for HTTP."""
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the client's deadline; `None` if there is none."""
 
     async def read(self) -> Any:
         """Return the bytes of the next request of a stream, or `grpc.aio.EOF`."""
@@ -77,7 +81,10 @@ class Context(Protocol):
 
 Handle = Callable[[Any, Context], Awaitable[Any]]
 """Answers a call: takes the bytes of its request, which a stream of requests has not, and its
-context; returns the bytes of its answer, which a stream of answers has not."""
+context; returns the bytes of its answer, which a stream of answers has not. `UNREAD` in the place
+of the request is read from the context once the caller is admitted."""
+
+UNREAD = object()
 
 
 @dataclass(slots=True, eq=False)
@@ -192,6 +199,10 @@ class Door:
             check_scopes(call, self._policy.get(call.method))
             if capped:
                 cap = self._cap(call)
+            if raw is UNREAD:
+                raw = await call.context.read()
+                if raw is grpc.aio.EOF:
+                    raise invalid_field("request", "is missing")
             with _counted(call, raw):
                 return await run(call, raw)
         except asyncio.CancelledError:
@@ -219,6 +230,14 @@ class Door:
                 self.trail.note(call.grant, call.method, call.named, call.code)
         status = rpc_status.to_status(to_status(refusal))
         return await call.context.abort_with_status(status)
+
+    def admits(self, context: Presenting) -> bool:
+        """Return whether the credential of a call is accepted; asked before its body is read."""
+        try:
+            self._authentication.grant(Call("", context))  # type: ignore[arg-type]
+        except Refusal:
+            return False
+        return True
 
     def records(self, call: Call) -> bool:
         """Return whether the trail records a call."""
@@ -286,11 +305,20 @@ def service_handler(
     """Return gRPC's handler of a service."""
     handlers = {}
     for method, handle in handled(service, servicer, door):
-        streams = (method.client_streaming, method.server_streaming)
-        shape = "_".join("stream" if many else "unary" for many in streams)
-        # Requests are parsed at the door: gRPC answers a malformed one with an error of its own.
-        handlers[method.name] = getattr(grpc, f"{shape}_rpc_method_handler")(handle)
+        shape = "stream" if method.server_streaming else "unary"
+        # gRPC reads a single request before it asks for an answer, whoever sends it. To the door
+        # every request is a stream, which it reads once the caller is admitted. It also parses
+        # them: gRPC answers a malformed one with an error of its own.
+        make = getattr(grpc, f"stream_{shape}_rpc_method_handler")
+        handlers[method.name] = make(handle if method.client_streaming else _reading_later(handle))
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def _reading_later(handle: Handle) -> Handle:
+    async def read_later(_: object, context: Context) -> Any:
+        return await handle(UNREAD, context)
+
+    return read_later
 
 
 def _handle(method: MethodDescriptor, run: Run, door: Door, *, is_endless: bool) -> Handle:

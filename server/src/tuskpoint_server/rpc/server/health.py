@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2  # type: ignore[import-untyped]
 
 DELETIONS = "tuskpoint.deletions"
 """Name of what the server deletes by time, as a service that has a health of its own."""
@@ -18,8 +19,16 @@ _log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's class has no types
+_NAME = "grpc.health.v1.Health"
+_READS = 4  # questions that may be on their way at once: gRPC holds up to 16 MiB of each
+_READ_SECONDS = 10.0
+
+
+class Health:
     """Whether the server takes calls: one answer for it and for its services, to everybody.
+
+    A question needs no credential, so strangers may ask and never finish. Few questions are on
+    their way at once; one more ends the oldest of them.
 
     gRPC's own servicer holds a lock while it writes to a watcher. One that stops reading, which
     takes no credential, would then keep all others waiting, and the server from draining.
@@ -32,6 +41,16 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
         self._problems: dict[str, str] = {}
         self._status = health_pb2.HealthCheckResponse.NOT_SERVING
         self._changed = asyncio.Event()
+        self._reading: dict[asyncio.Task[Any], None] = {}  # the oldest first
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """Return gRPC's handler of the service."""
+        # A stream of requests to gRPC, which otherwise reads a request before it asks anybody.
+        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.stream_unary_rpc_method_handler(self.check),
+            "Watch": grpc.stream_stream_rpc_method_handler(self.watch),
+        }
+        return grpc.method_handlers_generic_handler(_NAME, handlers)
 
     def set(self, *, serving: bool) -> None:
         """Say whether the server takes calls, and notify the watchers."""
@@ -71,20 +90,55 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # gRPC's cla
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    async def Check(self, request: Any, context: Context) -> Any:
-        if request.service not in self._names:
+    async def check(self, _: object, context: Context) -> bytes:
+        """Answer once."""
+        service = await self._asked(context)
+        if service not in self._names:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no such service")
-        return self._answer(request.service)
+        return self._answer(service)
 
-    async def Watch(self, request: Any, context: Context) -> None:
+    async def watch(self, _: object, context: Context) -> None:
+        """Answer, and again after each change."""
+        service = await self._asked(context)
         while True:
             changed = self._changed  # taken before the answer: no later change is missed
-            await context.write(self._answer(request.service))
+            await context.write(self._answer(service))
             await changed.wait()
 
-    def _answer(self, service: str) -> Any:
+    async def _asked(self, context: Context) -> str:
+        """Read the question of a call: the service that it is about."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        if len(self._reading) >= _READS:
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            oldest.cancel()
+        self._reading[task] = None
+        raw: Any = None
+        try:
+            async with asyncio.timeout(_READ_SECONDS):
+                raw = await context.read()
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if task in self._reading:
+                raise
+            task.uncancel()
+        finally:
+            self._reading.pop(task, None)
+        if not isinstance(raw, bytes):
+            problem = "the request did not arrive; send it at once and try again"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, problem)
+        try:
+            return str(health_pb2.HealthCheckRequest.FromString(raw).service)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "is not a HealthCheckRequest")
+            raise
+
+    def _answer(self, service: str) -> bytes:
         unknown = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
         status = self._status if service in self._names else unknown
         if service == DELETIONS and self._deletions_stopped:
             status = health_pb2.HealthCheckResponse.NOT_SERVING
-        return health_pb2.HealthCheckResponse(status=status)
+        answer: bytes = health_pb2.HealthCheckResponse(status=status).SerializeToString()
+        return answer

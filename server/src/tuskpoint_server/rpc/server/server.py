@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health_pb2_grpc  # type: ignore[import-untyped]
 
 from ...domain.limits import LIMITS
 from ...service.memory import Memory
@@ -33,8 +32,8 @@ OPTIONS: tuple[tuple[str, int], ...] = (
     # By default the core cancels calls at random once about 1,000 wait to be picked up.
     ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
     ("grpc.server.max_pending_requests_hard_limit", MAX_PENDING_CALLS),
-    # By default an idle connection keeps a descriptor for two minutes.
-    ("grpc.server_handshake_timeout_ms", 20_000),
+    # Until a connection has said that it speaks HTTP/2; by default two minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # Find dead clients, and let live ones ping every 10 s, with or without a call.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -88,17 +87,22 @@ def build(
     max_call_seconds: float,
     memory_bytes: int,
     reflect: bool,
+    max_connections: int | None = None,
     authentication: Authentication | None = None,
     tls: grpc.ServerCredentials | None = None,
     trail: Trail | None = None,
 ) -> Server:
     """Build a server that listens on an address (port 0 picks a free one), or raise `OSError`.
 
+    gRPC closes connections beyond `max_connections` as soon as it has accepted them.
     Without `authentication` everybody is tenant `default`; without `tls` it serves in plaintext.
     Like health, reflection asks for no credential.
     """
     _try_to_listen(host, port)
-    server = grpc.aio.server(options=OPTIONS)
+    options = OPTIONS
+    if max_connections is not None:
+        options += (("grpc.max_allowed_incoming_connections", max_connections),)
+    server = grpc.aio.server(options=options)
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
         if tls is None:
@@ -120,7 +124,7 @@ def build(
         server.add_generic_rpc_handlers((service_handler(service, servicer, door),))
     names = [service.full_name for service, _ in contract]
     health = Health(names)
-    health_pb2_grpc.add_HealthServicer_to_server(health, server)
+    server.add_generic_rpc_handlers((health.handler(),))
     if reflect:
         from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -20,11 +21,16 @@ from protobuf import message_from_json_value
 from protobuf.wkt import Any as PackedDetail
 from protobuf.wkt import Struct
 
-from ...domain.limits import LIMITS
+from ...domain.errors import Reason, Refusal
+from ...domain.limits import KIB, LIMITS
+from ...service.memory import Holder, Memory
 from ..around.door import Door, Handle, handled
 from ..around.errors import incident, to_status
 from ..messages.json_text import JsonText, to_json
 from .requests import GRPC_WEB, STREAMS, UNARY, unfit
+
+HELD_BYTES = 64 * KIB  # of a body, from which it counts as memory
+BODY_SECONDS = 10.0  # that the first and each further `HELD_BYTES` of a body may take
 
 Request = RequestContext[Any, Any]
 Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is on its way
@@ -67,6 +73,12 @@ class ConnectApplication(ConnectASGIApplication[None]):
             for service, servicer in contract
             for method, handle in handled(service, servicer, door)
         }
+        self._door = door
+        self._bounded = {
+            path
+            for path, endpoint in endpoints.items()
+            if endpoint.method.stream_type is not StreamType.BIDI_STREAM
+        }
         self._kinds = {
             path: (UNARY if endpoint.method.stream_type is StreamType.UNARY else STREAMS) + GRPC_WEB
             for path, endpoint in endpoints.items()
@@ -83,7 +95,72 @@ class ConnectApplication(ConnectASGIApplication[None]):
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         answer = unfit(scope, self._kinds)
-        await (answer or super().__call__)(scope, receive, send)
+        if answer is not None:
+            await answer(scope, receive, send)
+        elif not self._door.admits(_Headers(scope["headers"])):
+            # The door refuses the call and tells why. Nothing of its body is read for that.
+            empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
+            await super().__call__(scope, partial(_whole, empty), send)
+        else:
+            with Body(receive, self._door.memory, bounded=scope["path"] in self._bounded) as body:
+                await super().__call__(scope, body.receive, send)
+
+
+async def _whole(body: bytes) -> Mapping[str, Any]:
+    """Return what ASGI passes on if a client has sent this body."""
+    return {"type": "http.request", "body": body, "more_body": False}
+
+
+class _Headers:
+    """The headers of a request as the door sees those of a call."""
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._headers = headers
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str]]:
+        return [(name.decode(), value.decode()) for name, value in self._headers]
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        return {}
+
+
+class Body(Holder):
+    """The body of a request that is on its way: counted as memory, and read only for so long.
+
+    A stream of requests is neither: it may pause, and its messages are read one by one.
+    """
+
+    def __init__(self, receive: Any, memory: Memory, *, bounded: bool) -> None:
+        super().__init__(memory=memory)
+        self._receive = receive
+        self._bounded = bounded
+        self._size = 0
+        self._since = asyncio.get_running_loop().time()
+
+    def __enter__(self) -> Body:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def receive(self) -> Any:
+        """Return the next part, as ASGI has it, or end the call."""
+        if not self._bounded:
+            return await self._receive()
+        allowed = BODY_SECONDS * (1 + self._size // HELD_BYTES)
+        try:
+            async with asyncio.timeout_at(self._since + allowed):
+                part = await self._receive()
+        except TimeoutError:
+            raise _error(to_status(Refusal(Reason.DEADLINE_EXCEEDED))) from None
+        self._size += len(part.get("body", b""))
+        self._bounded = part.get("more_body", False)
+        if self._size > HELD_BYTES:
+            self.keep(self._size)
+            if self.memory.is_full:
+                full = Refusal(Reason.MEMORY_FULL, maximum=self.memory.max_bytes)
+                raise _error(to_status(full))
+        return part
 
 
 class HttpContext:

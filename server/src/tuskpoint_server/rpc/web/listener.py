@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ..around.door import Door
 from ..around.errors import incident
 from .connect import ConnectApplication
+from .connections import Acceptor, Connection
 from .console import Console
 from .guard import Guard
 from .requests import refusal
@@ -35,12 +36,24 @@ _REQUEST_HEADERS = (
 )
 _ANSWER_HEADERS = ("grpc-message", "grpc-status", "grpc-status-details-bin")
 _PREFLIGHT_SECONDS = 7200  # that a browser remembers the answer; the most that Chromium does
-_WAITING_CONNECTIONS = 2048  # that the system keeps until they are accepted
+_WAITING_CONNECTIONS = 256  # that the system keeps until they are accepted
 _CLOSING_SECONDS = 1  # that connections get to close once every call has ended
 
 
 class _Server(uvicorn.Server):
-    """A uvicorn that leaves signals to the program around it."""
+    """A uvicorn that leaves signals to the program around it, and connections to `Acceptor`."""
+
+    def __init__(self, config: uvicorn.Config, acceptor: Acceptor) -> None:
+        super().__init__(config)
+        self._acceptor = acceptor
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._acceptor.start(self._connection)
+        self.servers = [self._acceptor]  # type: ignore[list-item] # closed like one of asyncio's
+        self.started = True
+
+    def _connection(self) -> Connection:
+        return Connection(config=self.config, server_state=self.server_state, app_state={})
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -54,6 +67,7 @@ class Listener:
     url: str
     _server: _Server
     _socket: socket.socket
+    _acceptor: Acceptor
     _serving: asyncio.Task[None] | None = field(default=None, init=False)
 
     def start(self) -> None:
@@ -72,6 +86,7 @@ class Listener:
             connection.transport.abort()  # its client does not read the end of its answer
         if state.tasks:
             await asyncio.wait(state.tasks)
+        await self._acceptor.end()
         self._socket.close()
 
 
@@ -81,6 +96,7 @@ def build(
     contract: Sequence[tuple[ServiceDescriptor, object]],
     door: Door,
     *,
+    max_connections: int,
     origins: Iterable[str] = (),
     asks_for_tokens: bool = False,
     tls: ssl.SSLContext | None = None,
@@ -100,7 +116,7 @@ def build(
     guard = Guard(cors, host=host, origins=origins, checks_host=checks_host)
     config = uvicorn.Config(
         _Masked(guard),
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         log_config=None,
@@ -108,12 +124,12 @@ def build(
         proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=_CLOSING_SECONDS,
-        ssl_context_factory=(lambda *_: tls) if tls is not None else None,
     )
     name = f"[{host}]" if ":" in host else host
     scheme = "http" if tls is None else "https"
     url = f"{scheme}://{name}:{listening.getsockname()[1]}"
-    return Listener(url, _Server(config), listening)
+    acceptor = Acceptor(listening, max_connections, tls)
+    return Listener(url, _Server(config, acceptor), listening, acceptor)
 
 
 def _listen(host: str, port: int) -> socket.socket:
