@@ -212,11 +212,11 @@ class Lifetime:
                         return False
                     broken = [blob for blob in found.blobs if await self._is_broken(blob)]
                     for blob in broken:
-                        await self._salvage.lose_bundles(tenant, blob.blob.blob_id)
+                        await self.salvage.lose_bundles(tenant, blob.blob.blob_id)
                     movable = [blob for blob in broken if not blob.is_member]
                     await self._move(flusher, found, movable, done)
                 left = {one.owner for blob in broken if blob.is_member for one in blob.alive}
-                await self._salvage.store_again(flusher, left, done)
+                await self.salvage.store_again(flusher, left, done)
         except Refusal as refusal:
             if refusal.reason is Reason.JOURNAL_UNAVAILABLE:
                 raise
