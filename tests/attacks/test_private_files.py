@@ -14,7 +14,7 @@ from tests.kit.servers.processes import FLUSH_OFTEN, Program, ServerProcess
 from tuskpoint import Client
 from tuskpoint_server import app, process
 from tuskpoint_server.config import Config
-from tuskpoint_server.opening import open_blobs, open_identities, open_keys, open_signer
+from tuskpoint_server.opening import open_blobs, open_identities, open_keys, signing_keys
 
 
 def run_with_open_umask(arguments: Sequence[str]) -> int:
@@ -61,7 +61,7 @@ def test_what_the_server_writes_is_private_whatever_the_umask(tmp_path: Path) ->
 
 OPENED: dict[str, Callable[[Config], object]] = {
     "key_file": open_keys,
-    "signing_key": open_signer,
+    "signing_key": signing_keys,
     "identity": open_identities,
     "walrus_jwt_secret_file": open_blobs,
 }

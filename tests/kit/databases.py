@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import Connection
 
 from bench.running.postgres import LeftOutError, newest_binaries, running_postgres
-from tuskpoint_server.journal.database.facts import GENERATION, JOURNAL_ID, OWN
+from tuskpoint_server.journal.database.facts import BOUND, GENERATION, JOURNAL_ID, OWN
 from tuskpoint_server.journal.database.schema import journal_info, metadata
 
 _postgres: str | None = None
@@ -31,7 +31,7 @@ _TABLES = [one.name for one in metadata.sorted_tables if one is not journal_info
 _EMPTY = "; ".join(
     (
         *(f"DELETE FROM {name}" for name in (*_TABLES, "search_text")),
-        f"DELETE FROM journal_info WHERE name NOT IN {OWN}",
+        f"DELETE FROM journal_info WHERE name NOT IN {(*OWN, BOUND)}",
         f"UPDATE journal_info SET value = md5(random()::text) WHERE name = '{JOURNAL_ID}'",
         f"UPDATE journal_info SET value = '1' WHERE name = '{GENERATION}'",
         "SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)"

@@ -103,6 +103,7 @@ def draft(
     expected_head: str | None = None,
     continues: bool = False,
     raises_id: bool = False,
+    restarts: bool = False,
 ) -> SentCheckpoint:
     """Return what is taken from the message of a save, whose limits are not checked."""
     if isinstance(channels, Mapping):
@@ -126,6 +127,7 @@ def draft(
         expected_head=expected_head,
         continue_latest=continues,
         raise_id=raises_id,
+        restart_deleted=restarts,
     )
     sent = take_checkpoint(request, received=())
     assert sent is not None

@@ -6,28 +6,37 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from sqlalchemy import Table, select
+from sqlalchemy import Connection, Table, delete, select, update
 
 from tests.kit.databases import place, place_of_new_journal
 from tests.kit.drafts import TENANT
+from tuskpoint_server.config import Config
 from tuskpoint_server.domain.threads import Thread
 from tuskpoint_server.journal.changes import Events
+from tuskpoint_server.journal.checkpoints.integrity import problems
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.facts import BOUND
+from tuskpoint_server.journal.database.journal_keys import OpenKey, in_the_clear
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.schema import journal_info, threads
 from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.items import Items
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
+from tuskpoint_server.journal.rebinding import bind_rows
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.search.finding import FindRows
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.memories import MemoryRows
+from tuskpoint_server.opening import row_key
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +65,10 @@ class Journal(Checkpoints):
 
     Attributes:
         added: Bytes of new content of each commit.
+        is_edited: The test changed rows itself: they are not checked at the end.
     """
+
+    is_edited = False
 
     def __init__(self, database: Database) -> None:
         super().__init__(database)
@@ -107,19 +119,59 @@ async def rows_of(journal: Journal, table: Table, *columns: str) -> list[tuple[A
 async def open_database(
     path: Path, clock: Callable[[], int], entropy: Callable[[], int] = lambda: 0x1234567890
 ) -> Database:
-    return await Database.open(place_of_new_journal(path), clock_us=clock, entropy=entropy)
+    key: OpenKey = in_the_clear
+    if (path.parent / "signing.key").exists():  # a server has made the journal
+        key = partial(row_key, Config(data_dir=path.parent), None)
+    where = place_of_new_journal(path)
+    return await Database.open(where, clock_us=clock, entropy=entropy, open_row_key=key)
 
 
 @asynccontextmanager
 async def opened(
-    directory: Path, clock: Callable[[], int], entropy: Callable[[], int] = lambda: 0x1234567890
+    directory: Path,
+    clock: Callable[[], int],
+    entropy: Callable[[], int] = lambda: 0x1234567890,
+    *,
+    checked: bool = True,
 ) -> AsyncIterator[Journal]:
-    """Open the journal of a directory; in PostgreSQL another server may use it already."""
+    """Open the journal of a directory; in PostgreSQL another server may use it already.
+
+    `checked`: at the end of the context all rows have to be bound as they should be.
+    """
     database = await open_database(directory / "journal.db", clock, entropy)
     try:
-        yield Journal(database)
+        journal = Journal(database)
+        yield journal
+        if checked and not journal.is_edited and not database._closed:
+            await check_integrity(database)
     finally:
         await database.close()
+
+
+async def bind_again(database: Database) -> None:
+    """Bind the rows of a journal as they are, after a test changed some of them itself."""
+
+    def unbind(batch: Batch) -> None:
+        batch.connection.execute(update(threads).values(binding=None))
+        batch.connection.execute(delete(journal_info).where(journal_info.c.name == BOUND))
+        batch.logs.clear()
+
+    database.binder.is_complete = False
+    await database.transact(unbind)
+    assert (await bind_rows(database)).is_complete
+
+
+async def check_integrity(database: Database) -> None:
+    """Check that every row of every thread is bound as it should be."""
+
+    def check(connection: Connection) -> None:
+        for tenant, thread_id in connection.execute(select(threads.c.tenant, threads.c.thread_id)):
+            row = find_thread(connection, tenant, thread_id)
+            assert row is not None
+            found = list(problems(connection, row))
+            assert found == [], (thread_id, found)
+
+    await database.query(check)
 
 
 class World:
@@ -163,9 +215,12 @@ class World:
 class JournalWorld(World):
     """A journal that all examples of a property share."""
 
-    def __init__(self, entropy: Callable[[], int] = lambda: 0x1234567890) -> None:
+    def __init__(
+        self, entropy: Callable[[], int] = lambda: 0x1234567890, *, checked: bool = True
+    ) -> None:
         super().__init__()
         self.clock = Clock()
+        self._checked = checked
         self._entropy = entropy
         # Used tables have statistics, by which PostgreSQL would read many new rows slowly.
         place(self.directory / "journal.db")
@@ -174,4 +229,6 @@ class JournalWorld(World):
     def reopen(self) -> None:
         """Open the journal, anew if it is open."""
         self.leave()
-        self.journal: Journal = self.enter(opened(self.directory, self.clock, self._entropy))
+        self.journal: Journal = self.enter(
+            opened(self.directory, self.clock, self._entropy, checked=self._checked)
+        )

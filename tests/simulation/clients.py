@@ -205,7 +205,9 @@ class Clients:
         if unchanged is not None:
             location, seq = unchanged
         else:
-            closure = await server.completer.supplied(partial(server.lineage.closure, TENANT, key))
+            closure = await server.completer.supplied(
+                TENANT, partial(server.lineage.closure, TENANT, key)
+            )
             if closure is None:
                 return
             bundle = await server.archive.apart.store_bundle(TENANT, closure)
@@ -239,7 +241,7 @@ class Clients:
         made = [(name, dict(server.model.stories[name].known)) for name in chosen]
         draft = SnapshotDraft(chosen, metadata=b'{"step":1}')
         created = await server.completer.supplied(
-            lambda values: server.snapshots.create_snapshot(TENANT, draft, "", values)
+            TENANT, lambda values: server.snapshots.create_snapshot(TENANT, draft, "", values)
         )
         self.captured[server.name, created.snapshot_id] = made
 
@@ -252,9 +254,10 @@ class Clients:
         names = [name for name, _ in made] if rollback else []
         with self._doubt(server, *names):
             restored = await server.completer.supplied(
+                TENANT,
                 lambda values: server.snapshots.restore_snapshot(
                     TENANT, snapshot_id, rollback=rollback, request_id="", supplied=values
-                )
+                ),
             )
             for one, (_, known) in zip(restored, made, strict=True):
                 self._derive(server, one.key.thread_id, known)
@@ -276,7 +279,7 @@ class Clients:
         with self._doubt(server, target):
             story = server.model.stories.get(source)
             known = dict(story.known) if story is not None else {}
-            await server.completer.supplied(call)
+            await server.completer.supplied(TENANT, call)
             self._derive(server, target, known)
 
     def _derive(self, server: Server, name: str, known: Mapping[Place, Known]) -> None:

@@ -20,8 +20,9 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
 from tests.simulation.life import Crash, Life
+from tuskpoint_server.journal.database.binding import KEY_BYTES, Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
-from tuskpoint_server.journal.database.facts import LAYOUT
+from tuskpoint_server.journal.database.facts import new_facts
 from tuskpoint_server.journal.database.logs import Logs, ThreadName
 from tuskpoint_server.journal.database.overlay import Batch, Numbers
 from tuskpoint_server.journal.database.schema import metadata
@@ -59,7 +60,7 @@ class Disk:
         """Put an empty journal on it."""
         self.driver.deserialize(_template())
         self.driver.execute("PRAGMA temp_store = MEMORY")
-        facts = {"journal_id": journal_id, "layout": LAYOUT, "generation": str(generation)}
+        facts = new_facts(journal_id, generation, finished=True)
         self.driver.executemany("INSERT INTO journal_info VALUES (?, ?)", list(facts.items()))
 
     def take(self, other: Disk) -> None:
@@ -103,6 +104,7 @@ class _InlineWriter(Writer):
         self._connection = None
         self._numbers = Numbers(self._backend)
         self._logs = Logs()
+        self._witness = None
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Change] = []
@@ -198,6 +200,8 @@ class MemoryDatabase(Database):
         self._faults = faults or JournalFaults()
         self._rng = rng
         self._backend = self.backend_of_disk = Sqlite(Path("memory"), disk.engine)
+        self.binder = Binder(bytes(KEY_BYTES), is_complete=True)
+        disk.engine.update_execution_options(**options(self.binder))
         self.now_us = clock_us
         self.random_bits = lambda: rng.getrandbits(62)
         self.journal_id = facts["journal_id"]

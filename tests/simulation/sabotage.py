@@ -126,12 +126,12 @@ def removal_does_not_override(patch: Patch) -> None:
 
 def early_writes_keep_their_number(patch: Patch) -> None:
     """A write that waited for its checkpoint keeps the number with which it came."""
-    claim = Batch.claim_early
+    renumber = Batch.renumber_writes
 
-    def claim_as_it_was(self: Batch, log: Any, place: Any, seq: int) -> None:
-        claim(self, log, place, 0)
+    def as_it_was(self: Batch, log: Any, place: Any, written: Any, seq: int) -> Any:
+        return renumber(self, log, place, written, 0)
 
-    patch.setattr(Batch, "claim_early", claim_as_it_was)
+    patch.setattr(Batch, "renumber_writes", as_it_was)
 
 
 def late_writes_are_not_stored(patch: Patch) -> None:
@@ -179,7 +179,7 @@ SABOTAGES: dict[Callable[[Patch], None], tuple[str, int]] = {
     store_loses_what_was_read_back: (_LOST, 1),
     certified_without_read_back: (_LOST, 30),
     resumed_pack_is_not_stored: (_LOST, 1),
-    watermark_moves_to_the_end: (_MISSING, 1),
+    watermark_moves_to_the_end: (_MISSING, 2),
     removal_is_not_recorded: ("came back", 12),
     deletion_is_not_recorded: ("came back|deleted", 1),
     older_record_wins: ("is .*|went back", 1),

@@ -226,7 +226,7 @@ class Server:
     async def load(self, key: CheckpointKey) -> Checkpoint | None:
         """Load a checkpoint as the service does: evicted values come from the store."""
         found = await self.rows.load(TENANT, key, View.FULL)
-        return None if found is None else await self.completer.checkpoint(found)
+        return None if found is None else await self.completer.checkpoint(TENANT, found)
 
     async def flushed(self) -> Refusal | None:
         """Certify everything; return what kept it from being certified."""

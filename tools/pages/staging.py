@@ -59,6 +59,7 @@ GROUPS = {
     ],
     "Servers": [
         "docs/operations.md",
+        "docs/upgrading.md",
         "docs/security.md",
         "docs/sealing.md",
         "docs/deployment.md",

@@ -66,9 +66,15 @@ type SaveCheckpointRequest struct {
 	// first: then the ID is a new one that sorts after the namespace's latest
 	// and ends with the same 62 random bits. A retry finds that checkpoint by
 	// them. Only with `continue_latest`.
-	RaiseId       bool `protobuf:"varint,9,opt,name=raise_id,json=raiseId,proto3" json:"raise_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RaiseId bool `protobuf:"varint,9,opt,name=raise_id,json=raiseId,proto3" json:"raise_id,omitempty"`
+	// If true, the save MAY repeat an ID of a deleted thread, and starts the
+	// thread's next incarnation: for programs that store a thread a second time on
+	// purpose, such as an import. If false, a save without a parent that repeats
+	// such an ID counts as the late retry of a save, and is refused with
+	// `FAILED_PRECONDITION` / `THREAD_DELETED`.
+	RestartDeleted bool `protobuf:"varint,10,opt,name=restart_deleted,json=restartDeleted,proto3" json:"restart_deleted,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SaveCheckpointRequest) Reset() {
@@ -160,6 +166,13 @@ func (x *SaveCheckpointRequest) GetContinueLatest() bool {
 func (x *SaveCheckpointRequest) GetRaiseId() bool {
 	if x != nil {
 		return x.RaiseId
+	}
+	return false
+}
+
+func (x *SaveCheckpointRequest) GetRestartDeleted() bool {
+	if x != nil {
+		return x.RestartDeleted
 	}
 	return false
 }
@@ -1691,7 +1704,7 @@ var File_tuskpoint_v1_checkpoint_service_proto protoreflect.FileDescriptor
 
 const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"\n" +
-	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xa6\x03\n" +
+	"%tuskpoint/v1/checkpoint_service.proto\x12\ftuskpoint.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dtuskpoint/v1/checkpoint.proto\x1a\x19tuskpoint/v1/errors.proto\x1a\x18tuskpoint/v1/value.proto\"\xcf\x03\n" +
 	"\x15SaveCheckpointRequest\x128\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\v2\x18.tuskpoint.v1.CheckpointR\n" +
@@ -1707,7 +1720,9 @@ const file_tuskpoint_v1_checkpoint_service_proto_rawDesc = "" +
 	"searchable\x18\a \x01(\bH\x01R\n" +
 	"searchable\x88\x01\x01\x12'\n" +
 	"\x0fcontinue_latest\x18\b \x01(\bR\x0econtinueLatest\x12\x19\n" +
-	"\braise_id\x18\t \x01(\bR\araiseIdB\x10\n" +
+	"\braise_id\x18\t \x01(\bR\araiseId\x12'\n" +
+	"\x0frestart_deleted\x18\n" +
+	" \x01(\bR\x0erestartDeletedB\x10\n" +
 	"\x0e_expected_headB\r\n" +
 	"\v_searchable\"\xc2\x02\n" +
 	"\x16SaveCheckpointResponse\x12-\n" +

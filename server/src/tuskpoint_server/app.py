@@ -25,6 +25,7 @@ from .access import Access, Followed, open_access
 from .config import Config
 from .domain.errors import Refusal
 from .domain.limits import LIMITS
+from .journal import rebinding
 from .journal.archiving.eviction import EvictionSettings, Evictor
 from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
@@ -39,11 +40,13 @@ from .journal.lineage.snapshots import Snapshots as SnapshotRows
 from .journal.removal.removal import Removal
 from .journal.retention import Retention as RetentionRows
 from .journal.trail import Trail as TrailRows
+from .keys.signing import Signer
 from .opening import (
+    bind_rows,
     open_identities,
     open_keys,
     open_lease,
-    open_signer,
+    signing_keys,
     start_archive,
     start_keeper,
     start_recall,
@@ -77,6 +80,7 @@ promises twice as much."""
 HEALTH_SECONDS = 0.5  # time between two looks at the journal
 PRIVATE = 0o077  # umask: only this user reads journals, blobs, caches and what a command writes
 CLOCK_SECONDS = 10.0  # time between two comparisons of the clock with the journal's time
+BIND_SECONDS = 5.0  # time between two looks for rows that servers of an older version wrote
 SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
 
 _log = logging.getLogger(__name__)
@@ -160,9 +164,12 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             rules = Followed([path], partial(read_rules, path))
         lock = process.DataDirLock(config.data_dir)
         stack.callback(lock.release)
-        signer = open_signer(config)
+        signer = Signer(signing_keys(config))
         clock = JournalClock(config.max_clock_step)
         journal, blobs = await open_stores(config, keys, clock, stack)
+        await bind_rows(config, journal)
+        binding = asyncio.create_task(_bind(journal))
+        stack.push_async_callback(_cancel, binding)
         await clock.check(journal)
         lease = await open_lease(config, journal, signer)
         archive = await start_archive(config, journal, lease, blobs, keys)
@@ -330,6 +337,16 @@ async def _doing(work: Callable[[], Coroutine[object, object, None]]) -> AsyncIt
         yield
     finally:
         await _cancel(task)
+
+
+async def _bind(journal: Database) -> None:
+    """Bind the rows that servers of an older version still write, until there are none."""
+    while not journal.binder.is_complete:
+        await asyncio.sleep(BIND_SECONDS)
+        try:
+            await rebinding.bind_rows(journal)
+        except Refusal as refusal:
+            _log.warning("rows are not bound: %s", refusal)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -77,6 +77,11 @@ class Config(BaseModel):
     """PostgreSQL database that keeps the journal, as libpq takes it:
     postgresql://USER@HOST/DATABASE; any number of servers. Default: SQLite, in
     DATA_DIR/journal.db, for one server."""
+    migrate: bool = True
+    """Migrate a journal of an older version; --no-migrate refuses to start with it."""
+    accept_rows: bool = False
+    """Trust the rows of the journal as they are, and bind them with a new key: once, after the
+    signing key was lost or another program changed the journal on purpose."""
     lease_seconds: float = Field(default=10.0, ge=1, le=600)
     """Seconds after which another server of a journal in PostgreSQL takes the duties over of one
     that died; a clean stop hands them over at once."""
@@ -148,9 +153,10 @@ class Config(BaseModel):
     """File that always names the newest catalog; best kept on another disk. Default:
     DATA_DIR/catalog."""
     accept_older_journal: Words = ()
-    """Blob ID of a catalog that a pointer file names and the journal does not lead to: start
-    nevertheless, and give up what that catalog has beyond the journal. The pointer file is kept
-    beside the new one. May be given more than once."""
+    """Blob ID of a catalog that a pointer file names and the journal does not lead to, or the last
+    change that this server acknowledged, as the refused start names it: start nevertheless, and
+    give up what the journal lacks. The pointer file is kept beside the new one. May be given more
+    than once."""
     accept_missing_blobs: Words = ()
     """Blob ID of the newest catalog if the blob store has lost it: start nevertheless, store again
     what the journal and the cache still have, and give up the rest. May be given more than once."""

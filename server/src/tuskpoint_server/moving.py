@@ -6,6 +6,8 @@ which one to use when.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,9 +17,12 @@ from urllib.parse import unquote, urlsplit
 from . import process
 from .config import Config, OneLineParser, from_flags, has_password, settings_parser
 from .journal.database.backend import Backend
-from .journal.database.facts import backend_of
+from .journal.database.facts import ROW_KEY, backend_of, replace_key, row_key_of
+from .journal.database.journal_keys import IN_THE_CLEAR
 from .journal.moving.copying import Copied, UnequalError, copy
 from .journal.moving.restoring import DamagedError, Summary, back_up, begin_anew, restore
+from .keys.local import LocalKeys, read_keys
+from .opening import BY_SIGNING_KEY, ROWS
 from .stopped import point, progress, say, unpoint
 
 Place = Path | str
@@ -148,7 +153,19 @@ def _copy(source: Place, target: Place) -> Copied:
         backends = open_backend(source), open_backend(target)
         with failing("the copy is not complete", *backends):
             tell = progress()
-            return copy(*backends, lambda table, rows: tell(f"copying {table}: {rows} rows"))
+            done = copy(*backends, lambda table, rows: tell(f"copying {table}: {rows} rows"))
+            if isinstance(source, Path):
+                _unwrap_row_key(source.parent / "signing.key", backends[1])
+            return done
+
+
+def _unwrap_row_key(signing_key: Path, target: Backend) -> None:
+    """Let the servers of a copy open its row key; the first start wraps it with their own key."""
+    stored = row_key_of(target)
+    if stored.startswith(BY_SIGNING_KEY) and signing_key.exists():
+        wrapped = base64.b64decode(stored.partition(":")[2])
+        key = asyncio.run(LocalKeys(read_keys(signing_key)).unwrap(ROWS, wrapped))
+        replace_key(target, ROW_KEY, f"{IN_THE_CLEAR}:{base64.b64encode(key).decode()}")
 
 
 def _place(flag: str, text: str) -> Place:

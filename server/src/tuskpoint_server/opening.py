@@ -25,8 +25,11 @@ from .blobs.directory import DirectoryStore
 from .blobs.packed import UnknownLayoutError
 from .config import ENV_PREFIX, Config
 from .domain.errors import Reason, Refusal
+from .journal import rebinding
 from .journal.clock import JournalClock
+from .journal.database import binding
 from .journal.database.database import Database
+from .journal.database.journal_keys import IN_THE_CLEAR
 from .journal.database.sealing import KEY_BYTES
 from .journal.lease import OWN_KEY, SIGNERS, Duty, Keeper, Lease, SettingsDifferError
 from .keys.identities import Identities
@@ -42,10 +45,13 @@ if TYPE_CHECKING:  # it brings an HTTP client
     from .recall.memwal.memwal import MemWal
     from .recall.memwal.relayer import Count
 
-_JOURNAL = "$journal"  # for which the journal's key is wrapped; no tenant has such a name
+# For which the keys of the journal are wrapped; no tenant has such a name.
+_JOURNAL, ROWS = "$journal", "$rows"
+BY_SIGNING_KEY, _BY_PROVIDER = "signing-key", "provider"
 _OF_KEYS = (Reason.KEY_MISSING, Reason.KEY_WRONG, Reason.KEY_PROVIDER_UNAVAILABLE)
 LOOK_SECONDS = {"directory": 3.0, "walrus": 600.0}
 """Time between two looks whether the blob store has the newest catalogs; in a bucket a minute."""
+WITNESS = "witness"  # file of the data directory
 MODELS = "models"  # folder of the data directory that keeps the local embedder's model
 
 _log = logging.getLogger(__name__)
@@ -67,7 +73,12 @@ async def open_journal(
             config.journal_place,
             generation=generation,
             alone=alone,
+            migrates=config.migrate,
             open_key=open_key,
+            open_row_key=partial(row_key, config, keys),
+            accepts_rows=config.accept_rows,
+            witness=None if generation is not None else config.data_dir / WITNESS,
+            accepts_older=config.accept_older_journal,
             **clock_us,
         )
     except ImportError as error:
@@ -90,6 +101,71 @@ async def open_journal(
             process.EXIT_JOURNAL,
             f"journal {config.journal_name} cannot be opened: {reason}; {advice}",
         ) from error
+
+
+async def row_key(config: Config, keys: KeyProvider | None, stored: str) -> tuple[bytes, str]:
+    """Return the key that binds the rows, and its stored form; see `OpenKey`.
+
+    The key that signs hand-offs wraps it: a start needs no key service. Servers that share a
+    journal may have signing keys of their own: unless they are given one, the key provider wraps
+    it, and without a provider it is not wrapped.
+    """
+    kind, _, text = stored.partition(":")
+    kept = base64.b64decode(text)
+    wanted = _wrapped_by(config)
+    if not stored:
+        key = os.urandom(binding.KEY_BYTES)
+    elif kind == IN_THE_CLEAR:
+        key = kept
+    elif kind == BY_SIGNING_KEY:
+        key = await _unwrapped_row_key(config, kept)
+    elif keys is not None and kind == _BY_PROVIDER:
+        key = await keys.unwrap(ROWS, kept)
+    else:
+        raise RuntimeError(
+            f"the key that binds its rows is wrapped by the {kind}: start with the setting for it"
+        )
+    if wanted == IN_THE_CLEAR:
+        return key, stored or f"{IN_THE_CLEAR}:{base64.b64encode(key).decode()}"
+    wrapping = (
+        keys if keys is not None and wanted == _BY_PROVIDER else LocalKeys(signing_keys(config))
+    )
+    if kind == wanted and wrapping.is_current(kept):
+        return key, stored
+    wrapped = await wrapping.wrap(ROWS, key)
+    return key, f"{wanted}:{base64.b64encode(wrapped).decode()}"
+
+
+def _wrapped_by(config: Config) -> str:
+    if isinstance(config.journal_place, Path) or config.signing_key is not None:
+        return BY_SIGNING_KEY
+    return _BY_PROVIDER if config.seals else IN_THE_CLEAR
+
+
+async def _unwrapped_row_key(config: Config, wrapped: bytes) -> bytes:
+    path = config.signing_file
+    try:
+        return await LocalKeys(read_signing_keys(path)).unwrap(ROWS, wrapped)
+    except (FileNotFoundError, Refusal):
+        raise RuntimeError(
+            f"its rows are bound by a signing key that {path} does not have: give every server of "
+            "the journal the same key, or add the former key to that file, below the new one; if "
+            "it is lost, start once with --accept-rows, which trusts the rows as they are"
+        ) from None
+
+
+async def bind_rows(config: Config, journal: Database) -> None:
+    """Bind the rows of a journal that was migrated or restored."""
+    if _wrapped_by(config) == IN_THE_CLEAR:
+        _log.warning(
+            "the key that binds the rows of the journal is in the database: give all its servers "
+            "one --signing-key, or a key provider, to be safe from who can read the database"
+        )
+    try:
+        await rebinding.bind_rows(journal)
+    except Refusal as refusal:
+        problem = f"journal {config.journal_name} cannot be migrated: {refusal}"
+        raise process.StartError(process.EXIT_JOURNAL, problem) from None
 
 
 async def _journal_key(keys: KeyProvider, stored: str) -> tuple[bytes, str]:
@@ -142,16 +218,28 @@ def open_keys(config: Config) -> KeyProvider | None:
         raise process.ConfigError(f"{name} cannot be used: {problem}") from None
 
 
-def open_signer(config: Config) -> Signer:
-    """Open the keys that sign hand-offs; a new data directory gets one of its own."""
+def signing_keys(config: Config) -> tuple[bytes, ...]:
+    """Return the keys that sign hand-offs; a new data directory gets one of its own."""
     path = config.signing_file
     try:
         if config.signing_key is None and not path.exists():
             key_file.make(path)
-        return Signer(read_keys(path))
-    except (OSError, ValueError) as error:
-        problem = (error.strerror or error) if isinstance(error, OSError) else error
+        return read_signing_keys(path)
+    except OSError as error:
+        problem = error.strerror or error
         raise process.ConfigError(f"--signing-key {path} cannot be used: {problem}") from None
+
+
+def read_signing_keys(path: Path) -> tuple[bytes, ...]:
+    """Return the keys in a file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    try:
+        return read_keys(path)
+    except ValueError as error:
+        raise process.ConfigError(f"--signing-key {path} cannot be used: {error}") from None
 
 
 def open_identities(config: Config) -> Identities:

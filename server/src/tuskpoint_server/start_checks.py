@@ -155,7 +155,7 @@ async def _begin_anew(config: Config, above: int) -> None:
     """Give a journal that is older, and closed, another identity and a higher generation."""
     backend = backend_of(config.journal_place)
     try:
-        await asyncio.to_thread(begin_anew, backend, above)
+        await asyncio.to_thread(begin_anew, backend, above, trusted=False)
     except Exception as error:
         problem = backend.storage_problem(error)
         if problem is None:

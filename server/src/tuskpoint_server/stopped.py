@@ -42,11 +42,13 @@ from .domain.model import BlobLocation
 from .journal.archiving import status
 from .journal.database.database import Database
 from .keys.provider import KeyProvider
+from .keys.signing import Signer
 from .opening import (
     open_blobs,
     open_journal,
     open_keys,
     open_lease,
+    signing_keys,
     start_archive,
     start_keeper,
 )
@@ -387,7 +389,7 @@ async def _archive(
     config: Config, database: Database, store: PackStore, keys: KeyProvider | None
 ) -> AsyncIterator[Archive]:
     """Run an archive that flushes, and nothing else of a server, inside the context."""
-    lease = await open_lease(config, database)
+    lease = await open_lease(config, database, Signer(signing_keys(config)))
     archive = await start_archive(config, database, lease, store, keys)
     try:
         keeper = await start_keeper(lease, [archive.keeping])

@@ -10,6 +10,7 @@ import pytest
 from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore, rejecting
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
+from tests.kit.journal import bind_again
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.formats import segments
 from tuskpoint_server.domain.formats.segments import Segment, encode_segment
@@ -214,6 +215,7 @@ async def test_a_hole_of_a_checkpoint_that_was_removed_is_no_more(
     await home.journal.database.transact(
         lambda batch: batch.connection.connection.cursor().execute("DELETE FROM checkpoints")
     )
+    await bind_again(home.journal.database)
     await home.flush()
     assert await home.ask("SELECT * FROM holes") == []
 

@@ -179,7 +179,7 @@ async def every_value(time: Years) -> int:
             loaded = await time.home.journal.load(TENANT, name, View.FULL)
             assert loaded is not None
             try:
-                whole = await completer.checkpoint(loaded)
+                whole = await completer.checkpoint(TENANT, loaded)
                 assert shown(await time.home.from_blobs(name)) == shown(whole)
             except Refusal as refusal:
                 if refusal.reason is not Reason.BLOB_NOT_FOUND:

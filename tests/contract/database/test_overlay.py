@@ -248,7 +248,7 @@ def rows_of(tenant: str) -> Callable[[Connection], dict[str, list[dict[str, Any]
                         row["number"] = numbers.index(row["number"])
                     if "family" in row:
                         row["family"] = families.setdefault(row["family"], len(families))
-                    for left_out in ("tenant", *COUNTED):
+                    for left_out in ("tenant", "mac", "binding", *COUNTED):
                         row.pop(left_out, None)
                     rows.append(row)
             found[table] = sorted(rows, key=repr)

@@ -13,7 +13,8 @@ from tests.kit.databases import place
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
-from tuskpoint_server.journal.database.database import Database, OpenKey
+from tuskpoint_server.journal.database.database import Database
+from tuskpoint_server.journal.database.journal_keys import OpenKey
 from tuskpoint_server.journal.database.schema import metadata
 from tuskpoint_server.journal.database.statements import driver_of
 from tuskpoint_server.journal.search.index import IndexRows

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from tests.contract.lineage.kit import certify, logged, sha
 from tests.kit.drafts import TENANT, draft, key, refused
-from tests.kit.journal import Clock, Journal, row_of, save
+from tests.kit.journal import Clock, Journal, bind_again, row_of, save
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
@@ -163,6 +163,7 @@ async def test_a_swept_log_counts_as_a_change(journal: Journal, clock: Clock) ->
             )
         ]
     )
+    await bind_again(journal.database)
     assert await unchanged(journal) is None
 
 

@@ -224,7 +224,7 @@ async def test_a_thread_that_began_anew_gets_the_values_of_before(journal: Journ
     await two_threads(journal)
     made, log = await create(journal, "t"), await history(journal, key("02"))
     assert await journal.removal.delete_thread(TENANT, "t") == 4
-    await save(journal, draft("01", "", {"z": b"new"}))
+    await save(journal, draft("01", "", {"z": b"new"}, restarts=True))
     await restore(journal, made, rollback=True)
     root = await journal.load(TENANT, key(""), View.FULL)
     assert data_of(root) == {"x": b"02"}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.removal.rows import ids
 from tests.kit.drafts import TENANT, draft, refused
-from tests.kit.journal import Clock, Journal, rows_of, save
+from tests.kit.journal import Clock, Journal, bind_again, rows_of, save
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.lineage import mint_checkpoint_id
@@ -34,6 +34,7 @@ async def forget_changes(journal: Journal, clock: Clock) -> None:
         batch.logs.clear()  # type: ignore[attr-defined]
 
     await journal.database.transact(certify)
+    await bind_again(journal.database)
     clock.advance(LIMITS.event_ttl_s + 1)
     await journal.removal.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s)
     assert len(rows) > len(await rows_of(journal, changes, "seq"))

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, select
 
 from tests.contract.search.kit import drain, save
 from tests.kit.drafts import TENANT, key
-from tests.kit.journal import Journal
+from tests.kit.journal import Journal, bind_again
 from tuskpoint_server.domain.model import CheckpointKey
 from tuskpoint_server.domain.search import pointer_of
 from tuskpoint_server.journal.database.overlay import Batch
@@ -98,6 +98,7 @@ async def store_many(journal: Journal, count: int, dimension: int) -> Many:
         await journal.database.transact(
             lambda batch, some=some: _store(batch, rows, many, some)  # type: ignore[misc]
         )
+    await bind_again(journal.database)
     return many
 
 

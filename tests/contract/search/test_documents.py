@@ -64,7 +64,7 @@ async def test_a_document_of_earlier_content_is_not_stored(journal: Journal, clo
 
 
 async def _save_again(journal: Journal) -> None:
-    await save(journal, "01", "saved after", data=b"after")
+    await save(journal, "01", "saved after", data=b"after", restarts=True)
 
 
 async def _prune_and_save_again(journal: Journal) -> None:

@@ -244,7 +244,7 @@ async def test_a_thread_that_begins_again_has_nothing_of_the_ended_one(
     numbers = [row.number for row in await journal.finding.scan(TENANT, 0, 10)]
     await journal.removal.delete_thread(TENANT, "t")
     clock.advance(1)
-    await save(journal, "01", "pears")
+    await save(journal, "01", "pears", restarts=True)
     gone = Nearest(*(Candidate(number, 0.1) for number in numbers))
     assert await journal.finding.by_vectors(TENANT, gone, ANYWHERE, 5) == []
     assert await look(journal, "saved apples") == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -30,6 +30,13 @@ DELETED, SILENT = "t00400", "t00401"
 """Threads that are not to be found."""
 
 PHRASE = '"critic rejected the contract"'
+
+
+@pytest.fixture(scope="module")
+def world(database: str) -> Iterator[JournalWorld]:
+    opened = JournalWorld(checked=False)  # the rows that are made here have no log
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="module")

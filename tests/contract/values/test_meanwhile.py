@@ -312,10 +312,10 @@ class Late:
         backend, about_to, go_on = self._other.database._backend, Event(), Event()
         commit = backend.commit
 
-        def wait(*arguments: Any) -> None:
+        def wait(*arguments: Any, **named: Any) -> None:
             about_to.set()
             assert go_on.wait(30)
-            commit(*arguments)
+            commit(*arguments, **named)
 
         async def end() -> None:
             waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"

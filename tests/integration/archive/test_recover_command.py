@@ -428,8 +428,12 @@ class Stuck:
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
+    async def get(self, location: BlobLocation) -> bytes:
+        [data] = await self.get_many([location])
+        return data
+
     async def get_many(self, locations: Sequence[BlobLocation]) -> list[bytes]:
-        if self._segment in locations:
+        if self._segment.sha256 in [one.sha256 for one in locations]:
             self.waits.set()
             await asyncio.Event().wait()
         return await self._inner.get_many(locations)
@@ -441,7 +445,7 @@ async def test_sigterm_leaves_nothing_behind(
     data_dir = tmp_path / "new"
     config, order = stopped.parse(stored.arguments(data_dir), "1")
     store = Stuck(DirectoryStore(stored.blobs), stored.segment)
-    monkeypatch.setattr(stopped, "open_blobs", lambda _: store)
+    monkeypatch.setattr(stopped, "open_blobs", lambda *_, **__: store)
     work = asyncio.create_task(stopped.until_terminated(stopped.recover(config, order)))
     await store.waits.wait()
     assert left(data_dir) != []

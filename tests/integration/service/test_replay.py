@@ -16,6 +16,7 @@ from sqlalchemy import func, insert, literal, select, true
 
 from tests.integration.service.history_kit import HistoryHouse, open_history, replayed
 from tests.kit.drafts import TENANT, draft, write
+from tests.kit.journal import bind_again
 from tests.kit.messages import refused
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
@@ -179,6 +180,8 @@ async def test_bad_replays_are_refused(house: HistoryHouse) -> None:
 async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None:
     await house.save("0")
     await house.home.journal.database.transact(copies_of_the_first)
+    await bind_again(house.home.journal.database)
+    house.home.journal.is_edited = True  # the copies have no log
     call: Any = SimpleNamespace(tenant=TENANT)
     request = pb.ReplayThreadRequest(thread_id="t", view=ENTRY, source=checkpoint_pb2.SOURCE_ANY)
     blocks: list[int] = []

@@ -188,7 +188,7 @@ async def test_of_a_deleted_checkpoint_only_the_name_comes(house: HistoryHouse) 
     await house.save("a")
     await house.save("a", content=b"again")
     await house.delete()
-    await house.save("a", content=b"of the next incarnation")
+    await house.save("b", content=b"of the next incarnation")
     watch = house.watch(cursor=cursor_of(house, 0))
     for _ in range(2):
         gone = (await next_event(watch)).checkpoint
@@ -199,7 +199,7 @@ async def test_of_a_deleted_checkpoint_only_the_name_comes(house: HistoryHouse) 
     assert short(ended) == (3, "THREAD_DELETED", "")
     assert (ended.deleted_checkpoints, ended.incarnation) == (1, 1)
     assert not ended.HasField("checkpoint")
-    assert (short(begun), begun.incarnation) == ((4, "CHECKPOINT_SAVED", "a"), 2)
+    assert (short(begun), begun.incarnation) == ((4, "CHECKPOINT_SAVED", "b"), 2)
     assert begun.checkpoint.state.channels[0].value.data == b"of the next incarnation"
 
 

@@ -127,6 +127,11 @@ class ServerProcess:
         if await_line(self._process.output, LISTENING) is None:
             raise ServerEndedError(self.last_words())
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started, and nobody has waited for its end."""
+        return self._process is not None
+
     def kill(self) -> None:
         """SIGKILL, unless it has ended already."""
         assert self._process is not None

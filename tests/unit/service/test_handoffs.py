@@ -25,6 +25,7 @@ from tuskpoint_server.domain.model import (
 )
 from tuskpoint_server.service.completing import Completer
 from tuskpoint_server.service.handoffs import PROGRESS_BYTES, Handoffs, Stage, Step
+from tuskpoint_server.service.memory import Holder
 
 KEY = CheckpointKey("new", "", "1")
 SAVED = Saved(KEY, 7, 1)
@@ -74,7 +75,9 @@ class House:
     async def load(self, *_: object) -> None:
         return None
 
-    async def fetch(self, location: BlobLocation, progress: Callable[[int], None]) -> bytes:
+    async def fetch(
+        self, location: BlobLocation, progress: Callable[[int], None], holder: Holder
+    ) -> bytes:
         try:
             for count in self.counts:
                 await asyncio.sleep(0)
@@ -88,7 +91,9 @@ class House:
         self.asked.append("fetch")
         return b"bundle"
 
-    async def open(self, tenant: str, data: bytes, location: BlobLocation) -> Closure:
+    async def open(
+        self, tenant: str, data: bytes, location: BlobLocation, holder: Holder
+    ) -> Closure:
         return self.closure
 
 
@@ -98,7 +103,8 @@ def handoffs(house: House) -> Handoffs:
 
 
 async def adopt(house: House, wanted: Durability = CERTIFIED, **fields: str) -> list[Step]:
-    steps = handoffs(house).adopt("default", replace(DESCRIPTOR, **fields), "new", "", wanted)
+    descriptor = replace(DESCRIPTOR, **fields)
+    steps = handoffs(house).adopt("default", descriptor, "new", "", wanted, Holder())
     return [step async for step in steps]
 
 
@@ -161,7 +167,7 @@ async def test_another_checkpoint_is_not_adopted(fields: dict[str, str]) -> None
 async def test_a_caller_that_leaves_ends_the_fetch() -> None:
     house = House(closure())
     house.gate.clear()
-    steps = handoffs(house).adopt("default", DESCRIPTOR, "new", "", CERTIFIED)
+    steps = handoffs(house).adopt("default", DESCRIPTOR, "new", "", CERTIFIED, Holder())
     assert (await anext(steps)).stage is Stage.FETCHING
     await asyncio.sleep(0)
     await steps.aclose()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
+from ..domain.errors import journal_damaged
 from ..domain.model import CheckpointKey
 from ..domain.threads import Event, EventKind
+from .database.binding import Binder, binder_of, equal
 from .database.database import Database, Waiter
 from .database.logs import ThreadRow, find_thread
 from .database.schema import changes
@@ -32,7 +36,7 @@ class EventsCompacted(Exception):
 
 _COLUMNS = ("kind", "seq", "incarnation", "deleted", "created_us", "checkpoint_ns", "checkpoint_id")
 _AFTER = Statement(
-    select(*(changes.c[name] for name in _COLUMNS))
+    select(changes.c.mac, *(changes.c[name] for name in _COLUMNS))
     .where(of_thread(changes), changes.c.seq > bindparam("after"))
     .order_by(changes.c.seq)
     .limit(bindparam("max_rows"))
@@ -51,6 +55,25 @@ def first_above(connection: Connection, log: ThreadRow, watermark: int) -> int |
         return None
     row = _FIRST_ABOVE.run(connection, of_thread=log.number, above=watermark).fetchone()
     return row[0] if row is not None else None
+
+
+def _check(
+    binder: Binder, thread: ThreadRow, rows: Sequence[Sequence[Any]], position: int, limit: int
+) -> None:
+    """Check that rows are those that follow a position of a log, up to a limit or all.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
+    if not binder.is_complete:
+        return
+    last = min(thread.seq, position + limit)
+    if [row[2] for row in rows] != list(range(position + 1, last + 1)):
+        raise journal_damaged(thread.thread_id, problem="its log has a gap")
+    for mac, kind, seq, of, deleted, created_us, *place in rows:
+        own = binder.change(thread.number, seq, of, kind, place[0], place[1], deleted, created_us)
+        if mac is None or not equal(mac, own):
+            raise journal_damaged(thread.thread_id, problem=f"change {seq} of its log was changed")
 
 
 class Events:
@@ -75,13 +98,15 @@ class Events:
             kept = find_thread(connection, tenant, thread_id)
             if kept is None:
                 return News((), 0)
-            rows = _AFTER.run(connection, of_thread=kept.number, after=position, max_rows=limit)
+            of = {"of_thread": kept.number, "after": position, "max_rows": limit}
+            rows = _AFTER.run(connection, **of).fetchall()
             events = tuple(
                 Event(EventKind(kind), seq, of, CheckpointKey(thread_id, *place), deleted, at_us)
-                for kind, seq, of, deleted, at_us, *place in rows.fetchall()
+                for _, kind, seq, of, deleted, at_us, *place in rows
             )
             if (not events or events[0].seq != position + 1) and kept.compacted_seq > position:
                 raise EventsCompacted(kept)
+            _check(binder_of(connection), kept, rows, position, limit)
             return News(events, kept.certified_seq)
 
         return await self._database.query(read)

@@ -446,7 +446,9 @@ def _store(
         size = len(metadata) + len(STATE)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
         named = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
-        batch.put_checkpoint(log, place, Known(*named))
+        known = Known(*named)
+        batch.put_checkpoint(log, place, known, before=batch.checkpoint(log, place))
+        log.add(place, known)
 
 
 def _drop(

@@ -23,6 +23,7 @@ from . import items
 from .archiving import holes
 from .archiving.holding import add_uses
 from .archiving.plan import PlannedHole, StoredMember
+from .checkpoints.integrity import hash_rows
 from .database.logs import Log, Place, StoredWrite
 from .database.overlay import Batch
 from .database.schema import members, threads
@@ -141,13 +142,14 @@ def add_rows(batch: Batch, tenant: str, rows: RecoveredRows) -> None:
     log = _log(batch, tenant, rows.thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
     for one in rows.checkpoints:
-        batch.put_checkpoint(log, one.place, one.known, one.lineage, one.delta_base, one.held)
+        one.put(batch, log)
     if keeps_items(rows.thread_id):
         own = (one for one in rows.checkpoints if not one.place[0])
         found = ((one.place[1], one.known.metadata) for one in own)
         items.recover(batch, log, found)
     for place, write in rows.writes:
         batch.put_write(log, place, write, write.seq)
+    batch.store(log)
 
 
 def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
@@ -183,6 +185,8 @@ def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
     holes.record(connection, tenant, unstored, batch.now_us)
     for sha256, reason in end.lost_segments.items():
         holes.record_lost(connection, tenant, row.number, sha256, reason, batch.now_us)
+    batch.write_out()
+    row.bound_rows = hash_rows(connection, row.number)  # several segments may have a write
     batch.store(log)
     if end.lost:
         batch.write_out()

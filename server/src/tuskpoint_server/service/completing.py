@@ -132,6 +132,7 @@ class Completer:
             page = await self._journal.read_page(
                 tenant, query, stored, after, max_count=count, max_bytes=PAGE_BYTES
             )
+            lost += page.damaged
             if source is Source.BLOB:
                 for one in page.checkpoints:
                     yield await self.from_blob(tenant, one.entry, view)
@@ -311,9 +312,9 @@ async def _unless_lost(reading: Awaitable[Checkpoint], lost: list[Refusal]) -> C
 
 def left_out(lost: Sequence[Refusal]) -> Refusal:
     """Return the refusal that ends a listing without damaged checkpoints; it names the first."""
-    count = len(lost)
+    count = sum(bool(one.metadata["checkpoint_id"]) for one in lost)
     were = "1 checkpoint was" if count == 1 else f"{count} checkpoints were"
-    advice = f"{were} left out of this listing, and all others were sent"
+    advice = f"{were} left out of this listing, and all others that are stored were sent"
     metadata: dict[str, Any] = {**lost[0].metadata}
     return Refusal(lost[0].reason, advice=advice, **metadata)
 

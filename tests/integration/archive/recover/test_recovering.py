@@ -127,7 +127,9 @@ async def test_removed_checkpoints_stay_removed(home: House, tmp_path: Path) -> 
         assert await second.ask("SELECT task_id FROM writes WHERE checkpoint_id = '9999'") == []
         late = draft("0002", "0001", {"a": b"late"}, thread_id="gone")
         await refused(second.journal.save_checkpoint(TENANT, late), Reason.THREAD_DELETED)
-        await grow(second, 1, "gone", 0)
+        again = draft("0005", "", {"a": b"again"}, thread_id="gone")
+        await second.journal.save_checkpoint(TENANT, again)
+        await second.flush()
         async with recovered_house(tmp_path / "third", second) as third:
             assert await compare(second, third) == 2
             assert await third.ask(

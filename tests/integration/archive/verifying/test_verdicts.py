@@ -12,6 +12,7 @@ import pytest
 from tests.kit.archives import House, house
 from tests.kit.blobs.member_file import MemberFile, blob_path
 from tests.kit.drafts import TENANT, Reference, channel, draft, key, refused, write
+from tests.kit.journal import bind_again
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.blobs.directory.store import DirectoryStore
 from tuskpoint_server.domain.errors import Reason
@@ -81,6 +82,7 @@ async def tamper(home: House, statement: str, *values: object) -> None:
         cursor = connection.connection.cursor().execute(statement, values)  # type: ignore[attr-defined]
         assert cursor.rowcount == 1
 
+    home.journal.is_edited = True
     await home.journal.database.transact(lambda batch: change(batch.connection))
 
 
@@ -145,10 +147,10 @@ async def test_a_thread_that_is_not_there(home: House) -> None:
     await home.flush()
     await Removal(home.journal.database).delete_thread(TENANT, "t")
     assert await begun() is None
-    await grow(home, 1)
-    assert await intact(home) == {name(0): UNVERIFIED}
+    await home.journal.save_checkpoint(TENANT, draft(name(9)))
+    assert await intact(home) == {name(9): UNVERIFIED}
     await home.flush()
-    assert await intact(home) == {name(0): PASS}
+    assert await intact(home) == {name(9): PASS}
 
 
 async def test_copies_are_verified_by_the_segments_of_their_origin(
@@ -397,6 +399,7 @@ async def test_a_certified_checkpoint_that_is_missing_from_the_manifest(home: Ho
     await home.flush()
     await grow(home, 1, 1)
     await tamper(home, "UPDATE threads SET certified_seq = seq")
+    await bind_again(home.journal.database)  # as if the server had set it so
     await tamper(home, "UPDATE members SET last_seq = 99 WHERE last_seq IS NOT NULL")
     found = await verify(home)
     assert found.kinds == {name(0): PASS, name(1): FAIL}

@@ -246,6 +246,7 @@ class Arrival:
             # Nobody else may save to the thread meanwhile.
             expected_head=plan.heads.get(ns, ""),
             agent_id=self._agent_id or plan.settings.agent_id,
+            restart_deleted=self._restarts,
         )
         if plan.begins and not plan.settings.searchable:
             request.searchable = False

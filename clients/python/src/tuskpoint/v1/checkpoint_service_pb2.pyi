@@ -13,7 +13,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SaveCheckpointRequest(_message.Message):
-    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id", "vector", "searchable", "continue_latest", "raise_id")
+    __slots__ = ("checkpoint", "writes", "durability", "expected_head", "agent_id", "vector", "searchable", "continue_latest", "raise_id", "restart_deleted")
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     WRITES_FIELD_NUMBER: _ClassVar[int]
     DURABILITY_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +23,7 @@ class SaveCheckpointRequest(_message.Message):
     SEARCHABLE_FIELD_NUMBER: _ClassVar[int]
     CONTINUE_LATEST_FIELD_NUMBER: _ClassVar[int]
     RAISE_ID_FIELD_NUMBER: _ClassVar[int]
+    RESTART_DELETED_FIELD_NUMBER: _ClassVar[int]
     checkpoint: _checkpoint_pb2.Checkpoint
     writes: _containers.RepeatedCompositeFieldContainer[_value_pb2.PendingWrite]
     durability: _checkpoint_pb2.Durability
@@ -32,7 +33,8 @@ class SaveCheckpointRequest(_message.Message):
     searchable: bool
     continue_latest: bool
     raise_id: bool
-    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ..., continue_latest: bool = ..., raise_id: bool = ...) -> None: ...
+    restart_deleted: bool
+    def __init__(self, checkpoint: _Optional[_Union[_checkpoint_pb2.Checkpoint, _Mapping]] = ..., writes: _Optional[_Iterable[_Union[_value_pb2.PendingWrite, _Mapping]]] = ..., durability: _Optional[_Union[_checkpoint_pb2.Durability, str]] = ..., expected_head: _Optional[str] = ..., agent_id: _Optional[str] = ..., vector: _Optional[_Iterable[float]] = ..., searchable: bool = ..., continue_latest: bool = ..., raise_id: bool = ..., restart_deleted: bool = ...) -> None: ...
 
 class SaveCheckpointResponse(_message.Message):
     __slots__ = ("ref", "durability", "seq", "incarnation", "catalog_blob_id", "warnings", "parent_checkpoint_id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from ...domain.values import Encoding, compress
 from ..checkpoints import located
 from ..checkpoints.contents import StoredValue, compared, referred, stored_value
 from ..checkpoints.located import NOWHERE
+from ..database.binding import RowDamagedError, binder_of
 from ..database.logs import THREAD, Place
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import (
@@ -41,6 +43,8 @@ from .dirty import (
 from .holding import Holders, NeededValue, choose, used
 from .holes import Hole
 from .status import KnownCatalog
+
+_log = logging.getLogger(__name__)
 
 RANGE_BYTES = 8 * MIB  # content of one range; a single checkpoint may have more
 _CHANGES_PER_CHECKPOINT = 4
@@ -91,10 +95,10 @@ _ROWS = Statement(
 )
 _WRITES = Statement(select(*WRITE_COLUMNS).select_from(_WRITTEN).where(_CLAIMED_SINCE))
 _WRITE_SIZES = Statement(
-    select(*WRITE_COLUMNS[:2], func.sum(func.coalesce(func.length(writes.c.data), 0)))
+    select(*WRITE_COLUMNS[1:3], func.sum(func.coalesce(func.length(writes.c.data), 0)))
     .select_from(_WRITTEN)
     .where(_CLAIMED_SINCE)
-    .group_by(*WRITE_COLUMNS[:2])
+    .group_by(*WRITE_COLUMNS[1:3])
 )
 _ROW = Statement(select(*CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
 _WRITES_OF_ROW = Statement(
@@ -158,7 +162,8 @@ def collect(
     changed: dict[int, DirtyThread] = {}
     left = bounds
     waiting = _THREADS.run(connection, of_tenant=tenant, most=bounds.threads + 1).fetchall()
-    for number, thread in enumerate(DirtyThread(*row) for row in waiting):
+    whole = [one for one in (DirtyThread(*row) for row in waiting) if _is_bound(connection, one)]
+    for number, thread in enumerate(whole):
         if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
             found.complete = False
             break
@@ -184,6 +189,18 @@ def collect(
         named = {holder.location.sha256 for holder in one.named.values()} | one.holders.keys()
         found.used |= used(connection, tenant, one.thread.number, named)
     return found
+
+
+def _is_bound(connection: Connection, thread: DirtyThread) -> bool:
+    """Return whether the row of a thread is as the server wrote it; else say that it is not."""
+    try:
+        thread.check(binder_of(connection))
+    except RowDamagedError as error:
+        _log.error(
+            "thread %r of tenant %s is not stored: %s", thread.thread_id, thread.tenant, error
+        )
+        return False
+    return True
 
 
 def _separate(connection: Connection, one: DirtyRange) -> list[DirtyRange | None]:
@@ -214,7 +231,7 @@ def read_range(
         thread,
         through,
         thread.dirty_bytes,
-        places=_places(connection, of, apart),
+        places=_places(connection, thread, of, apart),
         removed=[Removal(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
     )
@@ -272,7 +289,8 @@ def _sizes(
     """Return the bytes of a range's checkpoints; a value counts for the first that needs it."""
     sizes = {(row[0], row[1]): int(row[2]) for row in _WRITE_SIZES.run(connection, **of).fetchall()}
     needed: dict[Place, set[bytes]] = {}
-    for one in map(dirty_checkpoint, _ROWS.run(connection, **of).fetchall()):
+    for row in _ROWS.run(connection, **of).fetchall():
+        one = dirty_checkpoint(connection, thread, row)
         sizes[one.place] = sizes.get(one.place, 0) + one.size
         needed[one.place] = _referred(one) - known
         known |= needed[one.place]
@@ -284,14 +302,15 @@ def _sizes(
 
 
 def _places(
-    connection: Connection, of: Mapping[str, int], apart: Collection[Place]
+    connection: Connection, thread: DirtyThread, of: Mapping[str, int], apart: Collection[Place]
 ) -> list[DirtyPlace]:
     """Return the checkpoints that changed in a range, with their rows."""
     rows = _ROWS.run(connection, **of).fetchall()
-    found = {one.place: one for one in map(dirty_checkpoint, rows)}
+    made = [dirty_checkpoint(connection, thread, row) for row in rows]
+    found = {one.place: one for one in made}
     for write in _WRITES.run(connection, **of).fetchall():
-        place = (write[0], write[1])
-        found.setdefault(place, DirtyPlace(place)).add(write)
+        place = (write[1], write[2])
+        found.setdefault(place, DirtyPlace(place)).add(connection, thread, write)
     kept = [one for place, one in found.items() if place not in apart]
     return sorted(kept, key=lambda one: one.last_seq)
 
@@ -304,10 +323,10 @@ def read_alone(
     row = _ROW.run(connection, **of).fetchone()
     if row is None:
         return None
-    one = dirty_checkpoint(row)
+    one = dirty_checkpoint(connection, thread, row)
     one.held = NOWHERE
     for write in _WRITES_OF_ROW.run(connection, **of).fetchall():
-        one.add(write)
+        one.add(connection, thread, write)
     found = DirtyRange(thread, one.last_seq, alone=True, hole=hole, places=[one])
     holders = Holders(connection, thread)
     if one.gone:

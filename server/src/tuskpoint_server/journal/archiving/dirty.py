@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from sqlalchemy import Connection
+
 from ...domain.formats.records import CheckpointRecord, SettingRecord
 from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
 from ...domain.model import BlobLocation, Damage, Lineage
 from ..checkpoints.located import NOWHERE, Held, decode_held
-from ..database.logs import Place, ThreadRow
+from ..database.binding import binder_of, equal
+from ..database.logs import WRITE_CHANGED, Place, ThreadRow
 from ..database.schema import checkpoints, writes
 from .holding import NeededValue
 from .holes import Hole
@@ -65,6 +68,9 @@ class Pin(NamedTuple):
     seq: int
 
 
+ROW_CHANGED = "its row was changed behind the server's back"
+
+
 @dataclass(slots=True)
 class DirtyPlace:
     """The changes of a checkpoint in a range."""
@@ -80,10 +86,18 @@ class DirtyPlace:
     needs: set[bytes] = field(default_factory=set)  # digests of the values that its row needs
     problem: str = ""  # why it cannot be stored in its current form; empty: no reason is known
 
-    def add(self, row: Sequence[Any]) -> None:
+    def add(self, connection: Connection, thread: DirtyThread, row: Sequence[Any]) -> None:
         """Add a write from its row, which has `WRITE_COLUMNS`."""
-        values: list[Any] = [*row[:-1], row[-1] or b""]
+        mac, *known, data = row
+        values: list[Any] = [*known, data or b""]
         write = SegmentWrite(*values)
+        binder = binder_of(connection)
+        own = binder.write(
+            *(thread.number, *self.place, write.task_id, write.idx, write.task_path),
+            *(write.channel, write.type, write.digest, write.size, write.seq, None),
+        )
+        if binder.is_complete and (mac is None or not equal(mac, own)):
+            self.problem = WRITE_CHANGED
         if write.seq <= self.held.seq:
             self.held_writes = True
             return
@@ -126,18 +140,29 @@ class DirtyPlace:
 
 
 CHECKPOINT_COLUMNS = tuple(
-    checkpoints.c[name] for name in (*SegmentCheckpoint._fields[:-1], *Lineage.__slots__, "held")
+    checkpoints.c[name]
+    for name in (
+        *("mac", "run_id", "root_id", "delta_channels"),
+        *(*SegmentCheckpoint._fields[:-1], *Lineage.__slots__, "held"),
+    )
 )
-WRITE_COLUMNS = tuple(writes.c[name] for name in SegmentWrite._fields)
+WRITE_COLUMNS = (writes.c.mac, *(writes.c[name] for name in SegmentWrite._fields))
 
 
-def dirty_checkpoint(row: Sequence[Any]) -> DirtyPlace:
+def dirty_checkpoint(connection: Connection, thread: DirtyThread, row: Sequence[Any]) -> DirtyPlace:
     """Return a checkpoint from its row, which has `CHECKPOINT_COLUMNS`."""
-    *known, delta_base, forked_from, rolled_back_from, adopted_from, held = row
-    lineage = Lineage(forked_from, rolled_back_from, adopted_from)
-    values: list[Any] = [*known, delta_base or b"", lineage]
+    mac, run_id, root_id, names, *known, delta_base, forked, rolled_back, adopted, held = row
+    values: list[Any] = [*known, delta_base or b"", Lineage(forked, rolled_back, adopted)]
     found = SegmentCheckpoint(*values)
-    return DirtyPlace((found.checkpoint_ns, found.checkpoint_id), found, held=decode_held(held))
+    place = (found.checkpoint_ns, found.checkpoint_id)
+    binder = binder_of(connection)
+    own = binder.checkpoint(
+        *(thread.tenant, thread.number, *place, found.seq, found.parent_id, found.state),
+        *(found.metadata, run_id, root_id, names, delta_base, found.label, found.summary),
+        *(forked, rolled_back, adopted, found.created_us),
+    )
+    damaged = binder.is_complete and (mac is None or not equal(mac, own))
+    return DirtyPlace(place, found, held=decode_held(held), problem=ROW_CHANGED if damaged else "")
 
 
 @dataclass(slots=True)

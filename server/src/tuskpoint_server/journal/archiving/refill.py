@@ -19,7 +19,7 @@ from ...domain.values import DIGEST_BYTES, split
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row
-from ..database.logs import THREAD, Place, StoredWrite, ThreadRow
+from ..database.logs import THREAD, Place, StoredWrite, ThreadRow, row_of
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, threads, uses, writes
 from ..database.statements import (
@@ -47,7 +47,7 @@ class Affected:
 
 
 _ROWS = Statement(
-    select(*ROW, checkpoints.c.state, checkpoints.c.delta_base)
+    select(*ROW)
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(of_thread(checkpoints))
 )
@@ -61,14 +61,7 @@ _NEEDED = Statement(
         contents.c.family == bindparam("of_family"), contents.c.digest.in_(LISTED)
     )
 )
-_RENUMBER = Statement(
-    update(checkpoints).where(of_checkpoint(checkpoints)).values(seq=bindparam("new"), held=None)
-)
-_RENUMBER_WRITES = Statement(
-    update(writes)
-    .where(of_checkpoint(writes), writes.c.early_us.is_(None))
-    .values(seq=bindparam("new"))
-)
+_LET_GO = Statement(update(checkpoints).where(of_checkpoint(checkpoints)).values(held=None))
 _RENUMBER_VALUE = Statement(
     update(contents)
     .where(
@@ -132,7 +125,7 @@ def users(connection: Connection, tenant: str, segments: Collection[bytes]) -> l
                 threads.c.number.in_(using) | threads.c.family.in_(keeping),
             )
         )
-        found.update((row[0], ThreadRow(*row)) for row in rows)
+        found.update((row[0], row_of(row)) for row in rows)
     return list(found.values())
 
 
@@ -210,9 +203,12 @@ def store_again(
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, one.place, indexed=True)
         removal.record(batch, log, taken, [one.place])
         log.row.dirty_bytes += one.size_bytes
-        of = parameters_of(user.number, *one.place)
-        _RENUMBER.run(batch.connection, **of, new=seq)
-        _RENUMBER_WRITES.run(batch.connection, **of, new=seq)
+        known.seq = seq
+        batch.amend_checkpoint(log, one.place, known)
+        _LET_GO.run(batch.connection, **parameters_of(user.number, *one.place))
+        before = {slot: write.seq for slot, write in pending.items()}
+        for write in batch.renumber_writes(log, one.place, list(pending.values()), seq):
+            pending[write.task_id, write.idx] = write
         new = (user.number, seq, log.row.certified_seq)
         renumbered = [(user.family, digest, *new) for digest in one.digests]
         names = ("of_family", "of_digest", "new_thread", "new", "through")
@@ -220,10 +216,11 @@ def store_again(
         for digest in one.evicted:
             batch.put_content(log, seq, values[digest])
         for write in one.evicted_writes:
-            if pending[write.task_id, write.idx].seq == write.seq:  # it was not replaced
+            slot = (write.task_id, write.idx)
+            if before[slot] == write.seq:  # it was not replaced
                 value = values[write.digest]
                 whole = write._replace(encoding=value.encoding, data=value.data)
-                batch.put_write(log, one.place, whole, seq)
+                batch.put_write(log, one.place, whole, seq, before=pending[slot])
         count += 1
     log.row.set_updated(updated_us)  # no caller changed it: this must not prolong its retention
     log.forget_checkpoints()

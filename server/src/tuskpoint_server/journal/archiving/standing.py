@@ -76,7 +76,7 @@ def _between(table: Any) -> Any:
 
 
 _ROWS = Statement(
-    select(*ROW, checkpoints.c.state, checkpoints.c.delta_base)
+    select(*ROW)
     .join(threads, threads.c.number == checkpoints.c.thread)
     .where(_between(checkpoints))
 )
@@ -241,7 +241,8 @@ class _Records:
         for checkpoint_ns, checkpoint_id, seq in self._of(_ALL_WRITES):
             if seq <= certified:
                 written.setdefault((checkpoint_ns, checkpoint_id), []).append(seq)
-        for one in map(dirty_checkpoint, self._of(_ALL_ROWS)):
+        for columns in self._of(_ALL_ROWS):
+            one = dirty_checkpoint(self._connection, self._thread, columns)
             row, held, place = one.row, one.held, one.place
             if row is None or place in unstored:
                 continue

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, null, or_, select
+from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
+from ...domain.errors import Refusal, journal_damaged
 from ...domain.model import (
     EVICTED,
     BlobLocation,
@@ -29,7 +30,8 @@ from ...domain.model import (
     write_order,
 )
 from ...domain.state import RawCheckpoint, matches, state_of
-from ..database.logs import StoredWrite
+from ..database.binding import Binder, RowDamagedError, binder_of
+from ..database.logs import THREAD, StoredWrite, find_thread, row_of
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import (
     EMPTY,
@@ -41,6 +43,7 @@ from ..database.statements import (
     same_checkpoint,
 )
 from . import contents, located
+from .integrity import check_rows
 from .located import ROW, Row
 
 SCANNED_PER_PAGE = 2000
@@ -62,16 +65,20 @@ class ListPosition:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some checkpoints, in the order of their listing; `next` is `None` on the last page."""
+    """Some checkpoints, in the order of their listing; `next` is `None` on the last page.
+
+    `damaged`: why others were left out, or what the thread lacks (`JOURNAL_DAMAGED`).
+    """
 
     checkpoints: tuple[Checkpoint, ...]
     next: ListPosition | None
+    damaged: tuple[Refusal, ...] = ()
 
 
 _WRITTEN_BYTES = (
     select(func.sum(writes.c.size)).where(same_checkpoint(writes, checkpoints)).scalar_subquery()
 )
-_WHOLE = (*ROW, checkpoints.c.state, null(), _WRITTEN_BYTES)
+_WHOLE = (*ROW, _WRITTEN_BYTES)
 _OF_NAMESPACE = (
     select(*_WHOLE)
     .join(threads, threads.c.number == checkpoints.c.thread)
@@ -81,12 +88,15 @@ _OF_NAMESPACE = (
         checkpoints.c.checkpoint_ns == bindparam("of_ns"),
     )
 )
+_WIDTH = len(_WHOLE)
 _BY_KEY = Statement(_OF_NAMESPACE.where(checkpoints.c.checkpoint_id == bindparam("of_id")))
-_LATEST = Statement(_OF_NAMESPACE.order_by(checkpoints.c.checkpoint_id.desc()).limit(1))
+_LATEST = Statement(
+    _OF_NAMESPACE.add_columns(*THREAD).order_by(checkpoints.c.checkpoint_id.desc()).limit(1)
+)
 _OF_LISTED = (of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
 _SEQS = Statement(select(writes.c.checkpoint_id, writes.c.seq).where(*_OF_LISTED))
 _STORED = (writes.c[name] for name in StoredWrite._fields)
-_WRITES = Statement(select(writes.c.checkpoint_id, *_STORED).where(*_OF_LISTED))
+_WRITES = Statement(select(writes.c.checkpoint_id, writes.c.mac, *_STORED).where(*_OF_LISTED))
 
 
 def load(
@@ -102,9 +112,11 @@ def load(
         TooLargeError: It has more than `max_bytes` of content, of which nothing was read.
     """
     columns = _find(connection, tenant, key).fetchone()
+    if not key.checkpoint_id:
+        _check_head(connection, tenant, key, columns)
     if columns is None:
         return None
-    row = Row(*columns)
+    row = Row(*columns[:_WIDTH]).check(binder_of(connection))
     if view is View.ENTRY:
         return Checkpoint(_entries(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
@@ -118,23 +130,28 @@ def load_stored(
 ) -> list[RawCheckpoint | None]:
     """Return checkpoints as they are stored; `None` where `load` has to be called.
 
-    That is, if there is none, if it has more than `max_bytes` of content, or if values were
-    evicted or are damaged. An empty `checkpoint_id` means the latest.
+    That is, if there is none, if it has more than `max_bytes` of content, if values were evicted or
+    are damaged, or if its row is. An empty `checkpoint_id` means the latest.
     """
     found: list[RawCheckpoint | None] = [None] * len(keys)
     small: list[tuple[int, Row, CheckpointState]] = []
     sent = [_find(connection, tenant, key) for key in keys]
+    binder = binder_of(connection)
     for index, answer in enumerate(sent):
         if (columns := answer.fetchone()) is not None:
-            row = Row(*columns)
+            row = Row(*columns[:_WIDTH])
+            if not row.is_bound(binder) or not (
+                keys[index].checkpoint_id or _is_head(binder, row, columns[_WIDTH:])
+            ):
+                continue
             message = CheckpointState.FromString(row.state)
             if _size(row, message) <= max_bytes:
                 small.append((index, row, message))
     rows, messages = [one[1] for one in small], [one[2] for one in small]
-    whole, _ = _stored(connection, tenant, rows, messages)
-    for (index, *_), stored in zip(small, whole, strict=True):
+    whole, _, refused = _stored(connection, tenant, rows, messages)
+    for (index, row, _), stored in zip(small, whole, strict=True):
         held = (*stored.values.values(), *(one.value for one in stored.writes))
-        if not any(isinstance(value, NotHere) for value in held):
+        if row.place not in refused and not any(isinstance(value, NotHere) for value in held):
             found[index] = stored
     return found
 
@@ -145,6 +162,35 @@ def _find(connection: Connection, tenant: str, key: CheckpointKey) -> Answer:
     if key.checkpoint_id:
         return _BY_KEY.run(connection, **of, of_id=key.checkpoint_id)
     return _LATEST.run(connection, **of)
+
+
+def _is_head(binder: Binder, row: Row, thread: Sequence[Any]) -> bool:
+    """Return whether a row is the latest that its thread has, by the thread's own row."""
+    if not binder.is_complete:
+        return True
+    of = row_of(thread)
+    try:
+        of.check(binder)
+    except RowDamagedError:
+        return False
+    return bool(row.checkpoint_ns) or of.head_id == row.checkpoint_id
+
+
+def _check_head(
+    connection: Connection, tenant: str, key: CheckpointKey, columns: Sequence[Any] | None
+) -> None:
+    """Check that what was found is the latest of its namespace, or that there is none.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
+    binder = binder_of(connection)
+    if columns is not None and _is_head(binder, Row(*columns[:_WIDTH]), columns[_WIDTH:]):
+        return
+    thread = find_thread(connection, tenant, key.thread_id)  # it may be the damaged row
+    if binder.is_complete and thread is not None and thread.head_id and not key.checkpoint_ns:
+        problem = "it is not stored" if columns is None else "another one is stored as the latest"
+        raise journal_damaged(key.thread_id, "", thread.head_id, problem=problem)
 
 
 def read_page(
@@ -170,6 +216,8 @@ def read_page(
     messages: list[CheckpointState] = []
     size = scanned = 0
     last: ListPosition | None = None
+    damaged: list[Refusal] = []
+    binder = binder_of(connection)
     with connection.execute(statement) as found:
         for row in (Row(*one) for one in found):
             full = len(rows) >= max_count or (rows and size >= max_bytes)
@@ -177,15 +225,35 @@ def read_page(
                 break
             scanned += 1
             last = ListPosition(row.checkpoint_id, row.thread_id, row.checkpoint_ns)
-            if matches(row.metadata, query.filter):
+            if not row.is_bound(binder):
+                damaged.append(journal_damaged(row.thread_id, row.checkpoint_ns, row.checkpoint_id))
+            elif matches(row.metadata, query.filter):
                 rows.append(row)
                 messages.append(CheckpointState.FromString(row.state))
                 size += _size(row, messages[-1])
         else:
             last = None
+    if last is None:
+        damaged += _missing(connection, tenant, query)
     if view is View.ENTRY:
-        return Page(tuple(map(Checkpoint, _entries(connection, tenant, rows))), last)
-    return Page(tuple(_whole(connection, tenant, rows, messages)), last)
+        listed = list(map(Checkpoint, _entries(connection, tenant, rows)))
+    else:
+        listed = _whole(connection, tenant, rows, messages, damaged)
+    return Page(tuple(listed), last, tuple(damaged))
+
+
+def _missing(connection: Connection, tenant: str, query: CheckpointQuery) -> list[Refusal]:
+    """Return why a thread that was listed whole is not whole, if it is not."""
+    narrowed = (query.checkpoint_ns, query.checkpoint_id, query.before, query.first, query.last)
+    if query.thread_id is None or any(narrowed):
+        return []
+    try:
+        thread = find_thread(connection, tenant, query.thread_id)
+        if thread is not None:
+            check_rows(connection, thread)
+    except Refusal as refusal:
+        return [refusal]
+    return []
 
 
 def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
@@ -265,12 +333,24 @@ def _entries(
 
 
 def _whole(
-    connection: Connection, tenant: str, rows: Sequence[Row], messages: Sequence[CheckpointState]
+    connection: Connection,
+    tenant: str,
+    rows: Sequence[Row],
+    messages: Sequence[CheckpointState],
+    damaged: list[Refusal] | None = None,
 ) -> list[Checkpoint]:
-    """Return checkpoints; `messages` are their states. Evicted values have `sources`."""
+    """Return checkpoints; `messages` are their states. Evicted values have `sources`.
+
+    Why those with a damaged write are left out is added to `damaged`, or raised without it.
+    """
     found: list[Checkpoint] = []
-    whole, written = _stored(connection, tenant, rows, messages)
+    whole, written, refused = _stored(connection, tenant, rows, messages)
     for row, stored in zip(rows, whole, strict=True):
+        if refusal := refused.get(row.place):
+            if damaged is None:
+                raise refusal
+            damaged.append(refusal)
+            continue
         state = state_of(stored.state, stored.values)
         evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
         seqs = [one.seq for one in written[row.place] if one.data is None]
@@ -289,25 +369,39 @@ def _stored(
     tenant: str,
     rows: Sequence[Row],
     messages: Sequence[CheckpointState],
-) -> tuple[list[RawCheckpoint], _PlacedWrites]:
-    """Return checkpoints of these rows with the values that are here, and their writes."""
+) -> tuple[list[RawCheckpoint], _PlacedWrites, dict[tuple[int, str, str], Refusal]]:
+    """Return checkpoints of these rows with the values that are here, and their writes.
+
+    Also why some must not be used, by place: a row of a write is damaged.
+    """
     digests: dict[int, list[bytes]] = defaultdict(list)
     for row, message in zip(rows, messages, strict=True):
         digests[row.family] += [one.digest for one in message.channels if one.digest]
     asked = {family: contents.ask(connection, family, some) for family, some in digests.items()}
     written: dict[tuple[int, str, str], list[StoredWrite]] = defaultdict(list)
     having = [row for row in rows if row.written_bytes is not None]
-    for place, columns in _of_rows(connection, _WRITES, having):
-        written[place].append(StoredWrite(*columns))
+    binder, names = binder_of(connection), {row.thread: row.thread_id for row in having}
+    refused: dict[tuple[int, str, str], Refusal] = {}
+    for place, (mac, *columns) in _of_rows(connection, _WRITES, having):
+        write = StoredWrite(*columns)
+        try:
+            write.check(binder, names[place[0]], place[0], place[1:], mac)
+        except Refusal as refusal:
+            refused[place] = refusal
+        written[place].append(write)
     values = {family: read() for family, read in asked.items()}
     for family, some in digests.items():
         for digest in {*some} - values[family].keys():
             values[family][digest] = contents.missing(family, digest)
     entries = _entries(connection, tenant, rows, written)
-    return [
-        RawCheckpoint(entry, message, values[row.family], _pending(row, written[row.place]))
-        for row, entry, message in zip(rows, entries, messages, strict=True)
-    ], written
+    return (
+        [
+            RawCheckpoint(entry, message, values[row.family], _pending(row, written[row.place]))
+            for row, entry, message in zip(rows, entries, messages, strict=True)
+        ],
+        written,
+        refused,
+    )
 
 
 def _pending(row: Row, written: Sequence[StoredWrite]) -> tuple[Write, ...]:

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, func, select
 
+from ...domain.errors import journal_damaged
 from ...domain.model import BlobLocation
 from ...domain.values import DIGEST_BYTES
+from ..database.binding import Binder, equal
 from ..database.schema import catalogs, checkpoints, contents, holes, members, threads
 from ..database.statements import LISTED, Statement, same_checkpoint
 
@@ -55,6 +57,7 @@ def decode_held(stored: bytes | None) -> Held:
 class Row(NamedTuple):
     """A checkpoint's row with its thread's, as reads take it."""
 
+    tenant: str
     thread_id: str
     thread: int
     family: int
@@ -72,10 +75,14 @@ class Row(NamedTuple):
     forked_from: str
     rolled_back_from: str
     adopted_from: str
+    run_id: str
+    root_id: str
+    delta_channels: bytes
+    state: bytes
+    delta_base: bytes | None
+    mac: bytes | None
     held: bytes | None
     hole: bool  # its state cannot be stored, even if the watermark is above it
-    state: bytes = b""
-    delta_base: bytes | None = None
     written_bytes: int | None = None  # of values of its writes; `None`: it has none
 
     @property
@@ -83,15 +90,38 @@ class Row(NamedTuple):
         """Number of the thread, namespace and ID."""
         return self.thread, self.checkpoint_ns, self.checkpoint_id
 
+    def is_bound(self, binder: Binder) -> bool:
+        """Return whether the row is as the server wrote it, where all rows are bound."""
+        if not binder.is_complete:
+            return True
+        mac = binder.checkpoint(
+            *(self.tenant, *self.place, self.seq, self.parent_id, self.state, self.metadata),
+            *(self.run_id, self.root_id, self.delta_channels, self.delta_base, self.label),
+            *(self.summary, self.forked_from, self.rolled_back_from, self.adopted_from),
+            self.created_us,
+        )
+        return self.mac is not None and equal(self.mac, mac)
+
+    def check(self, binder: Binder) -> Row:
+        """Return the row, if it is as the server wrote it.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        if not self.is_bound(binder):
+            raise journal_damaged(self.thread_id, self.checkpoint_ns, self.checkpoint_id)
+        return self
+
 
 ROW = (
+    threads.c.tenant,
     threads.c.thread_id,
     threads.c.number,
     threads.c.family,
     threads.c.incarnation,
     threads.c.certified_seq,
     threads.c.agent_id,
-    *(checkpoints.c[name] for name in Row._fields[6:18]),
+    *(checkpoints.c[name] for name in Row._fields[7:25]),
     exists().where(same_checkpoint(holes, checkpoints), holes.c.segment.is_(None)).label("hole"),
 )
 """Columns of `Row` up to `hole`, of checkpoints joined with their threads."""

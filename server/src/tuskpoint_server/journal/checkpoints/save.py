@@ -105,7 +105,7 @@ def save_checkpoint(
         row.agent_id = sent.agent_id
         row.settings_seq = seq
     known.seq = seq
-    _store(batch, log, place, known, new, orphan=stored is None and parent is None)
+    _store(batch, log, place, known, new, stored, orphan=stored is None and parent is None)
     if stored is None:
         row.checkpoint_count += 1
     elif known.state != stored.state:
@@ -116,9 +116,9 @@ def save_checkpoint(
     claims = stored is None and bool(pending.stored)
     _store_writes(batch, log, place, pending, seq, early=False)
     if claims:
-        batch.claim_early(log, place, seq)
-        for slot, one in pending.stored.items():
-            pending.stored[slot] = one._replace(seq=seq, early_us=None)
+        early = [one for one in pending.stored.values() if one.early_us is not None]
+        for one in batch.renumber_writes(log, place, early, seq):
+            pending.stored[one.task_id, one.idx] = one
     log.add(place, known)
     if place[0] == "" and place[1] >= row.head_id:
         log.set_head(place[1], pending.stored)
@@ -166,8 +166,8 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
     if known.label == label:
         return Saved(named, known.seq, log.row.incarnation)
     seq = batch.change(log, EventKind.LABEL_SET, place, size_bytes=len(label), indexed=True)
-    batch.set_label(log, place, label, seq)
     known.label, known.seq = label, seq
+    batch.amend_checkpoint(log, place, known)
     return Saved(named, seq, log.row.incarnation)
 
 
@@ -197,8 +197,8 @@ def _refuse_repeat(
     after a deletion such a save may begin the next incarnation.
     """
     row = log.row
-    if sent.parent_id and not sent.continues:
-        return  # the parent decides
+    if sent.restarts or (sent.parent_id and not sent.continues):
+        return  # the caller decides, or the parent
     if row.deleted and batch.now_us - row.updated_us < grace_us:
         return
     place = (sent.key.checkpoint_ns, checkpoint_id)
@@ -370,6 +370,7 @@ def _store(
     place: Place,
     known: Known,
     new: Mapping[str, tuple[str, Prepared]],
+    before: Known | None,
     *,
     orphan: bool,
 ) -> None:
@@ -379,10 +380,9 @@ def _store(
         packed, patches, size = content.stored(lambda digest: batch.is_keyframe(log, digest))
         value = (channel.digest, kind, channel.size, int(packed.encoding), packed.data)
         batch.put_content(log, known.seq, value, packed.keyframe, patches, size)
-    base = None
     if orphan and known.parent_id and known.delta_channels != b"[]":
-        base = batch.sibling_base(log, place[0], known.parent_id)
-    batch.put_checkpoint(log, place, known, delta_base=base)
+        known.delta_base = batch.sibling_base(log, place[0], known.parent_id)
+    batch.put_checkpoint(log, place, known, before=before)
     if place[1] == batch.greatest(log, place[0]):
         log.whole.add(place[0])
 
@@ -392,5 +392,5 @@ def _store_writes(
 ) -> None:
     early_us = batch.now_us if early else None
     for slot, write in pending.new.items():
+        batch.put_write(log, place, write, seq, early_us, pending.stored.get(slot))
         pending.stored[slot] = StoredWrite(*write[:8], seq, early_us, None)
-        batch.put_write(log, place, write, seq, early_us)

@@ -32,6 +32,7 @@ class SentCheckpoint:
     expected_head: str | None  # required greatest ID of the namespace; `None` does not ask
     continues: bool  # the parent is the latest of the namespace, whatever `parent_id` is
     raises_id: bool  # a generated ID, in whose place one above the latest may be stored
+    restarts: bool  # it may repeat an ID of a deleted thread, on purpose
     vector: bytes  # vector that search finds it by, packed; empty leaves it as it is
     searchable: bool | None  # whether search finds the thread; `None` leaves it as it is
 

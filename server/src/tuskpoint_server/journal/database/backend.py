@@ -153,6 +153,13 @@ class Backend(ABC):
             Exception: Another server does, or one uses it alone; `storage_problem` describes it.
         """
 
+    def has_older(self, connection: Connection) -> bool:
+        """Return whether servers that know no layout after the first use the journal, too."""
+        return False
+
+    def refuse_older(self, connection: Connection) -> None:  # noqa: B027 - they cannot open it
+        """Let nothing be written by servers that know no layout after the first."""
+
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""
         raise NotImplementedError

@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,30 +17,20 @@ from sqlalchemy import Connection
 
 from ...domain.errors import Refusal
 from .backend import Backend
-from .facts import (
-    GENERATION,
-    JOURNAL_ID,
-    JOURNAL_KEY,
-    backend_of,
-    begin_sealing,
-    finish,
-    prepare,
-    replace_key,
-)
+from .binding import Binder
+from .facts import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
+from .journal_keys import OpenKey, bind, in_the_clear, unseal
 from .logs import Logs, ThreadName
 from .notices import KEEPING, POLL_S, Notices, Waiter, Waiters
 from .overlay import Batch
-from .sealing import Seal, options, seal_of
+from .sealing import seal_of
 from .statements import Statement
+from .witness import Witness
 from .writer import Committed, Writer, raise_unavailable, unavailable
 
 __all__ = ["KEEPING", "POLL_S", "Connection", "Database", "Waiter", "Waiters"]
 
 T = TypeVar("T")
-
-OpenKey = Callable[[str], Awaitable[tuple[bytes, str]]]
-"""Gets the key of a journal, wrapped, and returns it with what to store in its place: the same, or
-the key wrapped anew. Gets the empty text for a new journal, and makes a key."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +45,7 @@ class Database:
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
         is_sealed: Values in it are encrypted.
+        binder: Makes and checks the MACs of its rows.
     """
 
     _notices: Notices | None = None
@@ -64,12 +55,16 @@ class Database:
         self,
         backend: Backend,
         facts: dict[str, str],
+        binder: Binder,
         clock_us: Callable[[], int],
         entropy: Callable[[], int],
         *,
         alone: bool,
+        witness: Witness | None = None,
     ) -> None:
         self._backend = backend
+        self._witness = witness
+        self.binder = binder
         self.now_us = clock_us  # microseconds since the Unix epoch
         self.random_bits = entropy  # 62 of them
         self.journal_id = facts[JOURNAL_ID]
@@ -79,7 +74,9 @@ class Database:
         self.added: list[Callable[[str, int, int], None]] = []
         logs = Logs()
         self.full = logs.full
-        self._writer = Writer(backend, clock_us, self._committed, logs, alone=alone)
+        self._writer = Writer(
+            backend, clock_us, self._committed, logs, alone=alone, witness=witness
+        )
         self._readers = ThreadPoolExecutor(
             backend.reader_threads, thread_name_prefix="journal-reader"
         )
@@ -97,7 +94,12 @@ class Database:
         *,
         generation: int | None = None,
         alone: bool = False,
+        migrates: bool = True,
         open_key: OpenKey | None = None,
+        open_row_key: OpenKey = in_the_clear,
+        accepts_rows: bool = False,
+        witness: Path | None = None,
+        accepts_older: Collection[str] = (),
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         entropy: Callable[[], int] = lambda: secrets.randbits(62),
     ) -> Database:
@@ -108,7 +110,12 @@ class Database:
             generation: Of a journal that is to be filled: it must be empty, or one that was not
                 finished, which is dropped. Nobody else opens it until `finish`.
             alone: Keep servers from the journal while it is open.
+            migrates: Whether the tables of an older journal are migrated; else it is refused.
             open_key: Opens the key of a sealed journal; `None` if it is not sealed.
+            open_row_key: Opens the key that binds the rows.
+            accepts_rows: Bind all rows again as they are, with another key.
+            witness: File that notes what was acknowledged (`Witness`).
+            accepts_older: Changes that the journal may lack, as the error names them.
             clock_us: Microseconds since the Unix epoch.
             entropy: 62 random bits.
 
@@ -121,19 +128,27 @@ class Database:
         backend = backend_of(where)
         facts: dict[str, str] = {}
         try:
-            facts = await asyncio.to_thread(_prepared, backend, generation)
-            await _unseal(backend, facts.get(JOURNAL_KEY, ""), open_key)
+            facts = await asyncio.to_thread(
+                _prepared, backend, generation, migrates=migrates, accepts_rows=accepts_rows
+            )
+            await unseal(backend, facts, open_key)
+            noting = Witness(witness) if witness is not None else None
+            approve = partial(_approve, noting, accepts_older, backend)
+            binder = await bind(backend, facts, open_row_key, approve)
         except Exception as error:
             if facts and generation is not None:
                 await asyncio.to_thread(backend.remove)
             backend.engine.dispose()
             raise_unavailable(backend, error)
             raise
-        database = cls(backend, facts, clock_us, entropy, alone=alone or generation is not None)
+        alone = alone or generation is not None
+        database = cls(backend, facts, binder, clock_us, entropy, alone=alone, witness=noting)
         try:
             await database.change(lambda _: None)  # the writer can use it
             await database.query(backend.warn)
-        except Refusal:
+            if noting is not None:
+                await database.query(partial(noting.check, accepted=accepts_older))
+        except (Refusal, RuntimeError):
             await (database.close() if generation is None else database.remove())
             raise
         if generation is None:
@@ -155,6 +170,14 @@ class Database:
     def problem(self) -> str:
         """What keeps the journal from being used now, for people; empty if nothing is known."""
         return self._backend.problem()
+
+    def has_older_servers(self, connection: Connection) -> bool:
+        """Return whether servers that do not bind rows use the journal, too."""
+        return self._backend.has_older(connection)
+
+    def refuse_older_servers(self, connection: Connection) -> None:
+        """Let nothing be written by servers that do not bind rows."""
+        self._backend.refuse_older(connection)
 
     async def finish(self) -> None:
         """Let a journal that was filled be opened from now on; durable on return."""
@@ -182,6 +205,8 @@ class Database:
             return
         self._closed = True
         await self._writer.close()
+        if self._witness is not None:
+            self._witness.close()
         await asyncio.to_thread(self._readers.shutdown)
         if self._notices is not None:
             await self._notices.stop()
@@ -294,27 +319,21 @@ class Database:
         return True
 
 
-def _prepared(backend: Backend, generation: int | None) -> dict[str, str]:
+def _prepared(
+    backend: Backend, generation: int | None, *, migrates: bool, accepts_rows: bool
+) -> dict[str, str]:
     """Prepare a journal, on a full disk with the space that is kept back for it."""
+    prepared = partial(prepare, backend, generation, migrates=migrates, accepts_rows=accepts_rows)
     try:
-        return prepare(backend, generation)
+        return prepared()
     except Exception as error:
         if backend.storage_problem(error) is None or not backend.make_room():
             raise
-    return prepare(backend, generation)
+    return prepared()
 
 
-async def _unseal(backend: Backend, wrapped: str, open_key: OpenKey | None) -> None:
-    """Let connections open from now on seal what they write, if the journal is sealed."""
-    if open_key is None:
-        if wrapped:
-            raise RuntimeError("it is sealed: start with --seal-journal and its key provider")
-        return
-    key, kept = await open_key(wrapped)
-    if not wrapped:
-        stored = await asyncio.to_thread(begin_sealing, backend, kept)
-        if stored != kept:  # another server was first
-            key, _ = await open_key(stored)
-    elif kept != wrapped:
-        await asyncio.to_thread(replace_key, backend, kept)
-    backend.engine.update_execution_options(**options(Seal(key)))
+def _approve(
+    witness: Witness | None, accepted: Collection[str], backend: Backend, binder: Binder
+) -> None:
+    if witness is not None:
+        witness.check_key(binder, accepted, lambda: has_threads(backend))

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import base64
+import logging
 import uuid
 from pathlib import Path
 
-from sqlalchemy import Connection, bindparam, insert, inspect, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, inspect, select, update
 
+from ...domain.failpoints import failpoint
+from ..migrations import FIRST, LATEST, Migration, after
 from .backend import Backend
-from .schema import catalogs, journal_info, packs, threads
+from .schema import catalogs, checkpoints, journal_info, packs, threads, writes
 from .sqlite import Sqlite
 from .statements import Statement, driver_of, inserting, putting
-
-LAYOUT = "3"
-"""Layout of the tables; a database says in `journal_info` which one it has."""
 
 JOURNAL_ID, GENERATION = "journal_id", "generation"
 JOURNAL_KEY = "journal_key"
@@ -22,14 +22,22 @@ JOURNAL_KEY = "journal_key"
 
 CLOCK = "clock"
 """The last time of a journal and the uptime of the server that recorded it; see `journal.clock`."""
+ROW_KEY = "row_key"
+"""Key that binds the rows (`binding`), wrapped, in base64."""
+BOUND = "bound"
+"""Says that all rows are bound: one without a MAC is damaged."""
 
-_LAYOUT = "layout"
-OWN = (JOURNAL_ID, GENERATION, _LAYOUT)
+_LAYOUT, _NUMBER = "layout", "migration"
+OWN = (JOURNAL_ID, GENERATION, _LAYOUT, _NUMBER)
 """Names of the facts that every journal has."""
 
-_OLDER = ("1", "2")
-_UNFINISHED = "unfinished"  # layout of a journal that is being filled
+# What the fact `layout` says: of journals of layout 1, which have no number; of those from before;
+# of all later ones, whose number is a fact too; of one that is being filled.
+_UNNUMBERED, _TOO_OLD = "3", ("1", "2")
+_NUMBERED = "numbered"
+_UNFINISHED = "unfinished"
 _FIRST_VERSION = "alembic_version"
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '10s'"  # of a migration, behind which readers wait
 _ROOTS = Statement(
     select(catalogs.c.tenant, catalogs.c.root)
     .where(catalogs.c.root.is_not(None))
@@ -39,13 +47,20 @@ _FIRST_PACKS = Statement(
     select(packs.c.tenant).distinct().where(packs.c.tenant.not_in(select(catalogs.c.tenant)))
 )
 _ANY_THREAD = Statement(select(threads.c.number).limit(1))
-_ADD_KEY = Statement(inserting(journal_info).on_conflict_do_nothing(index_elements=["name"]))
-_REPLACE_KEY = Statement(putting(journal_info, ("name",)))
+_ADD_FACT = Statement(inserting(journal_info).on_conflict_do_nothing(index_elements=["name"]))
+_PUT_FACT = Statement(putting(journal_info, ("name",)))
+_DROP_FACT = Statement(delete(journal_info).where(journal_info.c.name == bindparam("of_name")))
+_UNBIND = (
+    Statement(update(threads).values(binding=None)),
+    *(Statement(update(table).values(mac=None)) for table in (checkpoints, writes)),
+)
 _SET_FACT = Statement(
     update(journal_info)
     .where(journal_info.c.name == bindparam("of_name"))
     .values(value=bindparam("fact"))
 )
+
+_log = logging.getLogger(__name__)
 
 
 def backend_of(where: Path | str) -> Backend:
@@ -57,10 +72,23 @@ def backend_of(where: Path | str) -> Backend:
     return Postgres(where)
 
 
-def prepare(backend: Backend, generation: int | None) -> dict[str, str]:
-    """Make the tables that are missing; return what the journal says of itself.
+def prepare(
+    backend: Backend,
+    generation: int | None,
+    *,
+    migrates: bool = True,
+    accepts_rows: bool = False,
+) -> dict[str, str]:
+    """Make the tables that are missing, and migrate older ones; return what the journal says.
 
-    `generation`: as for `Database.open`.
+    Args:
+        backend: The database.
+        generation: As for `Database.open`.
+        migrates: Whether an older layout is migrated; else it is refused.
+        accepts_rows: As for `Database.open`.
+
+    Raises:
+        RuntimeError: As `Database.open`.
     """
     with backend.engine.connect() as connection:
         backend.check(connection)
@@ -75,7 +103,39 @@ def prepare(backend: Backend, generation: int | None) -> dict[str, str]:
             if known is None:
                 return make(backend, connection, generation or 1, finished=generation is None)
             check_finished(known)
-            return known
+        for step in after(layout_of(known)):
+            if not migrates:
+                raise RuntimeError(
+                    f"it has layout {layout_of(known)} and this server uses layout {LATEST}: make "
+                    "a backup, then start without --no-migrate"
+                )
+            known = _migrate(backend, connection, known, step)
+        if accepts_rows:
+            with backend.transaction(connection, writes=True):
+                unbind(connection)
+                known = read_facts(connection) or known
+        return known
+
+
+def _migrate(
+    backend: Backend, connection: Connection, known: dict[str, str], step: Migration
+) -> dict[str, str]:
+    """Apply one migration; return what the journal says of itself then."""
+    _log.warning(
+        "the journal is migrated from layout %d to %d, to %s; older servers will not open it",
+        *(step.number - 1, step.number, step.title),
+    )
+    facts = {_LAYOUT: _NUMBERED, _NUMBER: str(step.number)}
+    with backend.transaction(connection, writes=True):
+        if backend.is_shared:
+            driver_of(connection).execute(_LOCK_TIMEOUT)
+        for statement in step.statements[backend.name]:
+            driver_of(connection).execute(statement)
+        failpoint("journal.before_migrated")
+        for name, value in facts.items():
+            _PUT_FACT.run(connection, name=name, value=value).close()
+    failpoint("journal.after_migrated")
+    return known | facts
 
 
 def begin_sealing(backend: Backend, wrapped: str) -> str:
@@ -92,14 +152,46 @@ def begin_sealing(backend: Backend, wrapped: str) -> str:
                 "empty --data-dir or database, or start without --seal-journal"
             )
         if known is None:
-            _ADD_KEY.run(connection, name=JOURNAL_KEY, value=wrapped).close()
+            _ADD_FACT.run(connection, name=JOURNAL_KEY, value=wrapped).close()
         return known or wrapped
 
 
-def replace_key(backend: Backend, wrapped: str) -> None:
-    """Store the key of a sealed journal, wrapped anew."""
+def add_row_key(backend: Backend, wrapped: str) -> str:
+    """Give a journal the key of its rows, unless another server has; return the one it has."""
     with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
-        _REPLACE_KEY.run(connection, name=JOURNAL_KEY, value=wrapped).close()
+        _ADD_FACT.run(connection, name=ROW_KEY, value=wrapped).close()
+        return (read_facts(connection) or {}).get(ROW_KEY, wrapped)
+
+
+def replace_key(backend: Backend, name: str, wrapped: str) -> None:
+    """Store a key of the journal that was wrapped again; `name`: its fact."""
+    with backend.engine.connect() as connection, backend.transaction(connection, writes=True):
+        _PUT_FACT.run(connection, name=name, value=wrapped).close()
+
+
+def has_threads(backend: Backend) -> bool:
+    """Return whether a journal has rows of threads."""
+    with backend.engine.connect() as connection, backend.transaction(connection):
+        return _ANY_THREAD.run(connection).fetchone() is not None
+
+
+def row_key_of(backend: Backend) -> str:
+    """Return the stored form of the key that binds the rows; empty if there is none yet."""
+    with backend.engine.connect() as connection, backend.transaction(connection):
+        return read_finished(connection).get(ROW_KEY, "")
+
+
+def unbind(connection: Connection) -> None:
+    """Let the next start bind all rows as they are, with another key."""
+    for statement in _UNBIND:
+        statement.run(connection)
+    for name in (ROW_KEY, BOUND):
+        _DROP_FACT.run(connection, of_name=name)
+
+
+def set_bound(connection: Connection) -> None:
+    """Note that all rows are bound."""
+    _PUT_FACT.run(connection, name=BOUND, value="1").close()
 
 
 def wrapped_keys(backend: Backend) -> dict[str, bytes]:
@@ -145,33 +237,67 @@ def is_unfinished(known: dict[str, str]) -> bool:
     return known[_LAYOUT] == _UNFINISHED
 
 
+def layout_of(known: dict[str, str]) -> int:
+    """Return the number of a finished journal's layout; a greater one than `LATEST` is newer."""
+    if known[_LAYOUT] == _UNNUMBERED:
+        return FIRST
+    number = known.get(_NUMBER, "")
+    is_known = known[_LAYOUT] == _NUMBERED and number.isdecimal()
+    return int(number) if is_known else LATEST + 1
+
+
 def check_finished(known: dict[str, str]) -> None:
-    """Check that a journal is complete and has this layout.
+    """Check that a journal is complete and has a layout that this server can read.
 
     Raises:
-        RuntimeError: It is being filled, or it has another layout.
+        RuntimeError: It is being filled, or its layout is too old or newer.
     """
     if is_unfinished(known):
         raise RuntimeError("it was not filled to the end; run `recover` or `copy` again")
-    if known[_LAYOUT] != LAYOUT:
-        older = known[_LAYOUT] in _OLDER
-        why = "rebuild it from its blobs with `recover`" if older else "a newer server wrote it"
+    if known[_LAYOUT] in _TOO_OLD:
         raise RuntimeError(
-            f"it has layout {known[_LAYOUT]} and this server knows layout {LAYOUT}: {why}"
+            "its layout is from before the first that can be migrated: rebuild it from its blobs "
+            "with `recover`"
+        )
+    if layout_of(known) > LATEST:
+        shown = known.get(_NUMBER) or known[_LAYOUT]
+        raise RuntimeError(
+            f"it has layout {shown} and this server knows layouts up to {LATEST}: a newer server "
+            "wrote it; start that version"
         )
 
 
-def read_finished(connection: Connection) -> dict[str, str]:
+def read_finished(connection: Connection, *, current: bool = True) -> dict[str, str]:
     """Return what a complete journal says of itself.
 
+    Args:
+        connection: A connection to it.
+        current: Whether its layout has to be the one that this server works with.
+
     Raises:
-        RuntimeError: There is none.
+        RuntimeError: There is none, or it has another layout.
     """
     known = read_facts(connection)
     if known is None:
         raise RuntimeError("there is no journal")
     check_finished(known)
+    if current and layout_of(known) < LATEST:
+        raise RuntimeError(
+            f"it has layout {layout_of(known)} and {LATEST} is needed: start the server with it "
+            "once, which migrates it"
+        )
     return known
+
+
+def new_facts(journal_id: str, generation: int, *, finished: bool) -> dict[str, str]:
+    """Return what a new journal says of itself."""
+    return {
+        JOURNAL_ID: journal_id,
+        _LAYOUT: _NUMBERED if finished else _UNFINISHED,
+        _NUMBER: str(LATEST),
+        GENERATION: str(generation),
+        BOUND: "1",
+    }
 
 
 def make(
@@ -185,11 +311,7 @@ def make(
     """Make the tables of a journal in an empty database; a new journal has an ID of its own."""
     for definition in backend.definitions():
         driver_of(connection).execute(definition)
-    facts = {
-        JOURNAL_ID: journal_id or uuid.uuid4().hex,
-        _LAYOUT: LAYOUT if finished else _UNFINISHED,
-        GENERATION: str(generation),
-    }
+    facts = new_facts(journal_id or uuid.uuid4().hex, generation, finished=finished)
     rows = [{"name": name, "value": value} for name, value in facts.items()]
     connection.execute(insert(journal_info), rows)
     return facts
@@ -197,7 +319,7 @@ def make(
 
 def finish(connection: Connection) -> None:
     """Let a journal that was filled be opened once this transaction is committed."""
-    _SET_FACT.run(connection, of_name=_LAYOUT, fact=LAYOUT)
+    _SET_FACT.run(connection, of_name=_LAYOUT, fact=_NUMBERED)
 
 
 def renew(connection: Connection, above: int = 0) -> int:
@@ -205,7 +327,7 @@ def renew(connection: Connection, above: int = 0) -> int:
 
     It is also above the generation `above`.
     """
-    known = read_finished(connection)
+    known = read_finished(connection, current=False)
     generation = max(int(known[GENERATION]), above) + 1
     _SET_FACT.run(connection, of_name=JOURNAL_ID, fact=uuid.uuid4().hex)
     _SET_FACT.run(connection, of_name=GENERATION, fact=str(generation))

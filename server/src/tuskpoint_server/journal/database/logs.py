@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, Connection, Text, bindparam, exists, func, select, tuple_
 
-from ...domain.errors import Reason, Refusal
+from ...domain.errors import Reason, Refusal, journal_damaged
 from ...domain.model import Version
 from ...domain.state import decode_channels, encode_channel
 from ...domain.threads import ThreadState, judge_state
+from .binding import EMPTY_SUM, Binder, RowDamagedError, added, binder_of, equal
 from .schema import checkpoints, threads, writes
 from .statements import Statement, inserting, of_namespace, updating
 
@@ -34,7 +35,10 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class ThreadRow:
-    """A row of `threads`, changed in place and then stored; fields as the columns."""
+    """A row of `threads`, changed in place and then stored; fields as the columns.
+
+    `bound_rows` is the hash of the thread's rows (`binding`); `None`: they are not bound yet.
+    """
 
     number: int
     tenant: str
@@ -65,12 +69,49 @@ class ThreadRow:
     checkpoint_count: int = 0
     removed_count: int = 0
     taken: int = 0
+    binding: bytes | None = field(default=None, repr=False, compare=False)
+    bound_rows: int | None = field(default=EMPTY_SUM, repr=False, compare=False)
     written: tuple[object, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def version(self) -> tuple[int, int, int]:
         """What changes when anything does that a server may know of the thread."""
         return self.number, self.seq, self.taken
+
+    @property
+    def bound(self) -> str:
+        """The columns that are bound, as one text."""
+        return (
+            f"{self.number} {self.family} {self.incarnation} {self.seq} {self.certified_seq} "
+            f"{self.settings_seq} {self.begun_seq} {self.compacted_seq} {self.deleted:d} "
+            f"{self.state} {self.created_us} {self.retention_s} {self.expire_us} "
+            f"{self.unsearchable:d} {self.checkpoint_count};{self.tenant}\0{self.thread_id}\0"
+            f"{self.deleted_through}\0{self.agent_id}\0{self.head_id}\0"
+        )
+
+    def check(self, binder: Binder) -> None:
+        """Compare the row with its binding, and take the hash of the thread's rows from there.
+
+        Raises:
+            RowDamagedError: The row is not as the server wrote it.
+        """
+        if self.binding is not None:
+            self.bound_rows = binder.rows_of(self.number, self.bound, self.binding)
+        elif binder.is_complete:
+            raise RowDamagedError("the row of the thread has no MAC")
+        else:
+            self.bound_rows = None
+
+    def move(self, binder: Binder, new: bytes | None, old: bytes | None = None) -> None:
+        """Add a row to those of the thread, and take one away, each by its MAC."""
+        if self.bound_rows is not None:
+            members = (binder.member(new) if new else 0) - (binder.member(old) if old else 0)
+            self.bound_rows = added(self.bound_rows, members)
+
+    def bind(self, binder: Binder, nonce: bytes) -> None:
+        """Set the binding of the row as it will be stored."""
+        if self.bound_rows is not None:
+            self.binding = binder.thread(self.number, self.bound, self.bound_rows, nonce)
 
     def refuse_deleted(self) -> Refusal:
         """Return the refusal of a change that belongs to an ended incarnation."""
@@ -98,13 +139,17 @@ class ThreadRow:
         self.expire_us = now_us + self.retention_s * 1_000_000 if self.retention_s else None
 
 
-_FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name != "written")
+_UNSTORED = ("bound_rows", "written")
+_FIELDS = tuple(column.name for column in fields(ThreadRow) if column.name not in _UNSTORED)
 THREAD = tuple(threads.c[name] for name in _FIELDS)
 """Columns of `ThreadRow`."""
 
 # What every save changes, and no index has; and what seldom changes.
-_OFTEN = ("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count")
-_FIXED = ("number", "tenant", "thread_id", "compacted_seq", "taken")
+_OFTEN = (
+    *("seq", "dirty_bytes", "head_id", "updated_us", "added_bytes", "checkpoint_count"),
+    "binding",
+)
+_FIXED = ("number", "tenant", "thread_id", "taken")
 _VARYING = tuple(name for name in _FIELDS if name not in _FIXED)
 _whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter(*_VARYING)
 _seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
@@ -139,15 +184,21 @@ def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:
 
 
 def find_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
-    """Return a thread's row, deleted or not, or `None` if it never was."""
+    """Return a thread's row, deleted or not, or `None` if it never was.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
     log = find_log(connection, tenant, thread_id)
+    if log is not None and log.damage is not None:
+        raise log.damage
     return log.row if log is not None else None
 
 
 def find_log(connection: Connection, tenant: str, thread_id: str) -> Log | None:
     """Return what is known of a thread at first, or `None` if it never was."""
     found = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
-    return _log(found) if found is not None else None
+    return _log(binder_of(connection), found) if found is not None else None
 
 
 def lock_logs(
@@ -164,31 +215,47 @@ def lock_logs(
     of = {"of_tenants": tenants, "of_threads": thread_ids}
     numbers = (_LOCK if wait else _LOCK_FREE).run(connection, **of)
     rows = _LOCKED.run(connection, **of)
+    binder = binder_of(connection)
     return lambda: (
-        [_log(row) for row in rows.fetchall()],
+        [_log(binder, row) for row in rows.fetchall()],
         {row[0] for row in numbers.fetchall()},
     )
 
 
-def _log(found: Sequence[Any]) -> Log:
-    row = ThreadRow(*found[:-1])
+def row_of(found: Sequence[Any]) -> ThreadRow:
+    """Return a row from the columns `THREAD`, unchecked."""
+    row = ThreadRow(*found)
     row.deleted, row.unsearchable = bool(row.deleted), bool(row.unsearchable)
+    return row
+
+
+def _log(binder: Binder, found: Sequence[Any]) -> Log:
+    row = row_of(found[:-1])
     row.written = _seldom(row)
-    return Log(row, new=False, early=bool(found[-1]))
+    log = Log(row, new=False, early=bool(found[-1]))
+    try:
+        row.check(binder)
+    except RowDamagedError as error:
+        log.damage = journal_damaged(row.thread_id, problem=str(error))
+    return log
 
 
-def insert_threads(connection: Connection, rows: Sequence[ThreadRow]) -> None:
-    """Insert threads that began."""
+def insert_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: bytes) -> None:
+    """Insert threads that began; `nonce`: see `ThreadRow.bind`."""
+    binder = binder_of(connection)
     for row in rows:
+        row.bind(binder, nonce)
         row.written = _seldom(row)
     _INSERT.run_rows(connection, _FIELDS, list(map(_whole, rows)))
 
 
-def update_threads(connection: Connection, rows: Sequence[ThreadRow]) -> None:
+def update_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: bytes) -> None:
     """Write changed threads; columns that an index has only where they changed."""
+    binder = binder_of(connection)
     often: list[tuple[object, ...]] = []
     seldom: list[tuple[object, ...]] = []
     for row in rows:
+        row.bind(binder, nonce)
         now = _seldom(row)
         if now == row.written:
             often.append((*_often(row), row.number))
@@ -230,6 +297,28 @@ class StoredWrite(NamedTuple):
     early_us: int | None
     data: bytes | None
 
+    def mac(self, binder: Binder, thread: int, place: Place) -> bytes:
+        """Return the MAC of its row."""
+        return binder.write(
+            *(thread, *place, self.task_id, self.idx, self.task_path, self.channel, self.type),
+            *(self.digest, self.size, self.seq, self.early_us),
+        )
+
+    def check(
+        self, binder: Binder, thread_id: str, thread: int, place: Place, stored: bytes | None
+    ) -> None:
+        """Compare the MAC of its row with the stored one, where all rows are bound.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        if binder.is_complete and (
+            stored is None or not equal(stored, self.mac(binder, thread, place))
+        ):
+            raise journal_damaged(thread_id, *place, problem=WRITE_CHANGED)
+
+
+WRITE_CHANGED = "a write of it was changed behind the server's back"
 
 Pending = dict[tuple[str, int], StoredWrite]
 """The stored writes of a checkpoint by task and slot, without their values."""
@@ -249,8 +338,22 @@ class Known:
     label: str
     summary: str
     created_us: int
+    forked_from: str = ""
+    rolled_back_from: str = ""
+    adopted_from: str = ""
+    delta_base: bytes | None = None
+    mac: bytes | None = None  # of its row as it is stored
     pending: Pending | None = None
     decoded: dict[str, KnownChannel] | None = None
+
+    def bind(self, binder: Binder, tenant: str, thread: int, place: Place) -> bytes:
+        """Return the MAC of its row as it is now."""
+        return binder.checkpoint(
+            *(tenant, thread, *place, self.seq, self.parent_id, self.state, self.metadata),
+            *(self.run_id, self.root_id, self.delta_channels, self.delta_base, self.label),
+            *(self.summary, self.forked_from, self.rolled_back_from, self.adopted_from),
+            self.created_us,
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -268,6 +371,10 @@ class Known:
         return self.decoded
 
 
+KNOWN = tuple(checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
+"""Columns of `Known`, all of a row's that are bound but for its place."""
+
+
 @dataclass(slots=True, eq=False)
 class Log:
     """A thread as the writer knows it."""
@@ -275,6 +382,7 @@ class Log:
     row: ThreadRow
     new: bool  # the row is not stored yet
     early: bool  # writes may wait for their checkpoint
+    damage: Refusal | None = None  # the row is not as the server wrote it
     fresh: bool = False  # no checkpoints but those of the batch that it began in
     keyframes: set[bytes] = field(default_factory=set)  # values that are stored, and no patches
     greatest: dict[str, str] = field(default_factory=dict)  # ID by namespace
@@ -308,6 +416,11 @@ class Log:
         self.whole.clear()
         self.fresh = False
         self.size = _LOG_BYTES
+
+
+def _bound(known: Log, now: Log) -> bool:
+    """Return whether another server has bound the rows of a thread: the known ones have no MACs."""
+    return known.row.bound_rows is None and now.row.bound_rows is not None
 
 
 class Logs:
@@ -350,10 +463,10 @@ class Logs:
         known = self._logs.get(name)
         if now is None:
             self.forget(*name)
-        elif known is None or known.row.version != now.row.version:
+        elif known is None or known.row.version != now.row.version or _bound(known, now):
             self.put(now)
         else:  # others may have moved its watermarks
-            known.row, known.early = now.row, now.early
+            known.row, known.early, known.damage = now.row, now.early, now.damage
 
     def forget(self, tenant: str, thread_id: str) -> None:
         """Drop one thread."""

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from dataclasses import fields
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, case, null, select, update
+from sqlalchemy import Connection, and_, bindparam, null, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
-from ...domain.errors import quota_exceeded
+from ...domain.errors import journal_damaged, quota_exceeded
 from ...domain.lineage import generated_us, random_end_of
-from ...domain.model import NO_LINEAGE, Lineage
+from ...domain.model import Lineage
 from ...domain.reserved import is_reserved
 from ...domain.threads import EventKind
 from ...domain.values import Encoding
 from .backend import Backend
+from .binding import Binder, binder_of, equal, new_nonce
 from .logs import (
+    KNOWN,
     Known,
     Log,
     Logs,
@@ -36,21 +37,21 @@ from .statements import Statement, inserting, of_checkpoint, of_namespace, param
 
 _CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
 _CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")
-_WRITE_COLUMNS = ("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields)
+_WRITE_COLUMNS = (
+    *("thread", "checkpoint_ns", "checkpoint_id", *StoredWrite._fields[:-1]),
+    *("mac", "data"),
+)
 _CHANGE_COLUMNS = tuple(one.name for one in changes.columns)
 _SIZE, _ENCODING = _CONTENT_COLUMNS.index("size"), _CONTENT_COLUMNS.index("encoding")
 _KEY = ("thread", "checkpoint_ns", "checkpoint_id")
-_FIRST_SAVE = ("tenant", "created_us", *Lineage.__slots__, "delta_base", "held")
+_FIRST_SAVE = ("tenant", "created_us", *Lineage.__slots__, "held")
 
 
 def _put_checkpoint() -> Insert:
     statement = inserting(checkpoints, _CHECKPOINT_COLUMNS)
-    new, old = statement.excluded, checkpoints.c
+    new = statement.excluded
     unchanged = (*_KEY, *_FIRST_SAVE)
     replaced: dict[str, Any] = {n: new[n] for n in _CHECKPOINT_COLUMNS if n not in unchanged}
-    # What removed ancestors left is of no use to what follows others.
-    same_parent = old.parent_id == new.parent_id
-    replaced["delta_base"] = case((same_parent, old.delta_base), else_=new.delta_base)
     return statement.on_conflict_do_update(index_elements=_KEY, set_=replaced)
 
 
@@ -66,17 +67,24 @@ _PUT_CONTENT = Statement(
     distinct=True,
 )
 _PUT_CHANGE = Statement(inserting(changes))
-_of_known = (checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
-_KNOWN = Statement(select(*_of_known).where(of_checkpoint(checkpoints)))
+_KNOWN = Statement(select(*KNOWN).where(of_checkpoint(checkpoints)))
 _of_pending = (writes.c[name] for name in StoredWrite._fields[:-1])
-_PENDING = Statement(select(*_of_pending, null()).where(of_checkpoint(writes)))
-_CLAIM = Statement(
-    update(writes).where(of_checkpoint(writes)).values(seq=bindparam("claimed"), early_us=None)
+_PENDING = Statement(select(writes.c.mac, *_of_pending, null()).where(of_checkpoint(writes)))
+_RENUMBER_WRITE = Statement(
+    update(writes)
+    .where(
+        of_checkpoint(writes),
+        writes.c.task_id == bindparam("of_task"),
+        writes.c.idx == bindparam("of_idx"),
+    )
+    .values(seq=bindparam("new_seq"), early_us=None, mac=bindparam("new_mac"))
 )
-_SET_LABEL = Statement(
+_WRITE_NUMBERS = ("new_seq", "new_mac", "of_thread", "of_ns", "of_id", "of_task", "of_idx")
+_AMENDED = ("label", "seq", "delta_base", "mac")
+_AMEND = Statement(
     update(checkpoints)
     .where(of_checkpoint(checkpoints))
-    .values(label=bindparam("new_label"), seq=bindparam("new_seq"))
+    .values({name: bindparam(f"new_{name}") for name in _AMENDED})
 )
 _SIBLING_BASE = Statement(
     select(checkpoints.c.delta_base)
@@ -151,7 +159,9 @@ class Batch:
         changed: Tenant and name of threads with changes; watchers of these are woken.
         is_shared: Other servers may use the journal at the same time.
         added: Tenant to the number of its changes and the bytes of their new content.
+        last: The last change: number of its thread, and its own; `None`: nothing changed.
         logs: What is known of threads, to be forgotten where rows are changed beside the batch.
+        binder: Makes the MACs of rows.
     """
 
     def __init__(
@@ -165,10 +175,12 @@ class Batch:
     ) -> None:
         self.connection = connection
         self.is_shared = shared
+        self.binder = binder_of(connection)
         self._locked: set[ThreadName] = set()
         self.now_us = now_us
         self.changed: set[tuple[str, str]] = set()
         self.added: dict[str, tuple[int, int]] = {}
+        self.last: tuple[int, int] | None = None
         self.logs = logs
         self._numbers = numbers
         self.discard()
@@ -220,7 +232,18 @@ class Batch:
         return received
 
     def find(self, tenant: str, thread_id: str) -> Log | None:
-        """Return a thread, deleted or not, or `None` if it never was."""
+        """Return a thread, deleted or not, or `None` if it never was.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        log = self.find_any(tenant, thread_id)
+        if log is not None and log.damage is not None:
+            raise log.damage
+        return log
+
+    def find_any(self, tenant: str, thread_id: str) -> Log | None:
+        """Return a thread as `find` does, even if its row is damaged: to delete it."""
         if self.is_shared:
             self.lock([(tenant, thread_id)])
         log = self.logs.get(tenant, thread_id)
@@ -301,11 +324,11 @@ class Batch:
                 row.indexed_seq = row.seq
         # What follows a deletion belongs to the next incarnation: writes that overtook it.
         incarnation = row.incarnation + bool(row.deleted)
-        self._changes.append(
-            (row.number, row.seq, incarnation, int(kind), *place, deleted, self.now_us)
-        )
+        change = (row.number, row.seq, incarnation, int(kind), *place, deleted, self.now_us)
+        self._changes.append((*change, self.binder.change(*change)))
         self.store(log)
         self.changed.add((row.tenant, row.thread_id))
+        self.last = row.number, row.seq
         count, added_bytes = self.added.get(row.tenant, (0, 0))
         self.added[row.tenant] = (count + 1, added_bytes + size_bytes)
         return row.seq
@@ -333,6 +356,8 @@ class Batch:
         if row is None:
             return None
         known = Known(*row)
+        if log.row.bound_rows is not None:
+            self._check(log, place, known.mac, known.bind(*self._of(log, place)))
         log.add(place, known)
         return known
 
@@ -368,6 +393,14 @@ class Batch:
         ended_us = row.updated_us if row.deleted else row.created_us
         return row.compacted_seq > 0 and generated_us(place[1]) <= ended_us
 
+    def _of(self, log: Log, place: Place) -> tuple[Binder, str, int, Place]:
+        return self.binder, log.row.tenant, log.row.number, place
+
+    def _check(self, log: Log, place: Place, stored: bytes | None, mac: bytes) -> None:
+        """Compare the MAC of a row that was read with the one that it should have."""
+        if stored is None or not equal(stored, mac):
+            raise journal_damaged(log.row.thread_id, *place)
+
     def pending(self, log: Log, place: Place, known: Known | None) -> Pending:
         """Return the stored writes of a checkpoint, which need not exist yet."""
         if known is not None and known.pending is not None:
@@ -376,7 +409,12 @@ class Batch:
         if known is not None or log.early:
             self._write_out_writes()
             rows = _PENDING.run(self.connection, **parameters_of(log.row.number, *place))
-            found = {row[:2]: StoredWrite(*row) for row in rows.fetchall()}
+            for mac, *columns in rows.fetchall():
+                write = StoredWrite(*columns)
+                if log.row.bound_rows is not None:
+                    of = write.mac(self.binder, log.row.number, place)
+                    self._check(log, place, mac, of)
+                found[write.task_id, write.idx] = write
         if known is not None:
             known.pending = found
         return found
@@ -419,21 +457,33 @@ class Batch:
         log: Log,
         place: Place,
         known: Known,
-        lineage: Lineage = NO_LINEAGE,
-        delta_base: bytes | None = None,
+        *,
+        before: Known | None = None,
         held: bytes | None = None,
     ) -> None:
-        """Insert or replace a checkpoint."""
+        """Insert a checkpoint, or replace the row that was there `before`."""
+        if before is not None:
+            known.forked_from, known.rolled_back_from = before.forked_from, before.rolled_back_from
+            known.adopted_from, known.created_us = before.adopted_from, before.created_us
+            # What removed ancestors left is of no use to what follows others.
+            if before.parent_id == known.parent_id:
+                known.delta_base = before.delta_base
+        self._bind(log, place, known, before.mac if before is not None else None)
         self._checkpoints[(log.row.number, *place)] = (
             *(log.row.tenant, log.row.number, *place),
             *(known.seq, known.parent_id, known.state, known.metadata, known.run_id),
-            *(known.root_id, known.delta_channels, delta_base, known.label, known.summary),
-            *(lineage.forked_from, lineage.rolled_back_from, lineage.adopted_from),
-            *(known.created_us, held),
+            *(known.root_id, known.delta_channels, known.delta_base, known.label, known.summary),
+            *(known.forked_from, known.rolled_back_from, known.adopted_from),
+            *(known.created_us, held, known.mac),
         )
         if place[1] >= self.greatest(log, place[0]):
             log.greatest[place[0]] = place[1]
             log.whole.discard(place[0])  # a copy may name values that were evicted
+
+    def _bind(self, log: Log, place: Place, known: Known, before: bytes | None) -> None:
+        """Give a row of a checkpoint its MAC; `before`: the MAC of the row in its place so far."""
+        known.mac = known.bind(*self._of(log, place))
+        log.row.move(self.binder, known.mac, before)
 
     def put_content(
         self,
@@ -455,31 +505,63 @@ class Batch:
         self._contents.setdefault((family, digest), (*row, segment, data))
 
     def put_write(
-        self, log: Log, place: Place, write: StoredWrite, seq: int, early_us: int | None = None
+        self,
+        log: Log,
+        place: Place,
+        write: StoredWrite,
+        seq: int,
+        early_us: int | None = None,
+        before: StoredWrite | None = None,
     ) -> None:
-        """Insert or replace a write, as a change with this number."""
-        row = (log.row.number, *place, *write[:-3], seq, early_us, write.data)
+        """Insert a write, or replace the row that was there `before`, as a change's."""
+        number, binder = log.row.number, self.binder
+        mac = write._replace(seq=seq, early_us=early_us).mac(binder, number, place)
+        old = before.mac(binder, number, place) if before is not None else None
+        log.row.move(binder, mac, old)
+        row = (number, *place, *write[:-3], seq, early_us, mac, write.data)
         self._writes[row[:5]] = row
 
-    def set_label(self, log: Log, place: Place, label: str, seq: int) -> None:
-        """Change the label of a stored checkpoint."""
+    def amend_checkpoint(self, log: Log, place: Place, known: Known) -> None:
+        """Store a checkpoint with another number, label or `delta_base` than it had."""
         self._write_out_checkpoints()
-        of = parameters_of(log.row.number, *place)
-        _SET_LABEL.run(self.connection, **of, new_label=label, new_seq=seq)
+        self._bind(log, place, known, known.mac)
+        new = {f"new_{name}": getattr(known, name) for name in _AMENDED}
+        _AMEND.run(self.connection, **parameters_of(log.row.number, *place), **new)
 
-    def claim_early(self, log: Log, place: Place, seq: int) -> None:
-        """Give the writes that came before their checkpoint the number of its save."""
+    def renumber_writes(
+        self, log: Log, place: Place, written: Iterable[StoredWrite], seq: int
+    ) -> list[StoredWrite]:
+        """Make stored writes of a checkpoint part of another change; return them as they are then.
+
+        Writes that came before their checkpoint belong to its save from then on.
+        """
         self._write_out_writes()
-        _CLAIM.run(self.connection, **parameters_of(log.row.number, *place), claimed=seq)
+        number, binder = log.row.number, self.binder
+        renumbered, rows = [], []
+        for write in written:
+            new = write._replace(seq=seq, early_us=None)
+            mac = new.mac(binder, number, place)
+            log.row.move(binder, mac, write.mac(binder, number, place))
+            rows.append((seq, mac, number, *place, write.task_id, write.idx))
+            renumbered.append(new)
+        _RENUMBER_WRITE.run_rows(self.connection, _WRITE_NUMBERS, rows)
+        return renumbered
+
+    def forget_rows(self, log: Log, macs: Iterable[bytes | None]) -> None:
+        """Note that rows of checkpoints or writes of a thread were removed, by their MACs."""
+        for mac in macs:
+            log.row.move(self.binder, None, mac)
+        self.store(log)
 
     def write_out(self) -> None:
         """Write what the changes so far have done; nothing is left to be written after."""
-        insert_threads(self.connection, list(self._new_threads.values()))
+        nonce = new_nonce()
+        insert_threads(self.connection, list(self._new_threads.values()), nonce)
         _PUT_CONTENT.run_rows(self.connection, _CONTENT_COLUMNS, list(self._contents.values()))
         self._write_out_checkpoints()
         self._write_out_writes()
         _PUT_CHANGE.run_rows(self.connection, _CHANGE_COLUMNS, self._changes)
-        update_threads(self.connection, list(self._threads.values()))
+        update_threads(self.connection, list(self._threads.values()), nonce)
         self.discard()
 
     def _write_out_checkpoints(self) -> None:

@@ -46,7 +46,16 @@ _LOCK_TIMEOUT_MS = 100  # for a thread; others of the batch wait meanwhile
 _OUTCOME_TIMEOUT_S = 11  # from the commit on; a call must end within 15
 _OUTCOME_PAUSE_S = 0.1
 # First keys of the advisory locks; the second one is of the schema.
-_TABLES, _USE = 0x7475736B, 0x7475736C
+_TABLES, _USE, _BINDS = 0x7475736B, 0x7475736C, 0x7475736D
+# Servers of layout 1 hold the lock `_USE`, and not `_BINDS`.
+_HAS_OLDER = (
+    "SELECT count(*) FILTER (WHERE classid::bigint = $1)"
+    " > count(*) FILTER (WHERE classid::bigint = $2) FROM pg_locks"
+    " WHERE locktype = 'advisory' AND granted AND objsubid = 2"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
+)
+_REFUSE_OLDER = "ALTER TABLE changes ALTER COLUMN mac SET NOT NULL"  # every change has a row there
 # Classes of SQLSTATE that name a statement or a value, and so a defect of ours
 # (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 _DEFECTS = frozenset({"0A", "21", "22", "23", "42"})
@@ -243,8 +252,17 @@ class Postgres(Backend):
         """
         name = "pg_advisory_lock" if alone else "pg_advisory_lock_shared"
         _lock(connection, name, _USE)
+        _lock(connection, "pg_advisory_lock_shared", _BINDS)
         if alone:  # nobody waits for its transactions, and it may do other things in their midst
             driver_of(connection).execute("SET idle_in_transaction_session_timeout = 0")
+
+    def has_older(self, connection: Connection) -> bool:
+        """Return whether servers that know no layout after the first use the journal, too."""
+        return bool(driver_of(connection).execute(_HAS_OLDER, (_USE, _BINDS)).fetchone()[0])
+
+    def refuse_older(self, connection: Connection) -> None:
+        """Let nothing be written by servers that know no layout after the first."""
+        driver_of(connection).execute(_REFUSE_OLDER)
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""

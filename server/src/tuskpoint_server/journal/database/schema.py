@@ -89,7 +89,8 @@ leases = _table("leases", "name text!, owner text, fence int, until_us int, sett
 # `deleted_through` is the greatest ID that was ever deleted so. `head_id`: the latest root
 # checkpoint. `added_bytes`: content saved in all, `removed_bytes` of those by removed
 # checkpoints, of which there are `removed_count` since the last marking. `taken`: how often values
-# of its family were removed or evicted; caches of the family end then.
+# of its family were removed or evicted; caches of the family end then. `binding`: what
+# `binding.Binder.thread` returns; null until a journal of layout 1 is bound.
 threads = _table(
     "threads",
     "number, tenant text, thread_id text, family int, incarnation int, seq int, "
@@ -97,7 +98,8 @@ threads = _table(
     "unindexed_since_us int?, settings_seq int, begun_seq int, compacted_seq int, "
     "deleted bool, deleted_through text, agent_id text, state small, head_id text, "
     "created_us int, updated_us int, retention_s int, expire_us int?, unsearchable bool, "
-    "added_bytes int, removed_bytes int, checkpoint_count int, removed_count int, taken int",
+    "added_bytes int, removed_bytes int, checkpoint_count int, removed_count int, taken int, "
+    "binding blob?",
     Index("threads_by_name", "tenant", "thread_id", unique=True),
     Index("threads_by_family", "family"),
     Index("threads_by_agent", "tenant", "agent_id", "thread_id"),
@@ -120,7 +122,7 @@ _partial(
 changes = _table(
     "changes",
     "thread int!, seq int!, incarnation int, kind small, checkpoint_ns text, "
-    "checkpoint_id text, deleted int, created_us int",
+    "checkpoint_id text, deleted int, created_us int, mac blob?",
     sqlite_with_rowid=False,
 )
 
@@ -141,7 +143,7 @@ checkpoints = _table(
     "number, tenant text, thread int, checkpoint_ns text, checkpoint_id text, seq int, "
     "parent_id text, state blob, metadata blob, run_id text, root_id text, "
     "delta_channels blob, delta_base blob?, label text, summary text, forked_from text, "
-    "rolled_back_from text, adopted_from text, created_us int, held blob?",
+    "rolled_back_from text, adopted_from text, created_us int, held blob?, mac blob?",
     Index("checkpoints_by_key", "thread", "checkpoint_ns", "checkpoint_id", unique=True),
     Index("checkpoints_by_id", "tenant", "checkpoint_id"),
     sqlite_autoincrement=True,
@@ -180,7 +182,7 @@ writes = _table(
     "writes",
     "number, thread int, checkpoint_ns text, checkpoint_id text, task_id text, idx small, "
     "task_path text, channel text, type text, digest blob, size int, encoding small, "
-    "seq int, early_us int?, data sealed?",
+    "seq int, early_us int?, mac blob?, data sealed?",
     Index(
         "writes_by_key", "thread", "checkpoint_ns", "checkpoint_id", "task_id", "idx", unique=True
     ),

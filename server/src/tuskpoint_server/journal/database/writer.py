@@ -24,6 +24,7 @@ from .backend import Backend, OutcomeUnknownError
 from .logs import Logs, ThreadName
 from .overlay import Batch, Numbers
 from .statements import driver_of
+from .witness import Witness
 
 T = TypeVar("T")
 
@@ -101,6 +102,7 @@ class Writer:
     Args:
         committed: Called in the event loop after each commit, before its changes are answered.
         alone: Keep other servers from the journal meanwhile.
+        witness: Notes what is acknowledged.
     """
 
     def __init__(
@@ -111,8 +113,10 @@ class Writer:
         logs: Logs,
         *,
         alone: bool,
+        witness: Witness | None = None,
     ) -> None:
         self._alone = alone
+        self._witness = witness
         self._backend = backend
         self._clock_us = clock_us
         self._committed = committed
@@ -284,6 +288,8 @@ class Writer:
             )
             raise _Broken from error
         failpoint("journal.after_commit")
+        if self._witness is not None and batch.last is not None:
+            self._witness.note(*batch.last)
         if self._backend.is_lost(connection):
             self._disconnect()
         return Committed(batch.changed, batch.added)
@@ -327,7 +333,7 @@ class Writer:
             except Refusal as refusal:
                 change.error = refusal
             return
-        driver, added = driver_of(batch.connection), dict(batch.added)
+        driver, added, last = driver_of(batch.connection), dict(batch.added), batch.last
         driver.execute("SAVEPOINT change")
         try:
             change.value = change.work(batch)
@@ -340,7 +346,7 @@ class Writer:
                 raise
             driver.execute("ROLLBACK TO change")
             batch.undone()
-            batch.added = added
+            batch.added, batch.last = added, last
             problem = self._backend.storage_problem(error)
             change.error = error if problem is None else unavailable(problem)
             change.error.__cause__ = None if problem is None else error

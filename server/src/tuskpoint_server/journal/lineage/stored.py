@@ -21,6 +21,7 @@ from ...domain.values import compress
 from ..archiving.holding import add_uses, with_needs
 from ..checkpoints.located import ROW, Held, Row, encode_held
 from ..checkpoints.sent import encode_names
+from ..database.binding import binder_of
 from ..database.logs import (
     Known,
     Log,
@@ -61,6 +62,13 @@ class StoredCheckpoint:
     values: list[SegmentValue] = field(
         default_factory=list
     )  # that the segment carries, without patches
+
+    def put(self, batch: Batch, log: Log) -> None:
+        """Insert the checkpoint, without its writes and values."""
+        known, lineage = self.known, self.lineage
+        known.forked_from, known.rolled_back_from = lineage.forked_from, lineage.rolled_back_from
+        known.adopted_from, known.delta_base = lineage.adopted_from, self.delta_base
+        batch.put_checkpoint(log, self.place, known, held=self.held)
 
     @property
     def new_bytes(self) -> int:
@@ -120,14 +128,14 @@ _NUMBER = Statement(select(_of.number).where(of_checkpoint(checkpoints)))
 _NUMBERS = Statement(select(_of.seq, _of.number).where(of_thread(checkpoints)))
 _ANY = Statement(select(_of.checkpoint_id).where(of_thread(checkpoints)).limit(1))
 _CHECKPOINTS = Statement(
-    select(_of.number, _of.run_id, _of.root_id, _of.delta_channels, *ROW, _of.state, _of.delta_base)
+    select(_of.number, *ROW)
     .join(threads, threads.c.number == _of.thread)
     .where(_of.number.in_(LISTED))
 )
 WRITE = tuple(writes.c[name] for name in StoredWrite._fields)
 """Columns that a `StoredWrite` is made of."""
 _WRITES = Statement(
-    select(_of.number, *WRITE)
+    select(_of.number, writes.c.mac, *WRITE)
     .join(writes, same_checkpoint(writes, checkpoints))
     .where(_of.number.in_(LISTED))
 )
@@ -163,20 +171,28 @@ def all_numbers(connection: Connection, thread: int) -> list[int]:
 
 
 def read(connection: Connection, numbers: Collection[int]) -> list[StoredCheckpoint]:
-    """Return checkpoints with their writes, in the order of their numbers as they are given."""
+    """Return checkpoints with their writes, in the order of their numbers as they are given.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
+    binder = binder_of(connection)
     found: dict[int, StoredCheckpoint] = {}
-    for number, run_id, root_id, names, *columns in _CHECKPOINTS.run_listed(connection, numbers):
-        row = Row(*columns)
+    for number, *columns in _CHECKPOINTS.run_listed(connection, numbers):
+        row = Row(*columns).check(binder)
         known = Known(
-            *(row.seq, row.parent_id, row.state, row.metadata, run_id, root_id, names),
-            *(row.label, row.summary, row.created_us),
+            *(row.seq, row.parent_id, row.state, row.metadata, row.run_id, row.root_id),
+            *(row.delta_channels, row.label, row.summary, row.created_us),
         )
         lineage = Lineage(row.forked_from, row.rolled_back_from, row.adopted_from)
         found[number] = StoredCheckpoint(
             row.place[1:], known, lineage, row.delta_base or None, row.held, row
         )
-    for number, *columns in _WRITES.run_listed(connection, numbers):
-        found[number].writes.append(StoredWrite(*columns))
+    for number, mac, *columns in _WRITES.run_listed(connection, numbers):
+        one, write = found[number], StoredWrite(*columns)
+        if one.row is not None:
+            write.check(binder, one.row.thread_id, one.row.thread, one.place, mac)
+        one.writes.append(write)
     return [found[number] for number in numbers]
 
 
@@ -261,7 +277,7 @@ def insert_checkpoint(batch: Batch, log: Log, new: StoredCheckpoint) -> None:
     new.known.seq = seq
     held = Held(seq, new.segments, new.state_only)
     new.held = encode_held(held) if new.segments else None
-    batch.put_checkpoint(log, place, new.known, new.lineage, new.delta_base, new.held)
+    new.put(batch, log)
     for value in new.values:
         batch.put_content(log, seq, value)
     for write in new.writes:

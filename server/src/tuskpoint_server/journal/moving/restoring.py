@@ -22,10 +22,11 @@ from ...domain.failpoints import failpoint
 from ...process import sync
 from ..archiving import status
 from ..database.backend import Backend
-from ..database.facts import GENERATION, read_finished, renew
+from ..database.facts import GENERATION, layout_of, read_finished, renew, unbind
 from ..database.schema import checkpoints, packs, threads
 from ..database.sqlite import Sqlite, log_bytes
 from ..database.statements import driver_of, of_users
+from ..migrations import LATEST
 from .checking import damaged_values
 from .copying import keep_servers_away
 
@@ -101,7 +102,7 @@ def restore(file: Path, journal: Path) -> Summary:
         shutil.copyfile(file, part)
         with _reading(part) as connection:
             _check_pages(connection)
-            read_finished(connection)
+            read_finished(connection, current=False)
         summary = begin_anew(Sqlite(part))
         sync(part)
         failpoint("restore.before_rename")
@@ -118,10 +119,11 @@ def _remove(part: Path) -> None:
         Path(f"{part}{suffix}").unlink(missing_ok=True)
 
 
-def begin_anew(backend: Backend, above: int = 0) -> Summary:
+def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Summary:
     """Make a journal that was restored one of its own: another identity, the next generation.
 
-    The generation is also above `above`, that of a catalog which the journal does not know.
+    The generation is also above `above`, that of a catalog which the journal does not know. If the
+    journal is `trusted`, the next start binds the rows as they are, with a key of its own.
 
     Packs on their way are dropped: the spool may not have them, and the journal that was backed
     up may have certified them. The next flush builds them again.
@@ -134,7 +136,10 @@ def begin_anew(backend: Backend, above: int = 0) -> Summary:
         backend.check(connection)
         keep_servers_away(backend, connection)
         with backend.transaction(connection, writes=True):
+            known = read_finished(connection, current=False)
             renew(connection, above)
+            if trusted and layout_of(known) == LATEST:  # the next start makes a key
+                unbind(connection)
             connection.execute(delete(packs))
         with backend.transaction(connection):
             return _summary(connection)
@@ -170,6 +175,6 @@ def _summary(connection: Connection) -> Summary:
     return Summary(
         connection.execute(living).scalar_one(),
         connection.execute(select(func.count()).select_from(checkpoints)).scalar_one(),
-        int(read_finished(connection)[GENERATION]),
+        int(read_finished(connection, current=False)[GENERATION]),
         {tenant: one.location.blob_id for tenant, one in known.items() if one is not None},
     )

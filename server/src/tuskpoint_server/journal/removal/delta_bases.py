@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, literal, null, select, update
+from sqlalchemy import Connection, bindparam, func, literal, null, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.sql.elements import ClauseElement
 
@@ -208,11 +208,6 @@ def _keep() -> ClauseElement:
 
 
 _KEEP = Statement(_keep())
-_SET_BASE = Statement(
-    update(checkpoints)
-    .where(checkpoints.c.number == bindparam("of_number"))
-    .values(delta_base=bindparam("new_base"), seq=bindparam("new_seq"))
-)
 _STANDING = Statement(
     select(
         *(writes.c.number, writes.c.digest, writes.c.seq, func.length(writes.c.data)),
@@ -234,7 +229,6 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
     It counts as saved again, an event that watchers know. It comes before the removal in the log:
     wherever the log is cut, nothing is missing.
     """
-    rows = []
     kept: dict[int, dict[str, object]] = {}
     standing = _standing(batch.connection, log, {row for one in bases for row in one.taken})
     for one in bases:
@@ -243,12 +237,15 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
         seq = batch.change(
             log, EventKind.CHECKPOINT_SAVED, one.node.place, size_bytes=size, indexed=True
         )
-        rows.append({"of_number": one.node.number, "new_base": base, "new_seq": seq})
+        known = batch.checkpoint(log, one.node.place)
+        if known is None:
+            raise ValueError(f"checkpoint {one.node.place} was read and is not there")
+        known.delta_base, known.seq = base, seq
+        batch.amend_checkpoint(log, one.node.place, known)
         for row in one.taken:
             of = {"of_number": row, "of_family": log.row.family}
             kept.setdefault(row, {**of, "new_seq": seq, "held_by": standing[row][1]})
     _KEEP.run_many(batch.connection, list(kept.values()))
-    _SET_BASE.run_many(batch.connection, rows)
 
 
 def _standing(

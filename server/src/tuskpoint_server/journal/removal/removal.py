@@ -22,13 +22,13 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
-    update,
 )
 from sqlalchemy import delete as delete_from
 
 from ...domain.limits import LIMITS
 from ...domain.threads import EventKind, PruneStrategy, ThreadState
 from ..checkpoints.threads import live, switch_search
+from ..database.binding import EMPTY_SUM
 from ..database.database import Database
 from ..database.logs import Log, Place
 from ..database.overlay import Batch
@@ -78,11 +78,12 @@ _DROP_THREAD = (
     # The end of the incarnation records that its checkpoints are gone.
     Statement(delete_from(removed).where(of_thread(removed), removed.c.checkpoint_id != EMPTY)),
 )
-# A vector does not fit a checkpoint that is saved under the same ID again.
-_DROP_CHECKPOINTS = tuple(
-    Statement(delete_from(table).where(of_checkpoint(table)))
-    for table in (checkpoints, writes, vectors)
+_DROP_BOUND = tuple(
+    Statement(delete_from(table).where(of_checkpoint(table)).returning(table.c.mac))
+    for table in (checkpoints, writes)
 )
+# A vector does not fit a checkpoint that is saved under the same ID again.
+_DROP_VECTORS = Statement(delete_from(vectors).where(of_checkpoint(vectors)))
 _DROP_HOLES = Statement(
     delete_from(holes).where(
         of_thread(holes),
@@ -215,7 +216,7 @@ class Removal:
         answered_us = now_us - LIMITS.request_id_ttl_s * _MICROSECONDS
         changed_us = now_us - LIMITS.event_ttl_s * _MICROSECONDS
         return Swept(
-            early_writes=await _drop(database, _DROP_EARLY, early_us),
+            early_writes=await _repeated(database, partial(_drop_early, before_us=early_us)),
             requests=await _drop(database, _DROP_ANSWERS, answered_us),
             changes=await drop_changes(database, changed_us, indexing=indexing),
             contents=(await passes.remove_due(database)).values,
@@ -234,14 +235,19 @@ def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
 
     If it was deleted before, the writes that wait for its next incarnation go.
     """
-    log = batch.find(tenant, thread_id)
+    log = batch.find_any(tenant, thread_id)
     if log is None:
         return 0
     count = 0
+    if log.damage is not None:  # what is left of it can be deleted, and is bound from then on
+        log.row.bound_rows, log.damage = EMPTY_SUM, None
     if log.row.deleted:
         _DROP_WRITES.run(batch.connection, of_thread=log.row.number)
+        log.row.bound_rows = EMPTY_SUM
+        batch.store(log)
     else:
         count = end_incarnation(batch, log)
+    batch.write_out()  # who looks for the thread next reads its row
     batch.logs.forget(tenant, thread_id)
     return count
 
@@ -256,6 +262,7 @@ def end_incarnation(batch: Batch, log: Log) -> int:
     count, through = _EXTENT.run(batch.connection, **of).fetchone() or (0, "")
     for statement in _DROP_THREAD:
         statement.run(batch.connection, **of)
+    row.bound_rows = EMPTY_SUM
     row.retention_s = 0  # else every look for threads past their retention would find it again
     seq = batch.change(log, EventKind.THREAD_DELETED, deleted=int(count))
     record(batch, log, seq, [("", "")])
@@ -308,8 +315,11 @@ def drop(batch: Batch, log: Log, places: Collection[Place]) -> None:
     # Search uses the difference to the parent: children of removed ones are indexed again.
     seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
     keys = [parameters_of(log.row.number, *place) for place in places]
-    for statement in _DROP_CHECKPOINTS:
-        statement.run_many(batch.connection, keys)
+    for statement in _DROP_BOUND:
+        gone = [statement.run(batch.connection, **key) for key in keys]
+        batch.forget_rows(log, (mac for answer in gone for (mac,) in answer.fetchall()))
+    _DROP_VECTORS.run_many(batch.connection, keys)
+    log.forget_checkpoints()
     record(batch, log, seq, places)
 
 
@@ -337,14 +347,16 @@ _PAST = Statement(
     .order_by(threads.c.expire_us)
     .limit(bindparam("max_rows"))
 )
+_EARLY = Statement(
+    select(writes.c.number, threads.c.tenant, threads.c.thread_id)
+    .join(threads, threads.c.number == writes.c.thread)
+    .where(writes.c.early_us.is_not(None), writes.c.early_us < bindparam("before_us"))
+    .limit(bindparam("max_rows"))
+)
 _DROP_EARLY = Statement(
-    delete_from(writes).where(
-        writes.c.number.in_(
-            select(writes.c.number)
-            .where(writes.c.early_us.is_not(None), writes.c.early_us < bindparam("before_us"))
-            .limit(bindparam("max_rows"))
-        )
-    )
+    delete_from(writes)
+    .where(writes.c.number == bindparam("of_number"), writes.c.early_us.is_not(None))
+    .returning(writes.c.mac)
 )
 _DROP_ANSWERS = Statement(
     delete_from(requests).where(
@@ -392,11 +404,6 @@ _THREADS = Statement(
 _DROP_CHANGES = Statement(
     delete_from(changes).where(of_thread(changes), changes.c.seq <= bindparam("through"))
 )
-_SET_COMPACTED = Statement(
-    update(threads)
-    .where(threads.c.number == bindparam("of_thread"))
-    .values(compacted_seq=bindparam("through"))
-)
 
 
 async def drop_changes(database: Database, before_us: int, *, indexing: bool) -> int:
@@ -434,23 +441,43 @@ def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]
 
 
 def _drop_changes(batch: Batch, some: Sequence[tuple[Any, ...]]) -> int:
-    keys = [{"of_thread": number, "through": through} for number, _, _, through in some]
-    for _, tenant, thread_id, _ in some:
-        batch.logs.forget(tenant, thread_id)
-    _SET_COMPACTED.run_many(batch.connection, keys)
+    batch.lock((tenant, thread_id) for _, tenant, thread_id, _ in some)
+    keys = []
+    for number, tenant, thread_id, through in some:
+        log = batch.find_any(tenant, thread_id)
+        if log is None or log.damage is not None:
+            continue  # what is damaged stays as it is, for who looks into it
+        log.row.compacted_seq = max(log.row.compacted_seq, through)
+        batch.store(log)
+        keys.append({"of_thread": number, "through": through})
     return _DROP_CHANGES.count_many(batch.connection, keys)
+
+
+def _drop_early(batch: Batch, before_us: int) -> int:
+    """Remove writes whose checkpoint did not come; return how many were looked at."""
+    of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
+    rows = _EARLY.run(batch.connection, **of).fetchall()
+    batch.lock({(tenant, thread_id) for _, tenant, thread_id in rows})
+    for number, tenant, thread_id in rows:
+        log = batch.find_any(tenant, thread_id)
+        gone = _DROP_EARLY.run(batch.connection, of_number=number).fetchall()
+        if log is not None and log.damage is None:
+            batch.forget_rows(log, (mac for (mac,) in gone))
+            log.forget_checkpoints()  # known ones may have had them
+    return len(rows)
 
 
 async def _drop(database: Database, statement: Statement, before_us: int) -> int:
     """Remove rows from before a time; return how many."""
+    of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
 
     def work(batch: Batch) -> int:
-        of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
-        gone = int(statement.run(batch.connection, **of).rowcount)
-        if gone and statement is _DROP_EARLY:
-            batch.logs.clear()  # known threads may be among them
-        return gone
+        return int(statement.run(batch.connection, **of).rowcount)
 
+    return await _repeated(database, work)
+
+
+async def _repeated(database: Database, work: Callable[[Batch], int]) -> int:
     count = 0
     while gone := await database.transact(work):
         count += gone

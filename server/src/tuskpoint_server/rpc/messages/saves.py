@@ -110,6 +110,7 @@ def take_checkpoint(
         expected_head=expected_head,
         continues=request.continue_latest,
         raises_id=request.raise_id,
+        restarts=request.restart_deleted,
         vector=pack_vector(request.vector) if request.vector else b"",
         searchable=request.searchable if request.HasField("searchable") else None,
     )

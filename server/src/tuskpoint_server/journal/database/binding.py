@@ -1,0 +1,210 @@
+"""Binding of rows: MACs over what a row says and where it belongs, and over the rows of a thread.
+
+A digest says that a value is the one that was saved. It does not say that a row belongs to its
+thread, or that no row is missing: who can write to the database can delete, swap, repeat or make up
+rows whose digests are right. So
+
+* a row of `checkpoints`, `writes` and `changes` has a MAC over its thread, place and content;
+* a row of `threads` has a MAC over its columns and over the multiset of its checkpoints and writes.
+
+The multiset is hashed incrementally: the sum, modulo 2**256, of a pseudorandom function of each
+row's MAC, stored under a mask that is made of a nonce for each commit. It is MSet-Add-Hash of
+Clarke, Devadas, van Dijk, Gassend and Suh, "Incremental Multiset Hash Functions and Their
+Application to Memory Integrity Checking" (ASIACRYPT 2003). So a save moves the hash on by its own
+rows, however many the thread has. `changes` need no multiset: their numbers have no gap above
+`compacted_seq`, and the thread's row says both ends.
+
+All functions are keyed BLAKE2b (RFC 7693), with a key of its own for each, derived from the row key
+of the journal. Who has that key and can write to the database can still forge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+KEY_BYTES = 32
+MAC_BYTES = 16
+NONCE_BYTES = 16
+_SUM_BYTES = 32
+_MODULUS = 1 << (8 * _SUM_BYTES)
+_OPTION = "journal_binder"
+_blake2b = hashlib.blake2b
+
+EMPTY_SUM = 0
+"""The hash of no rows."""
+
+
+class RowDamagedError(Exception):
+    """A row is not as this journal wrote it: it was changed, moved, made up, or another is gone."""
+
+
+class Binder:
+    """Makes and checks the MACs of one journal's rows; safe between threads.
+
+    Args:
+        key: Row key of the journal, `KEY_BYTES` long.
+        is_complete: Whether all rows are bound, so that one without a MAC is damaged.
+        is_secret: Whether the key was stored wrapped: who can write to the database did not choose
+            it.
+
+    Attributes:
+        name: Name of the key, which says nothing about the key.
+    """
+
+    def __init__(self, key: bytes, *, is_complete: bool, is_secret: bool = True) -> None:
+        self.is_complete = is_complete
+        self.is_secret = is_secret
+        self.name = _blake2b(b"name", key=key, digest_size=16, person=b"tuskpoint rows").digest()
+
+        def keyed(purpose: bytes, size: int) -> hashlib.blake2b:
+            own = _blake2b(purpose, key=key, digest_size=KEY_BYTES, person=b"tuskpoint rows")
+            return _blake2b(key=own.digest(), digest_size=size)
+
+        # A copy of an object that has its key takes less time than a new one.
+        self._row = keyed(b"row", MAC_BYTES)
+        self._member = keyed(b"member", _SUM_BYTES)
+        self._mask = keyed(b"mask", _SUM_BYTES)
+
+    def checkpoint(
+        self,
+        tenant: str,
+        thread: int,
+        checkpoint_ns: str,
+        checkpoint_id: str,
+        seq: int,
+        parent_id: str,
+        state: bytes,
+        metadata: bytes,
+        run_id: str,
+        root_id: str,
+        delta_channels: bytes,
+        delta_base: bytes | None,
+        label: str,
+        summary: str,
+        forked_from: str,
+        rolled_back_from: str,
+        adopted_from: str,
+        created_us: int,
+    ) -> bytes:
+        """Return the MAC of a row of `checkpoints`, from its columns."""
+        texts = (
+            f"{tenant}\0{checkpoint_ns}\0{checkpoint_id}\0{parent_id}\0{run_id}\0{root_id}\0"
+            f"{label}\0{summary}\0{forked_from}\0{rolled_back_from}\0{adopted_from}\0"
+            f"{thread} {seq} {created_us} {len(state)} {len(metadata)} {len(delta_channels)};"
+        ).encode()
+        mac = self._row.copy()
+        mac.update(b"".join((b"C", texts, state, metadata, delta_channels, delta_base or b"")))
+        return mac.digest()
+
+    def write(
+        self,
+        thread: int,
+        checkpoint_ns: str,
+        checkpoint_id: str,
+        task_id: str,
+        idx: int,
+        task_path: str,
+        channel: str,
+        kind: str,
+        digest: bytes,
+        size: int,
+        seq: int,
+        early_us: int | None,
+    ) -> bytes:
+        """Return the MAC of a row of `writes`, from its columns; the value counts by its digest."""
+        head = f"W{thread} {idx} {size} {seq} {early_us};{checkpoint_ns}\0{checkpoint_id}\0"
+        texts = f"{head}{task_id}\0{task_path}\0{channel}\0{kind}\0".encode()
+        return self._mac(texts + digest)
+
+    def change(
+        self,
+        thread: int,
+        seq: int,
+        incarnation: int,
+        kind: int,
+        checkpoint_ns: str,
+        checkpoint_id: str,
+        deleted: int,
+        created_us: int,
+    ) -> bytes:
+        """Return the MAC of a row of `changes`, from its columns."""
+        numbers = f"L{thread} {seq} {incarnation} {kind} {deleted} {created_us};"
+        return self._mac(f"{numbers}{checkpoint_ns}\0{checkpoint_id}".encode())
+
+    def member(self, mac: bytes) -> int:
+        """Return what a row adds to the hash of its thread."""
+        member = self._member.copy()
+        member.update(mac)
+        return int.from_bytes(member.digest(), "little")
+
+    def total(self, macs: Iterable[bytes]) -> int:
+        """Return the hash of rows."""
+        return sum(map(self.member, macs)) % _MODULUS
+
+    def thread(self, number: int, columns: str, rows: int, nonce: bytes) -> bytes:
+        """Return the column `binding` of a thread.
+
+        Args:
+            number: The thread.
+            columns: The columns that are bound, as one text.
+            rows: The hash of its rows.
+            nonce: Bytes that no other binding of the thread has.
+        """
+        masked = (rows + self._masked(number, nonce)) % _MODULUS
+        front = nonce + masked.to_bytes(_SUM_BYTES, "little")
+        return front + self._mac(f"T{columns}".encode() + front)
+
+    def rows_of(self, number: int, columns: str, binding: bytes) -> int:
+        """Return the hash of a thread's rows, once its row was checked.
+
+        Raises:
+            RowDamagedError: The row is not as it was written.
+        """
+        front, mac = binding[:-MAC_BYTES], binding[-MAC_BYTES:]
+        expected = self._mac(f"T{columns}".encode() + front)
+        if len(front) != NONCE_BYTES + _SUM_BYTES or not equal(expected, mac):
+            raise RowDamagedError("the row of the thread was changed")
+        masked = int.from_bytes(front[NONCE_BYTES:], "little")
+        return (masked - self._masked(number, front[:NONCE_BYTES])) % _MODULUS
+
+    def _mac(self, data: bytes) -> bytes:
+        mac = self._row.copy()
+        mac.update(data)
+        return mac.digest()
+
+    def _masked(self, number: int, nonce: bytes) -> int:
+        mask = self._mask.copy()
+        mask.update(b"%d;" % number + nonce)
+        return int.from_bytes(mask.digest(), "little")
+
+
+equal = hmac.compare_digest
+"""Compares MACs in a time that does not depend on them."""
+
+
+def added(rows: int, members: int) -> int:
+    """Return the hash of rows with others."""
+    return (rows + members) % _MODULUS
+
+
+def new_nonce() -> bytes:
+    """Return bytes that no commit before had."""
+    return os.urandom(NONCE_BYTES)
+
+
+def options(binder: Binder) -> dict[str, Binder]:
+    """Return the options of an engine whose connections bind rows."""
+    return {_OPTION: binder}
+
+
+def binder_of(place: Connection | Engine) -> Binder:
+    """Return what binds the rows of a database."""
+    found: Any = place.get_execution_options()[_OPTION]
+    binder: Binder = found
+    return binder

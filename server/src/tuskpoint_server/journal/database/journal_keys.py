@@ -1,0 +1,84 @@
+"""The two keys of a journal: one seals values, one binds rows. Both are stored wrapped."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import Awaitable, Callable, Mapping
+
+from . import binding, sealing
+from .backend import Backend
+from .facts import BOUND, JOURNAL_KEY, ROW_KEY, add_row_key, begin_sealing, replace_key
+
+OpenKey = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""Gets a key of the journal, wrapped, and returns the key with what to store in its place: the same
+text, or the key wrapped again. Gets the empty text where there is no key yet, and makes one."""
+
+IN_THE_CLEAR = "clear"
+"""What a stored row key begins with that is not wrapped."""
+
+
+async def in_the_clear(stored: str) -> tuple[bytes, str]:
+    """Open a row key that is not wrapped, as an `OpenKey`: for journals that nobody else can edit.
+
+    Raises:
+        RuntimeError: The key is wrapped.
+    """
+    if not stored:
+        key = os.urandom(binding.KEY_BYTES)
+        return key, f"{IN_THE_CLEAR}:{base64.b64encode(key).decode()}"
+    kind, _, text = stored.partition(":")
+    if kind != IN_THE_CLEAR:
+        raise RuntimeError("its rows are bound by a key that is wrapped")
+    return base64.b64decode(text), stored
+
+
+async def unseal(backend: Backend, facts: Mapping[str, str], open_key: OpenKey | None) -> None:
+    """Let connections opened from now on seal what they write, if the journal is sealed.
+
+    Raises:
+        RuntimeError: It is sealed without `open_key`, or has rows and is not sealed.
+    """
+    wrapped = facts.get(JOURNAL_KEY, "")
+    if open_key is None:
+        if wrapped:
+            raise RuntimeError("it is sealed: start with --seal-journal and its key provider")
+        return
+    key, kept = await open_key(wrapped)
+    if not wrapped:
+        stored = await asyncio.to_thread(begin_sealing, backend, kept)
+        if stored != kept:  # another server was first
+            key, _ = await open_key(stored)
+    elif kept != wrapped:
+        await asyncio.to_thread(replace_key, backend, JOURNAL_KEY, kept)
+    backend.engine.update_execution_options(**sealing.options(sealing.Seal(key)))
+
+
+async def bind(
+    backend: Backend,
+    facts: Mapping[str, str],
+    open_row_key: OpenKey,
+    approve: Callable[[binding.Binder], None],
+) -> binding.Binder:
+    """Let connections opened from now on bind the rows that they write; return what does so.
+
+    `approve` raises if the key is not the one that the server expects; nothing is stored then.
+
+    Raises:
+        RuntimeError: All rows are bound, and the key is gone.
+    """
+    wrapped = facts.get(ROW_KEY, "")
+    is_complete = BOUND in facts
+    key, kept = await open_row_key(wrapped)
+    is_secret = not wrapped.startswith(IN_THE_CLEAR)
+    approve(binding.Binder(key, is_complete=is_complete, is_secret=is_secret))
+    if not wrapped:
+        stored = await asyncio.to_thread(add_row_key, backend, kept)
+        if stored != kept:  # another server was first
+            key, _ = await open_row_key(stored)
+    elif kept != wrapped:
+        await asyncio.to_thread(replace_key, backend, ROW_KEY, kept)
+    binder = binding.Binder(key, is_complete=is_complete, is_secret=is_secret)
+    backend.engine.update_execution_options(**binding.options(binder))
+    return binder

@@ -1,0 +1,241 @@
+"""Binding the rows of a journal that are not bound yet: of layout 1, or restored from a backup.
+
+Threads are bound one after another, each in one transaction with its rows, so a server that is
+killed meanwhile continues with the threads that are left. Values are compared with their digests
+first. Servers of layout 1 may use a shared journal meanwhile: they write rows without MACs, so the
+journal counts as bound only once none of them is connected. From then on PostgreSQL refuses what
+they write.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import bindparam, func, select, update
+
+from ..domain.failpoints import failpoint
+from ..domain.values import DamagedValueError
+from .checkpoints import contents
+from .database.binding import EMPTY_SUM, Binder, added
+from .database.database import Connection, Database
+from .database.facts import BOUND, read_finished, set_bound
+from .database.logs import KNOWN, Known, StoredWrite
+from .database.overlay import Batch
+from .database.schema import changes, checkpoints, threads, writes
+from .database.schema import contents as values
+from .database.statements import Statement, of_thread, updating
+
+ROWS_AT_ONCE = 2000  # of one page, and about as many of one transaction
+THREADS_AT_ONCE = 200  # of one transaction
+_REPORT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+_CHECKPOINTS = Statement(
+    select(checkpoints.c.number, checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id, *KNOWN)
+    .where(of_thread(checkpoints), checkpoints.c.number > bindparam("after"))
+    .order_by(checkpoints.c.number)
+    .limit(bindparam("max_rows"))
+)
+_WRITES = Statement(
+    select(
+        *(writes.c.number, writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.mac),
+        *(writes.c[name] for name in StoredWrite._fields),
+    )
+    .where(of_thread(writes), writes.c.number > bindparam("after"))
+    .order_by(writes.c.number)
+    .limit(bindparam("max_rows"))
+)
+_CHANGED = ("thread", "seq", "incarnation", "kind", "checkpoint_ns", "checkpoint_id", "deleted")
+_CHANGES = Statement(
+    select(changes.c.mac, *(changes.c[name] for name in (*_CHANGED, "created_us")))
+    .where(of_thread(changes), changes.c.seq > bindparam("after"))
+    .order_by(changes.c.seq)
+    .limit(bindparam("max_rows"))
+)
+_SET_CHECKPOINT = updating(checkpoints, "number", ("mac",))
+_SET_WRITE = updating(writes, "number", ("mac",))
+_SET_CHANGE = Statement(
+    update(changes)
+    .where(of_thread(changes), changes.c.seq == bindparam("of_seq"))
+    .values(mac=bindparam("new_mac"))
+)
+_UNBOUND = Statement(
+    select(threads.c.tenant, threads.c.thread_id, threads.c.checkpoint_count)
+    .where(threads.c.binding.is_(None), threads.c.number > bindparam("after"))
+    .order_by(threads.c.number)
+    .limit(bindparam("max_rows"))
+)
+_COUNT = Statement(
+    select(func.count(), func.coalesce(func.sum(threads.c.checkpoint_count), 0)).where(
+        threads.c.binding.is_(None)
+    )
+)
+_VALUES = Statement(
+    select(values.c.number, values.c.family, values.c.digest)
+    .where(values.c.number > bindparam("after"), values.c.data.is_not(None))
+    .order_by(values.c.number)
+    .limit(bindparam("max_rows"))
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """What was done: how many threads were bound, and how many values have another digest."""
+
+    threads: int = 0
+    damaged: int = 0
+    is_complete: bool = True
+
+
+async def bind_rows(database: Database) -> Bound:
+    """Bind all rows that are not, unless servers of layout 1 still write such rows.
+
+    Raises:
+        Refusal: `JOURNAL_UNAVAILABLE`.
+    """
+    if database.binder.is_complete:
+        return Bound()
+    if BOUND in await database.query(read_finished):  # another server was first
+        database.binder.is_complete = True
+        return Bound()
+    [(count, of_checkpoints)] = await database.rows(_COUNT)
+    if count:
+        _log.warning(
+            "binding the rows of %d threads with %d checkpoints; this takes about 1 s for each "
+            "10,000 checkpoints, and continues if it is interrupted",
+            *(count, of_checkpoints),
+        )
+    damaged = await _compare(database) if count else 0
+    failpoint("journal.before_binding")
+    done = await _bind_threads(database, count)
+    failpoint("journal.before_bound")
+    is_complete = await database.transact(partial(_complete, database))
+    database.binder.is_complete = is_complete
+    if not is_complete:
+        _log.warning(
+            "rows are not protected against edits yet: servers of an older version are connected "
+            "to the journal; upgrade all of them"
+        )
+    return Bound(done, damaged, is_complete)
+
+
+async def _compare(database: Database) -> int:
+    """Compare the values with their digests; return how many differ."""
+    after = damaged = 0
+    while True:
+        rows = await database.rows(_VALUES, after=after, max_rows=ROWS_AT_ONCE)
+        if not rows:
+            return damaged
+        after = rows[-1][0]
+        by_family: dict[int, list[bytes]] = {}
+        for _, family, digest in rows:
+            by_family.setdefault(family, []).append(digest)
+        for family, digests in by_family.items():
+            damaged += await database.query(partial(_damaged, family=family, digests=digests))
+
+
+def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> int:
+    try:
+        contents.read(connection, family, digests)
+    except DamagedValueError:
+        count = 0
+        for digest in digests:
+            try:
+                contents.read(connection, family, [digest])
+            except DamagedValueError as error:
+                _log.error("a value of the journal is damaged: %s", error)
+                count += 1
+        return count
+    return 0
+
+
+async def _bind_threads(database: Database, count: int) -> int:
+    done, reported = 0, time.monotonic()
+    while True:
+        rows = await database.rows(_UNBOUND, after=0, max_rows=THREADS_AT_ONCE)
+        if not rows:
+            return done
+        some: list[tuple[str, str]] = []
+        size = 0
+        for tenant, thread_id, checkpoint_count in rows:
+            if some and size + checkpoint_count > ROWS_AT_ONCE:
+                break
+            some.append((tenant, thread_id))
+            size += checkpoint_count
+        await database.transact(partial(_bind_some, names=some))
+        failpoint("journal.after_binding_some")
+        done += len(some)
+        if time.monotonic() > reported + _REPORT_S:
+            reported = time.monotonic()
+            _log.info("bound the rows of %d of %d threads", done, count)
+
+
+def _bind_some(batch: Batch, names: Sequence[tuple[str, str]]) -> None:
+    batch.lock(names)
+    for tenant, thread_id in names:
+        log = batch.find(tenant, thread_id)
+        if log is None or log.row.bound_rows is not None:
+            continue
+        log.row.bound_rows = _bind_thread(batch, tenant, log.row.number)
+        log.forget_checkpoints()
+        batch.store(log)
+
+
+def _bind_thread(batch: Batch, tenant: str, number: int) -> int:
+    """Give all rows of a thread their MACs; return their hash."""
+    binder, connection = batch.binder, batch.connection
+    total, after = EMPTY_SUM, 0
+    while rows := _page(connection, _CHECKPOINTS, number, after):
+        after = rows[-1][0]
+        new = []
+        for row, checkpoint_ns, checkpoint_id, *columns in rows:
+            known = Known(*columns)
+            mac = known.bind(binder, tenant, number, (checkpoint_ns, checkpoint_id))
+            total = added(total, binder.member(mac))
+            if mac != known.mac:
+                new.append((mac, row))
+        _SET_CHECKPOINT.run_rows(connection, ("mac", "of_number"), new)
+    after = 0
+    while rows := _page(connection, _WRITES, number, after):
+        after = rows[-1][0]
+        new = []
+        for row, checkpoint_ns, checkpoint_id, before, *columns in rows:
+            mac = StoredWrite(*columns).mac(binder, number, (checkpoint_ns, checkpoint_id))
+            total = added(total, binder.member(mac))
+            if mac != before:
+                new.append((mac, row))
+        _SET_WRITE.run_rows(connection, ("mac", "of_number"), new)
+    _bind_changes(binder, connection, number)
+    return total
+
+
+def _bind_changes(binder: Binder, connection: Connection, number: int) -> None:
+    after = 0
+    while rows := _page(connection, _CHANGES, number, after):
+        after = rows[-1][2]
+        made = [(binder.change(*columns), before, columns[1]) for before, *columns in rows]
+        new = [(mac, number, seq) for mac, before, seq in made if mac != before]
+        _SET_CHANGE.run_rows(connection, ("new_mac", "of_thread", "of_seq"), new)
+
+
+def _page(
+    connection: Connection, statement: Statement, number: int, after: int
+) -> Sequence[tuple[Any, ...]]:
+    of = {"of_thread": number, "after": after, "max_rows": ROWS_AT_ONCE}
+    return statement.run(connection, **of).fetchall()
+
+
+def _complete(database: Database, batch: Batch) -> bool:
+    """Let rows without a MAC count as damaged from now on; return whether that can be."""
+    [count, _] = _COUNT.run(batch.connection).fetchone() or (0, 0)
+    if count or database.has_older_servers(batch.connection):
+        return False
+    database.refuse_older_servers(batch.connection)
+    set_bound(batch.connection)
+    return True

@@ -1,0 +1,68 @@
+"""What servers of older versions left: `tests/golden` has a folder for each layout."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+from sqlalchemy import Boolean
+
+from tests.kit.databases import journal_of
+from tuskpoint_server.journal.database.schema import metadata
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+_NOT_COPIED = ("search_documents",)  # their text has another form in each kind of database
+
+
+def expected(layout: str) -> bytes:
+    """Return what `tuskpoint export` writes of the threads of a layout."""
+    return zstd.decompress((GOLDEN / layout / "expected.jsonl.zst").read_bytes())
+
+
+def lay_out(layout: str, data_dir: Path) -> dict[str, str]:
+    """Make a data directory, or a journal in PostgreSQL beside it; return the settings for it."""
+    made = GOLDEN / layout
+    shutil.copytree(made / "blobs", data_dir / "blobs")
+    shutil.copy(made / "catalog", data_dir)
+    journal = data_dir / "journal.db"
+    journal.write_bytes(zstd.decompress((made / "journal.db.zst").read_bytes()))
+    url = journal_of(data_dir)
+    if not url:
+        return {}
+    with closing(sqlite3.connect(journal)) as source, psycopg.connect(url) as target:
+        target.execute((made / "postgresql.sql").read_bytes())
+        for table in metadata.sorted_tables:
+            if table.name not in _NOT_COPIED:
+                _copy(table.name, source, target)
+        target.execute("SELECT setval('thread_numbers', 100000)")
+    journal.unlink()
+    return {"TUSKPOINT_JOURNAL": url}
+
+
+def _copy(
+    table: str, source: sqlite3.Connection, target: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    cursor = source.execute(f"SELECT * FROM {table}")
+    names = [column[0] for column in cursor.description]
+    kinds = [metadata.tables[table].c[name].type for name in names]
+    marks = ", ".join(["%s"] * len(names))
+    insert = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks})"
+    for row in cursor:
+        values = [
+            bool(value) if isinstance(kind, Boolean) else value
+            for value, kind in zip(row, kinds, strict=True)
+        ]
+        target.execute(insert.encode(), values)
+    if "number" in names:
+        target.execute(
+            f"SELECT setval(pg_get_serial_sequence('{table}', 'number'), 100000)".encode()
+        )
