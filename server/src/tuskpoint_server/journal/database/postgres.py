@@ -211,7 +211,7 @@ class Postgres(Backend):
 
     def is_lost(self, connection: Connection) -> bool:
         """Return whether the server, or the network, has ended a connection."""
-        return bool(driver_of(connection).closed)
+        return connection.invalidated or bool(driver_of(connection).closed)
 
     def check(self, connection: Connection) -> None:
         """Check the server's version and encoding.
