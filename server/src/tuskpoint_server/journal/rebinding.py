@@ -107,8 +107,8 @@ async def bind_rows(database: Database) -> Bound:
     [(count, of_checkpoints)] = await database.rows(_COUNT)
     if count:
         _log.warning(
-            "binding the rows of %d threads with %d checkpoints; this takes about 1 s for each "
-            "10,000 checkpoints, and continues if it is interrupted",
+            "binding the rows of %d threads with %d checkpoints; a start continues this if it is "
+            "interrupted",
             *(count, of_checkpoints),
         )
     damaged = await _compare(database) if count else 0
