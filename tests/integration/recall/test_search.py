@@ -105,6 +105,20 @@ async def test_only_the_plan_of_a_state_is_searched(
     assert await find(search, text="seal") == []
 
 
+@pytest.mark.parametrize("size", [10_000, 100_000])
+async def test_a_long_plan_is_found_by_its_latest_part(
+    checkpoints: CheckpointServiceAsyncStub, search: SearchServiceAsyncStub, size: int
+) -> None:
+    plan = "begin with walruses " + "and then " * (size // 9) + "end with puffins"
+    planned = await save(checkpoints, 1, "step", state={"current_plan": plan})
+    answer = await search.SearchCheckpoints(pb.SearchCheckpointsRequest(text="puffins"))
+    [result] = answer.results
+    assert result.ref.checkpoint_id == planned
+    assert result.truncated
+    assert result.content.endswith("end with puffins")
+    assert await find(search, text="walruses") == []
+
+
 async def test_a_re_save_is_found_by_its_new_text(
     checkpoints: CheckpointServiceAsyncStub, search: SearchServiceAsyncStub
 ) -> None:

@@ -87,9 +87,32 @@ def test_excluded_names_are_left_out_of_a_plan() -> None:
     assert body_of(channels, frozenset({"password"}), ROOM)[:2] == ('{"do":"Read"}', True)
 
 
-@pytest.mark.parametrize(("room", "text"), [(6, "aéé"), (5, "aéé"), (4, "aé"), (1, "a")])
-def test_a_plan_is_cut_between_characters(room: int, text: str) -> None:
-    assert body_of([("current_plan", as_json("aéé€"))], NOTHING, room)[:2] == (text, True)
+@pytest.mark.parametrize(
+    ("room", "text", "truncated"),
+    [(8, "€ééa", False), (7, "ééa", True), (5, "ééa", True), (4, "éa", True), (1, "a", True)],
+)
+def test_of_a_long_plan_the_latest_characters_are_kept_whole(
+    room: int, text: str, truncated: bool
+) -> None:
+    channels = [("current_plan", as_json("€ééa"))]
+    assert body_of(channels, NOTHING, room) == (text, True, truncated)
+
+
+@pytest.mark.parametrize("kind", [stored, as_json])
+@pytest.mark.parametrize("shape", ["\n".join, list, lambda steps: {"steps": steps}])
+def test_of_a_long_plan_the_latest_steps_are_the_text(kind: Any, shape: Any) -> None:
+    steps = [f"step {number} is to write chapter {number}" for number in range(1000)]
+    text, planned, truncated = body_of([("current_plan", kind(shape(steps)))], NOTHING, ROOM)
+    assert planned
+    assert truncated
+    assert "step 999 is" in text
+    assert "step 0 is" not in text
+    assert ROOM - 100 < len(text.encode()) <= ROOM
+
+
+def test_a_plan_that_ends_in_much_white_space_is_a_plan() -> None:
+    channels = [("current_plan", as_json("Read." + " " * ROOM)), ("question", as_json("Which?"))]
+    assert body_of(channels, NOTHING, ROOM) == ("Read.", True, False)
 
 
 # --- states ----------------------------------------------------------------------------------

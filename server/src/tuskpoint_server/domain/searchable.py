@@ -48,7 +48,7 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
     """Return the searchable text of a state. No bytes make it fail.
 
     A `PLAN` that is not empty is the text: a string as it is, an array of strings line by line,
-    any other value as JSON. It is cut at its end.
+    any other value as JSON. Of a plan that is too long the latest part is the text.
 
     Otherwise it is one JSON object with the view of every channel, in the order given, without
     LangGraph's own channels, binary values, names of types, and empty values. Line breaks become
@@ -94,11 +94,12 @@ def _plan(view: Json, excluded: frozenset[str], maximum: int) -> tuple[str, bool
 
 
 def _cut(text: str, maximum: int) -> tuple[str, bool]:
-    stored = _encodable(text[:maximum]).replace("\0", " ")
-    if not stored.strip():
-        return "", len(text) <= maximum
-    kept = stored.encode()[:maximum].decode(errors="ignore")
-    return kept, len(kept) == len(text)
+    """Return the latest part of a text, empty if all is white space, and whether it is whole."""
+    text = text.replace("\0", " ")
+    if len(text) > maximum:
+        text = text.rstrip()  # it would take the room of words
+    kept = _encodable(text[-maximum:]).encode()[-maximum:].decode(errors="ignore")
+    return (kept, len(kept) == len(text)) if kept.strip() else ("", not text.strip())
 
 
 def _encodable(text: str) -> str:
