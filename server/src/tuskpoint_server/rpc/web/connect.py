@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from functools import partial
 from typing import Any
 
 import grpc
@@ -100,15 +99,26 @@ class ConnectApplication(ConnectASGIApplication[None]):
         elif not self._door.admits(_Headers(scope["headers"])):
             # The door refuses the call and tells why. Nothing of its body is read for that.
             empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
-            await super().__call__(scope, partial(_whole, empty), send)
+            await super().__call__(scope, _Whole(empty).receive, send)
         else:
             with Body(receive, self._door.memory, bounded=scope["path"] in self._bounded) as body:
                 await super().__call__(scope, body.receive, send)
 
 
-async def _whole(body: bytes) -> Mapping[str, Any]:
-    """Return what ASGI passes on if a client has sent this body."""
-    return {"type": "http.request", "body": body, "more_body": False}
+class _Whole:
+    """What ASGI passes on of a client that has sent a body and waits for its answer."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+
+    async def receive(self) -> Mapping[str, Any]:
+        """Return the body; then wait, until the call has its answer and stops waiting for more."""
+        if self._body is None:
+            # To return here would keep the event loop for ever: a call that watches for the end of
+            # its client asks again at once.
+            await asyncio.Event().wait()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
 
 
 class _Headers:
