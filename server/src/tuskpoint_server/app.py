@@ -170,7 +170,7 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         await bind_rows(config, journal)
         binding = asyncio.create_task(_bind(journal))
         stack.push_async_callback(_cancel, binding)
-        await clock.check(journal)
+        await clock.begin(journal)
         lease = await open_lease(config, journal, signer)
         archive = await start_archive(config, journal, lease, blobs, keys)
         stack.push_async_callback(archive.stop)

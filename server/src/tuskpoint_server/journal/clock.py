@@ -18,11 +18,13 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import BigInteger, Connection, bindparam, cast, extract, func, select
 
+from ..domain.errors import Refusal
 from .database.database import Database
 from .database.facts import CLOCK
 from .database.overlay import Batch
@@ -133,7 +135,38 @@ class JournalClock:
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
-        before, self.jump = self.jump, await journal.transact(self._check)
+        compared = await self._compare(journal)
+        if self.jump is None:
+            await journal.transact(lambda batch: _record(batch.connection, compared))
+        return self.jump
+
+    async def begin(self, journal: Database) -> ClockJump | None:
+        """Do the same at a start, also for a journal that cannot be written now.
+
+        Raises:
+            Refusal: `JOURNAL_UNAVAILABLE`; the journal cannot be read.
+        """
+        compared = await self._compare(journal)
+        if self.jump is None:
+            try:
+                await journal.transact(lambda batch: _record(batch.connection, compared))
+            except Refusal as refusal:
+                _log.warning("the journal does not record the time yet: %s", refusal)
+        return self.jump
+
+    async def _compare(self, journal: Database) -> Recorded:
+        """Compare the clock with the journal's last time; return what the clock says."""
+        now, recorded = await journal.query(lambda connection: self._read(journal, connection))
+        before = self.jump
+        self.jump = recorded and compare(now.time_us, recorded, now.uptime, self._max_step_us)
+        if self.jump is None:
+            self._follow(now.time_us)
+        elif self.jump.is_measured:
+            self._follow(self.jump.expected_us)
+        else:
+            # A time that is too late lets things live longer than they should; one that is too
+            # early would delete them too early.
+            self._follow(max(self.jump.expected_us, now.time_us))
         if self.jump is not None and before is None:
             _log.error(
                 "the clock says %s, and the journal expects %s: nothing is deleted until the clock "
@@ -143,7 +176,7 @@ class JournalClock:
             )
         elif self.jump is None and before is not None:
             _log.warning("the clock is right again, or was accepted: deletions go on")
-        return self.jump
+        return now
 
     async def accept(self, journal: Database) -> ClockJump | None:
         """Follow the clock, however large the step is; return the step that was not followed.
@@ -151,38 +184,24 @@ class JournalClock:
         Raises:
             Refusal: `JOURNAL_UNAVAILABLE`.
         """
-        jump = await journal.transact(self._accept)
+        jump = await journal.transact(partial(self._accept, journal))
         if jump is not None:
             _log.warning("an operator accepted the clock, a step of %.0f s", jump.step_us / 1e6)
         await self.check(journal)
         return jump
 
-    def _check(self, batch: Batch) -> ClockJump | None:
-        clock_us, uptime = self._read_clock(batch), self._uptime()
-        recorded = _read(batch.connection)
-        jump = recorded and compare(clock_us, recorded, uptime, self._max_step_us)
-        if jump is None:
-            self._follow(clock_us)
-            _record(batch.connection, Recorded(clock_us, uptime))
-        elif jump.is_measured:
-            self._follow(jump.expected_us)
+    def _accept(self, journal: Database, batch: Batch) -> ClockJump | None:
+        now, recorded = self._read(journal, batch.connection)
+        _record(batch.connection, now)
+        return recorded and compare(now.time_us, recorded, now.uptime, self._max_step_us)
+
+    def _read(self, journal: Database, connection: Connection) -> tuple[Recorded, Recorded | None]:
+        """Return what the clock says, and what the journal recorded last."""
+        if journal.is_shared:
+            [(now_us,)] = _DATABASE_US.run(connection).fetchall()
         else:
-            # A time that is too late lets things live longer than they should; one that is too
-            # early would delete them too early.
-            self._follow(max(jump.expected_us, clock_us))
-        return jump
-
-    def _accept(self, batch: Batch) -> ClockJump | None:
-        clock_us, uptime = self._read_clock(batch), self._uptime()
-        recorded = _read(batch.connection)
-        _record(batch.connection, Recorded(clock_us, uptime))
-        return recorded and compare(clock_us, recorded, uptime, self._max_step_us)
-
-    def _read_clock(self, batch: Batch) -> int:
-        if not batch.is_shared:
-            return self._wall_us()
-        [(now_us,)] = _DATABASE_US.run(batch.connection).fetchall()
-        return int(now_us)
+            now_us = self._wall_us()
+        return Recorded(int(now_us), self._uptime()), _read(connection)
 
     def _follow(self, now_us: int) -> None:
         self._ahead_us = now_us - self._running_us()
