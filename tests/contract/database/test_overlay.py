@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -26,6 +27,7 @@ from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import metadata
+from tuskpoint_server.journal.database.writer import Writer
 
 Step = tuple[str, dict[str, Any]]
 BASE = bytes(range(256)) * 20
@@ -169,11 +171,24 @@ class Side:
         held = self.database.change(hold)
         await entered.wait()
         calls = [self.call(tenant, step) for step in some]
-        tasks = [asyncio.ensure_future(call) for call in calls]
-        await asyncio.sleep(0)
+        tasks = [await self.submitted(call) for call in calls]
         released.set()
         await held
         return list(map(plain, await asyncio.gather(*tasks, return_exceptions=True)))
+
+    async def submitted(self, call: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Begin a call; return when its change waits for the writer, or when the call has ended."""
+        waits, submit = asyncio.Event(), Writer.submit
+
+        def tell(writer: Writer, *args: Any, **options: Any) -> asyncio.Future[Any]:
+            waits.set()
+            return submit(writer, *args, **options)
+
+        with patch.object(Writer, "submit", tell):
+            task = asyncio.ensure_future(call)
+            task.add_done_callback(lambda _task: waits.set())
+            await waits.wait()
+        return task
 
 
 def draft_of(given: dict[str, Any]) -> Any:
