@@ -151,12 +151,12 @@ class Hold:
         self.reached = asyncio.Event()
         commit = Backend.commit
 
-        def held(backend: Backend, connection: Any) -> None:
+        def held(backend: Backend, connection: Any, **changes: Any) -> None:
             writes = threading.current_thread().name == "journal-writer"
             if writes and not self._open.is_set():
                 self._loop.call_soon_threadsafe(self.reached.set)
                 self._open.wait()
-            commit(backend, connection)
+            commit(backend, connection, **changes)
 
         monkeypatch.setattr(Backend, "commit", held)
 
