@@ -3,6 +3,7 @@
 import { type ChildProcess, execFileSync, spawn } from "node:child_process";
 import { createHash, randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { chmodSync } from "node:fs";
 import { mkdtemp, open, readFile, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -119,12 +120,11 @@ export interface Certificates {
 /** Make certificates in a directory. */
 export function writeCertificates(directory: string): Certificates {
   execFileSync(join(BIN, "python"), ["-m", "trustme", "--quiet", "-d", directory]);
-  return {
-    // The name is trustme's: it is what clients trust.
-    caFile: join(directory, "client.pem"),
-    certFile: join(directory, "server.pem"),
-    keyFile: join(directory, "server.key"),
-  };
+  const keyFile = join(directory, "server.key");
+  // A server refuses a key that others can read.
+  chmodSync(keyFile, 0o600);
+  // "client.pem" is trustme's name of what clients trust.
+  return { caFile: join(directory, "client.pem"), certFile: join(directory, "server.pem"), keyFile };
 }
 
 /** Return the ID of a thread that no other test has. */
