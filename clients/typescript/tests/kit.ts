@@ -124,7 +124,11 @@ export function writeCertificates(directory: string): Certificates {
   // A server refuses a key that others can read.
   chmodSync(keyFile, 0o600);
   // "client.pem" is trustme's name of what clients trust.
-  return { caFile: join(directory, "client.pem"), certFile: join(directory, "server.pem"), keyFile };
+  return {
+    caFile: join(directory, "client.pem"),
+    certFile: join(directory, "server.pem"),
+    keyFile,
+  };
 }
 
 /** Return the ID of a thread that no other test has. */
