@@ -89,7 +89,7 @@ type SearchResults struct {
 	// Metric is what Distance is: "cosine", "l2", or "bm25" by words.
 	Metric string
 
-	// Unindexed is the number of checkpoints that the index does not know yet.
+	// Unindexed is the number of checkpoints that the search could not find yet.
 	Unindexed uint64
 
 	// Truncated: more may exist that could not be looked at.

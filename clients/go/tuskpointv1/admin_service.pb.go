@@ -986,9 +986,11 @@ func (x *Hole) GetRetryTime() *timestamppb.Timestamp {
 // State of the search index of a tenant.
 type SearchStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Checkpoints that are journaled and not indexed yet.
+	// Checkpoints that are journaled and not indexed yet; with an embedder, also
+	// those that have no vector yet, as in `SearchCheckpointsResponse`.
 	UnindexedCheckpoints uint64 `protobuf:"varint,1,opt,name=unindexed_checkpoints,json=unindexedCheckpoints,proto3" json:"unindexed_checkpoints,omitempty"`
-	// Time since which the oldest of them has waited; absent if none waits.
+	// Time since which the oldest checkpoint has waited for its text to be
+	// indexed; absent if none waits.
 	OldestUnindexedTime *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=oldest_unindexed_time,json=oldestUnindexedTime,proto3" json:"oldest_unindexed_time,omitempty"`
 	// Checkpoints that are indexed.
 	IndexedCheckpoints uint64 `protobuf:"varint,3,opt,name=indexed_checkpoints,json=indexedCheckpoints,proto3" json:"indexed_checkpoints,omitempty"`

@@ -432,8 +432,12 @@ type SearchCheckpointsResponse struct {
 	// Metric of `distance`: "cosine", "l2", or, by words, "bm25": 1 / (1 +
 	// BM25), 0 to 1.
 	Metric string `protobuf:"bytes,3,opt,name=metric,proto3" json:"metric,omitempty"`
-	// Checkpoints of the tenant that are journaled and not indexed yet, or, with
-	// `SEARCH_MODE_MEMWAL`, not recallable yet.
+	// Checkpoints of the tenant that are journaled and that the search could not
+	// find: not indexed yet; with `SEARCH_MODE_VECTOR` and an embedder, also
+	// those that have no vector yet; with `SEARCH_MODE_MEMWAL`, not recallable
+	// yet. If it is 0, the search considered every checkpoint that has text. Above
+	// 10,000 vectors that are not made yet, the number is a lower bound of at
+	// least 1.
 	UnindexedCheckpoints uint64 `protobuf:"varint,4,opt,name=unindexed_checkpoints,json=unindexedCheckpoints,proto3" json:"unindexed_checkpoints,omitempty"`
 	// More results may exist: MemWal returns at most 100 memories, and the
 	// filters apply to these.

@@ -11,9 +11,11 @@ from tests.contract.search.kit import ONE, OTHER, drain, make_searchable, save, 
 from tests.kit.drafts import TENANT, key, refused
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.items import ItemChange
 from tuskpoint_server.domain.model import View
 from tuskpoint_server.domain.search import pack_vector
 from tuskpoint_server.journal.checkpoints.vectors import note_embedder
+from tuskpoint_server.journal.search import finding
 
 
 async def embed_all(journal: Journal, embedder: str, vector: tuple[float, ...]) -> list[str]:
@@ -258,3 +260,64 @@ async def test_a_vector_of_a_removed_document_is_not_stored(journal: Journal, cl
     await journal.removal.delete_thread(TENANT, "t")
     await journal.index.embed("e1", [(one, pack_vector(ONE)) for one in owed])
     assert await vectors_of(journal) == {}
+
+
+# --- what is owed --------------------------------------------------------------------------
+
+
+async def test_checkpoints_that_wait_for_a_vector_are_counted_by_tenant(
+    journal: Journal,
+) -> None:
+    for thread_id in ("kept", "deleted", "hidden"):
+        await save(journal, "01", "said", thread_id=thread_id)
+    await save(journal, "02", "said", thread_id="sent", vector=ONE)
+    await save(journal, "01", thread_id="silent")
+    await save(journal, "01", "said", tenant="other tenant")
+    food = ItemChange(("food",), "bread", b"{}", texts=("bread",))
+    await journal.items.put(TENANT, [food])
+    await drain(journal)
+    assert (await journal.finding.owed(TENANT)).missed == 3
+    await journal.removal.delete_thread(TENANT, "deleted")
+    await make_searchable(journal, "hidden", False)
+    owed = await journal.finding.owed(TENANT)
+    assert (len(owed.numbers), owed.more, owed.missed) == (1, False, 1)
+    assert (await journal.finding.owed("other tenant")).missed == 1
+    assert (await journal.finding.owed("nobody")).missed == 0
+    await embed_all(journal, "e1", ONE)
+    assert (await journal.finding.owed(TENANT)).missed == 0
+
+
+async def test_more_owed_vectors_than_are_counted_are_never_none(
+    journal: Journal,
+) -> None:
+    for number in range(1, 5):
+        await save(journal, f"0{number}", "said")
+    await save(journal, "01", "said", tenant="later")
+    await drain(journal)
+
+    async def missed(tenant: str, counted: int) -> int:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(finding, "COUNTED_OWED", counted)
+            return (await journal.finding.owed(tenant)).missed
+
+    assert await missed(TENANT, 5) == 4
+    assert await missed("later", 5) == 1
+    assert await missed(TENANT, 2) == 3
+    assert await missed("later", 3) == 1
+    assert await missed("nobody", 3) == 1
+    assert await missed("nobody", 5) == 0
+
+
+async def test_those_that_were_refused_are_passed_by_until_they_say_something_else(
+    journal: Journal, clock: Clock
+) -> None:
+    for number in range(1, 5):
+        await save(journal, f"0{number}", f"said {number}")
+    await drain(journal)
+    first, second, *_ = await journal.index.unembedded(10)
+    refused = {first.place, second.place}
+    assert [one.text for one in await journal.index.unembedded(2, refused)] == ["said 3", "said 4"]
+    clock.advance(1)
+    await save(journal, "01", "said otherwise")
+    await drain(journal)
+    assert [one.text for one in await journal.index.unembedded(1, refused)] == ["said otherwise"]

@@ -50,6 +50,7 @@ class ScriptedRecall:
     )
     embedder_error: EmbedderError | None = None
     known_dimension: int = 0
+    owed: int = 0
     asked: list[object] = field(default_factory=list)
     measured: list[tuple[SearchMode, bool]] = field(default_factory=list)
 
@@ -60,6 +61,10 @@ class ScriptedRecall:
     async def catch_up(self, tenant: str) -> int:
         self.asked.append("catch up")
         return 2
+
+    async def vectors_owed(self, tenant: str) -> int:
+        self.asked.append("vectors")
+        return self.owed
 
     async def dimension(self, tenant: str) -> int:
         return self.known_dimension
@@ -129,7 +134,14 @@ async def test_an_embedder_searches_text_by_meaning() -> None:
     recall = ScriptedRecall(modes=(LEXICAL, VECTOR))
     answer = await search(recall, text="when did the writer start", metric=Metric.L2)
     assert (ids(answer), answer.mode, answer.metric) == (["near"], VECTOR, "l2")
-    assert recall.asked == ["catch up", ("vector", VECTOR_OF_QUERY, Metric.L2)]
+    assert recall.asked == ["catch up", "vectors", ("vector", VECTOR_OF_QUERY, Metric.L2)]
+
+
+async def test_checkpoints_without_a_vector_are_not_indexed_for_a_search_by_vectors() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR), owed=3)
+    assert (await search(recall, text="when did the writer start")).unindexed == 5
+    assert (await search(recall, vector=VECTOR_OF_QUERY)).unindexed == 5
+    assert (await search(recall, text="the writer", mode=LEXICAL)).unindexed == 2
 
 
 @pytest.mark.parametrize("text", ['what about "the draft"', "who closed PAY-1234"])

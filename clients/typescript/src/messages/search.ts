@@ -79,7 +79,7 @@ export interface SearchResults {
   readonly mode: SearchModeName | (string & {});
   /** What `distance` is: "cosine", "l2", or "bm25" by words. */
   readonly metric: string;
-  /** Checkpoints that the index does not know yet. */
+  /** Checkpoints that the search could not find yet: not indexed, or without a vector. */
   readonly unindexed: bigint;
   /** Whether more may exist that could not be looked at. */
   readonly truncated: boolean;

@@ -7,7 +7,7 @@ import importlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,17 @@ class Recall:
             problem = problem or self._embedding.trouble.problem
         memwal = self._memwal
         memories = None if memwal is None else await memwal.memories.standing(tenant)
-        return RecallStanding(await self.finding.standing(tenant), problem, memwal, memories)
+        index = await self.finding.standing(tenant)
+        if self._embedding is not None:
+            owed = (await self.finding.owed(tenant)).missed
+            index = replace(index, unindexed=index.unindexed + owed)
+        return RecallStanding(index, problem, memwal, memories)
+
+    async def vectors_owed(self, tenant: str) -> int:
+        """Return how many checkpoints wait for a vector of the embedder, after a short wait."""
+        if self._embedding is None:
+            return 0
+        return await self._embedding.arrive(tenant, partial(self.finding.owed, tenant))
 
     async def embed(self, text: str) -> bytes:
         """Return the vector of a query; raise `EmbedderError` if there is no embedder's answer."""

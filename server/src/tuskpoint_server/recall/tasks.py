@@ -10,12 +10,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import NamedTuple
 
 from ..domain.errors import Reason, Refusal
 from ..domain.limits import LIMITS
 from ..domain.pacing import pause
 from ..domain.searchable import body_of
 from ..journal.database.database import Waiter
+from ..journal.search.finding import OwedVectors
 from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows, Unembedded
 from ..journal.search.searched_values import Document
@@ -31,6 +33,12 @@ COUNT_S = 10.0  # seconds between two counts of a long backlog
 QUERY_S = 10.0  # deadline of a query's embedding
 # after a query that was not answered, searches do not wait for the embedder for so long
 QUERY_PAUSE_S = 30.0
+AWAITED = 256  # owed vectors that a search waits for; more take longer than a search should
+# longest pause after an embedder refused a text; it doubles with every refusal
+REFUSED_RETRY_S = 3600.0
+# texts that an embedder may refuse while others are embedded; more are a failure of the embedder
+MAX_REFUSED = 10_000
+LOGGED_REFUSAL = 3  # fewer refusals of a text may be the end of an outage
 PROBE = "probe"  # embedded to find out whether a failure is due to the embedder or to a text
 _log = logging.getLogger(__name__)
 
@@ -243,6 +251,13 @@ class IndexTask:
         return stored, failed
 
 
+class _Refused(NamedTuple):
+    """How often an embedder refused a text, and when to try it again."""
+
+    times: int
+    due: float
+
+
 @dataclass(eq=False)
 class Embedding:
     """Gives documents vectors until `stop`, oldest first; `ready` once queries can find some.
@@ -264,6 +279,9 @@ class Embedding:
         self._queries_from = self.clock()
         self.trouble = Trouble(self._settings, _log, "embedding")
         self._more, self._embedded = asyncio.Event(), asyncio.Event()
+        self._answered = asyncio.Event()  # a query was, after a failure
+        self._late: dict[str, frozenset[int]] = {}  # documents by tenant; see `arrive`
+        self._refused: dict[tuple[int, int], _Refused] = {}  # by number and `seq` of the document
         self.ready = self._adopted = False
         self._task = asyncio.create_task(self._run(), name="search-embedding")
 
@@ -289,13 +307,38 @@ class Embedding:
         except TimeoutError:
             self._queries_from = self.clock() + QUERY_PAUSE_S
             raise EmbedderError(f"no answer within {QUERY_S:g} s", QUERY_PAUSE_S) from None
+        self._answered.set()
         return vector
+
+    async def arrive(self, tenant: str, look: Callable[[], Awaitable[OwedVectors]]) -> int:
+        """Wait a short time for vectors that are owed; return how many checkpoints still lack one.
+
+        A search does not wait for what an earlier one has waited for in vain.
+        """
+        owed = await look()
+        late = self._late.pop(tenant, frozenset()) & owed.numbers
+        awaited = owed.numbers - late
+        if not owed.more and len(awaited) <= AWAITED:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.catch_up_s):
+                    while awaited & owed.numbers and self._is_working:
+                        self._embedded.clear()
+                        await self.wait(FOLLOW_S, self._embedded)
+                        owed = await look()
+            late |= awaited & owed.numbers
+        if late:
+            self._late[tenant] = late
+        return owed.missed
+
+    @property
+    def _is_working(self) -> bool:
+        return not self.trouble.failures or self._answered.is_set()
 
     async def settle(self, owed: Callable[[], Awaitable[bool]]) -> None:
         """Wait a short time while vectors are `owed` that somebody looks for."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.catch_up_s):
-                while not self.trouble.failures and await owed():
+                while self._is_working and await owed():
                     self._embedded.clear()
                     await self.wait(FOLLOW_S, self._embedded)
 
@@ -305,15 +348,24 @@ class Embedding:
             try:
                 more = await self._batch()
             except Exception as error:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
-                wait_s = self.trouble.met(error)
-                if isinstance(error, EmbedderError):
-                    wait_s = max(wait_s, error.retry_after_s or 0.0)
-                self.instruments.failures.add(1, {"task": "embed"})
-                await self.wait(wait_s, asyncio.Event())
+                await self._failed(error)
                 continue
             self.trouble.succeeded()
             if not more:
-                await self.wait(self._settings.longest_retry_s, self._more)
+                dues = [one.due - self.clock() for one in self._refused.values()]
+                wait_s = min([self._settings.longest_retry_s, *dues])
+                await self.wait(max(wait_s, 0.0), self._more)
+
+    async def _failed(self, error: Exception) -> None:
+        self._answered.clear()
+        wait_s = self.trouble.met(error)
+        self.instruments.failures.add(1, {"task": "embed"})
+        named_s = error.retry_after_s if isinstance(error, EmbedderError) else None
+        # An answer to a query shows that an outage is over, unless the embedder named its end.
+        first_s = min(wait_s, self._settings.first_retry_s) if named_s is None else named_s
+        await self.wait(first_s, asyncio.Event())
+        if wait_s > first_s:
+            await self.wait(wait_s - first_s, self._answered)
 
     async def _batch(self) -> bool:
         """Embed some documents; return whether there were any."""
@@ -323,10 +375,18 @@ class Embedding:
             if self.keeps():
                 await self._adopt(name, dimension)
             self.ready = True
-        texts = await self._rows.unembedded(self._embedder.batch) if self.keeps() else ()
+        if not self.keeps():
+            self._refused.clear()
+            return False
+        now = self.clock()
+        resting = {place: one for place, one in self._refused.items() if one.due > now}
+        texts = await self._rows.unembedded(self._embedder.batch, resting)
         if not texts:
+            self._refused = resting  # the others were removed, or have another text
             return False
         vectors = await self._embed(texts)
+        for text, _ in vectors:
+            self._refused.pop(text.place, None)
         try:
             await self._rows.embed(name, vectors)
         except Refusal as refusal:
@@ -348,7 +408,7 @@ class Embedding:
         self._adopted = True
 
     async def _embed(self, texts: Sequence[Unembedded]) -> list[tuple[Unembedded, bytes]]:
-        """Return vectors of the texts that the embedder accepts, and give the others up.
+        """Return vectors of the texts that the embedder accepts; the others are tried again later.
 
         If the embedder fails for a probe too, or names a time for a retry, its error is raised.
         """
@@ -360,15 +420,29 @@ class Embedding:
                 raise
             await self._embedder.embed([PROBE])
             if len(texts) == 1:
-                self.instruments.failures.add(1, {"task": "embed"})
-                await self._rows.give_up(texts[0].number)
-                _log.warning(
-                    "the embedder refuses the text of document %d, which has no vector until its "
-                    "checkpoint is saved again: %s",
-                    texts[0].number,
-                    error,
-                    exc_info=None if isinstance(error, EmbedderError) else error,
-                )
+                self._refuse(texts[0], error)
                 return []
         half = len(texts) // 2
         return await self._embed(texts[:half]) + await self._embed(texts[half:])
+
+    def _refuse(self, text: Unembedded, error: Exception) -> None:
+        """Note a text that the embedder refused alone; raise the error if there are too many.
+
+        The outage may have ended between the text and the probe, so it is tried again, ever more
+        rarely. Until the text has a vector, searches count its checkpoint as not indexed.
+        """
+        if len(self._refused) >= MAX_REFUSED and text.place not in self._refused:
+            raise error
+        times = self._refused.get(text.place, _Refused(0, 0.0)).times + 1
+        # The exponent is bounded because a float is: the pause has reached its bound long before.
+        pause_s = min(self._settings.first_retry_s * 2.0 ** min(times - 1, 64), REFUSED_RETRY_S)
+        self._refused[text.place] = _Refused(times, self.clock() + pause_s)
+        self.instruments.failures.add(1, {"task": "embed"})
+        if times == LOGGED_REFUSAL:
+            _log.warning(
+                "the embedder refuses the text of document %d; search by meaning does not find "
+                "its checkpoint until the embedder accepts it: %s",
+                text.number,
+                error,
+                exc_info=None if isinstance(error, EmbedderError) else error,
+            )

@@ -125,6 +125,8 @@ class _Asked:
 
     async def _near(self, vector: bytes, unindexed: int) -> SearchAnswer:
         query, nearest = self.query, self.recall.nearest
+        # Counted first: what gets its vector meanwhile is found, and counted nevertheless.
+        unindexed += await self.recall.vectors_owed(self.tenant)
         found = await nearest(self.tenant, vector, query.metric, query.scope, query.limit)
         return SearchAnswer(
             tuple(found),

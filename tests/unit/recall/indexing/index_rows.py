@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tuskpoint_server.domain.model import CheckpointKey, Value
@@ -96,22 +96,20 @@ class Rows(IndexRows):
             for tenant in tenants
         ]
 
-    async def unembedded(self, limit: int) -> list[Unembedded]:
+    async def unembedded(
+        self, limit: int, but: Collection[tuple[int, int]] = ()
+    ) -> list[Unembedded]:
         """Return the oldest without a vector."""
         self.looks += 1
         await self.report()
-        return [text for text in self.texts if text.number not in self.vectors][:limit]
+        owed = [text for text in self.texts if text.number not in self.vectors]
+        return [text for text in owed if text.place not in but][:limit]
 
     async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
         """Store vectors."""
         assert embedder == self.adopted[-1][0]
         self.before_embed(made)
         self.vectors.update((text.number, vector) for text, vector in made)
-        await self.report()
-
-    async def give_up(self, number: int) -> None:
-        """Let one be without a vector."""
-        self.texts = [text for text in self.texts if text.number != number]
         await self.report()
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:

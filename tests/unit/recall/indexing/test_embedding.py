@@ -7,12 +7,14 @@ import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 
 from tests.unit.recall.indexing.index_rows import Rows
 from tuskpoint_server.domain.errors import Reason, Refusal, invalid_field
 from tuskpoint_server.domain.search import pack_vector
+from tuskpoint_server.journal.search.finding import OwedVectors
 from tuskpoint_server.journal.search.index import Unembedded
 from tuskpoint_server.recall import tasks as embedding_module
 from tuskpoint_server.recall.embedders import EmbedderError
@@ -62,7 +64,7 @@ class Kit:
     pauses: list[float] = field(default_factory=list)
 
     def add(self, number: int, text: str = "") -> None:
-        self.rows.texts.append(Unembedded(number, text or f"text {number}"))
+        self.rows.texts.append(Unembedded(number, number, text or f"text {number}"))
 
     async def wait(self, seconds: float, ended: asyncio.Event) -> None:
         self.pauses.append(seconds)
@@ -158,11 +160,17 @@ async def test_an_embedder_that_fails_for_a_while_is_asked_ever_more_rarely() ->
         kit.add(number)
     async with kit.running() as embedding:
         await kit.until_embedded(1, 2)
-        kit.embedder.before = refusing()
-        kit.pauses.clear()
+        asked_at: list[float] = []
+
+        def refuse(texts: Sequence[str]) -> None:
+            if texts == ["text 3"]:
+                asked_at.append(kit.seconds)
+            raise EmbedderError("no")
+
+        kit.embedder.before = refuse
         kit.add(3)
         embedding.wake()
-        await kit.rows.until(lambda: len(kit.pauses) >= 6)
+        await kit.rows.until(lambda: len(asked_at) >= 7)
         assert embedding.trouble.problem == "no"
         assert embedding.ready
         with pytest.raises(EmbedderError, match="no"):
@@ -170,8 +178,65 @@ async def test_an_embedder_that_fails_for_a_while_is_asked_ever_more_rarely() ->
         kit.embedder.before = accept
         await kit.until_embedded(1, 2, 3)
         await kit.rows.until(lambda: embedding.trouble.problem == "")
-    for pause, bound in zip(kit.pauses, (1, 2, 4, 8, 8, 8), strict=False):
+    pauses = [after - before for before, after in pairwise(asked_at)]
+    for pause, bound in zip(pauses, (1, 2, 4, 8, 8, 8), strict=False):
         assert bound / 2 <= pause <= bound
+
+
+async def test_an_answer_to_a_query_ends_the_pause_after_an_outage() -> None:
+    kit = Kit()
+    async with kit.running() as embedding:
+        await kit.rows.until(lambda: embedding.ready)
+        kit.embedder.before = refusing()
+        kit.add(1)
+        embedding.wake()
+        await kit.rows.until(lambda: len(kit.pauses) >= 8)
+        waited: list[tuple[float, asyncio.Event]] = []
+        resting = asyncio.Event()
+
+        async def wait(seconds: float, ended: asyncio.Event) -> None:
+            waited.append((seconds, ended))
+            if seconds > SETTINGS.first_retry_s:
+                resting.set()
+                await ended.wait()
+
+        embedding.wait = wait
+        await asyncio.wait_for(resting.wait(), 30)
+        kit.embedder.before = accept
+        assert not kit.rows.vectors
+        await embedding.query("a query")
+        await kit.until_embedded(1)
+
+
+async def test_what_is_owed_is_waited_for_once() -> None:
+    kit = Kit()
+    async with kit.running() as embedding:
+        await kit.rows.until(lambda: embedding.ready)
+        looks = [
+            OwedVectors(frozenset({1, 2})),
+            OwedVectors(frozenset({2})),
+            OwedVectors(frozenset()),
+        ]
+
+        async def look() -> OwedVectors:
+            return looks.pop(0) if len(looks) > 1 else looks[0]
+
+        async def wait(_: float, __: asyncio.Event) -> None:
+            await asyncio.sleep(0)
+
+        embedding.wait = wait
+        assert await embedding.arrive("tenant", look) == 0
+        looks[:] = [OwedVectors(frozenset({9}))]
+        embedding.trouble.met(EmbedderError("no"))
+        assert await embedding.arrive("tenant", look) == 1
+        embedding.trouble.succeeded()
+        assert await embedding.arrive("tenant", look) == 1  # and does not wait again
+        assert await embedding.arrive("other", more) == 1
+
+
+async def more() -> OwedVectors:
+    """Return that more is owed than was counted."""
+    return OwedVectors(frozenset(), more=True)
 
 
 async def test_nothing_is_asked_before_the_time_that_the_embedder_gave() -> None:
@@ -199,17 +264,77 @@ async def test_a_text_that_is_refused_alone_does_not_keep_others_from_it(
     async with kit.running() as embedding:
         await kit.until_embedded(3, 4, 5, 6, 8, 9, 10)
         assert embedding.trouble.problem == ""
-        calls = len(kit.embedder.calls)
         kit.add(11)
         embedding.wake()
         await kit.until_embedded(3, 4, 5, 6, 8, 9, 10, 11)
-        assert len(kit.embedder.calls) == calls + 1
+        asked = [call for call in kit.embedder.calls if call != [PROBE]]
+        while kit.seconds < 3 * embedding_module.REFUSED_RETRY_S:
+            kit.seconds += embedding_module.REFUSED_RETRY_S
+            embedding.wake()
+            await kit.rows.until(lambda: kit.embedder.calls[-1] == [PROBE])
+        kit.embedder.before = accept
+        kit.seconds += embedding_module.REFUSED_RETRY_S
+        embedding.wake()
+        await kit.until_embedded(*range(1, 12))
+        assert asked != kit.embedder.calls
     reported = [record.getMessage() for record in caplog.records]
     assert [text for text in reported if "refuses" in text] == [
-        f"the embedder refuses the text of document {number}, which has no vector until its "
-        "checkpoint is saved again: no"
+        f"the embedder refuses the text of document {number}; search by meaning does not find its "
+        "checkpoint until the embedder accepts it: no"
         for number in (1, 2, 7)
     ]
+
+
+async def test_a_text_is_refused_by_the_end_of_an_outage_and_embedded_soon_after() -> None:
+    """The text fails and the probe does not, because the outage ended between them."""
+    kit = Kit()
+    kit.add(1)
+    failures = 1
+
+    def before(texts: Sequence[str]) -> None:
+        nonlocal failures
+        if "text 1" in texts and failures:
+            failures -= 1
+            raise EmbedderError("no answer")
+
+    kit.embedder.before = before
+    async with kit.running():
+        await kit.until_embedded(1)
+    assert kit.seconds <= SETTINGS.first_retry_s
+
+
+async def test_a_text_is_tried_ever_more_rarely_and_another_text_at_once() -> None:
+    kit = Kit()
+    kit.add(1)
+    asked_at: list[float] = []
+
+    def before(texts: Sequence[str]) -> None:
+        if "text 1" in texts:
+            asked_at.append(kit.seconds)
+            raise EmbedderError("no")
+
+    kit.embedder.before = before
+    async with kit.running() as embedding:
+        await kit.rows.until(lambda: len(asked_at) >= 20)
+        kit.rows.texts[:] = [Unembedded(1, 2, "other text")]
+        embedding.wake()
+        await kit.until_embedded(1)
+    pauses = [after - before for before, after in pairwise(asked_at)]
+    assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
+    assert max(pauses) >= embedding_module.REFUSED_RETRY_S / 2
+    assert max(pauses) <= embedding_module.REFUSED_RETRY_S + SETTINGS.longest_retry_s
+
+
+async def test_more_refused_texts_than_an_embedder_may_refuse_are_its_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(embedding_module, "MAX_REFUSED", 2)
+    kit = Kit()
+    for number in (1, 2, 3):
+        kit.add(number)
+    kit.embedder.before = refusing("text 1", "text 2", "text 3")
+    async with kit.running() as embedding:
+        await kit.rows.until(lambda: embedding.trouble.problem == "no")
 
 
 async def test_a_defect_of_an_embedder_is_logged_and_does_not_end_the_task(

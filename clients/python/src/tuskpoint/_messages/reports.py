@@ -348,8 +348,10 @@ class SearchStatus:
     """The state of the search index.
 
     Attributes:
-        unindexed_checkpoints: Checkpoints that are journaled and not indexed yet.
-        oldest_unindexed: Time since which the oldest of them waits; `None` if none does.
+        unindexed_checkpoints: Checkpoints that are journaled and not indexed yet; with an embedder
+            also those without a vector.
+        oldest_unindexed: Time since which the oldest checkpoint waits for its text to be indexed;
+            `None` if none does.
         indexed_checkpoints: Checkpoints that are indexed.
         vectors: Vectors in the index.
         last_error: The indexer's last error; empty after a success.

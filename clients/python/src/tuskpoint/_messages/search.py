@@ -110,7 +110,8 @@ class SearchResults(list[SearchResult]):
         mode: "lexical" (by words), "vector" or "memwal"; the number of a mode
             that only newer servers have.
         metric: The meaning of `distance`: "cosine", "l2", or "bm25" for words.
-        unindexed: Number of checkpoints that are not indexed yet.
+        unindexed: Number of checkpoints that the search could not find yet: not indexed, or
+            without the vector that an embedder makes.
         truncated: Whether matches may exist that were not examined.
         warnings: Warnings about this search.
     """

@@ -22,7 +22,7 @@ from ...domain.search import COMPONENT_BYTES, Found, SearchScope, Words, one_lin
 from ...domain.state import matches
 from ..checkpoints import vectors
 from ..database.database import Database
-from ..database.schema import checkpoints, documents, threads
+from ..database.schema import UNEMBEDDED, checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
 from . import following, text
@@ -33,6 +33,8 @@ FIRST_PAGE = 32  # candidates that are looked up first; each further page has tw
 # candidates after which it is judged whether so few pass that all who do are asked for
 LOOKED_AT_FIRST = 480
 MANY = 4000  # so many more look-ups take longer than to ask
+# vectors that are owed to all tenants, oldest first, of which those of a tenant are counted
+COUNTED_OWED = 10_000
 # the document says what the checkpoint does; else it is of earlier content
 _INDEXED = D.seq == C.seq
 
@@ -88,6 +90,21 @@ _TRUNCATED = _count_of(
     documents, _looked_at(D.tenant) == sa.bindparam("of_tenant"), sa.literal_column("truncated")
 )
 _VECTORS = _count_of(vectors_table, V.tenant == sa.bindparam("of_tenant"))
+_FIRST_OWED = (
+    sa.select(D.number, D.thread)
+    .where(UNEMBEDDED)
+    .order_by(D.number)
+    .limit(sa.bindparam("max_rows"))
+    .subquery()
+)
+_IS_OF_TENANT = sa.and_(C.number.is_not(None), FINDABLE, T.tenant == sa.bindparam("of_tenant"))
+_OWED = Statement(
+    sa.select(_FIRST_OWED.c.number, _IS_OF_TENANT).select_from(
+        _FIRST_OWED.outerjoin(checkpoints, C.number == _FIRST_OWED.c.number).outerjoin(
+            threads, T.number == _FIRST_OWED.c.thread
+        )
+    )
+)
 
 
 class VectorRow(NamedTuple):
@@ -107,6 +124,21 @@ class Candidate(NamedTuple):
 
 # returns candidates, nearest first: all, or those that have one of these numbers
 Candidates = Callable[[AbstractSet[int] | None], Iterator[Candidate]]
+
+
+class OwedVectors(NamedTuple):
+    """Documents of a tenant, by number, that an embedder owes a vector; `more`: there may be more.
+
+    Search by vectors does not find their checkpoints.
+    """
+
+    numbers: frozenset[int]
+    more: bool = False
+
+    @property
+    def missed(self) -> int:
+        """How many checkpoints are missed; at least one if there may be more than were counted."""
+        return max(len(self.numbers), int(self.more))
 
 
 class Recalled(NamedTuple):
@@ -203,6 +235,12 @@ class FindRows:
         """Return all vectors of a thread."""
         of = {"of_tenant": tenant, "of_thread": thread_id}
         return list(map(VectorRow._make, await self._database.rows(_SCAN_THREAD, **of)))
+
+    async def owed(self, tenant: str) -> OwedVectors:
+        """Return the documents of a tenant that have no vector yet and get one."""
+        rows = await self._database.rows(_OWED, of_tenant=tenant, max_rows=COUNTED_OWED + 1)
+        mine = frozenset(number for number, is_of_tenant in rows if is_of_tenant)
+        return OwedVectors(mine, more=len(rows) > COUNTED_OWED)
 
     async def standing(self, tenant: str) -> IndexStanding:
         """Return how the index stands."""

@@ -8,7 +8,7 @@ number, and so its document its place.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -78,7 +78,9 @@ _DOCUMENTS = sa.select(
     .outerjoin(vectors, ITS_VECTOR)
 )
 _UNEMBEDDED = Statement(
-    _DOCUMENTS.where(UNEMBEDDED, following.INDEXABLE)
+    sa.select(D.number, D.seq)
+    .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))
+    .where(UNEMBEDDED, following.INDEXABLE)
     .order_by(D.number)
     .limit(sa.bindparam("max_rows"))
 )
@@ -119,10 +121,19 @@ _FIND_AND_DROP = {
 
 
 class Unembedded(NamedTuple):
-    """A document that has no vector yet; `text` is what to embed."""
+    """A document that has no vector yet; `text` is what to embed.
+
+    `seq`: the change of its checkpoint by which the document was made.
+    """
 
     number: int
+    seq: int
     text: str
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Number and `seq`; a document that is made again has another one."""
+        return self.number, self.seq
 
 
 class IndexRows:
@@ -173,22 +184,24 @@ class IndexRows:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
         return await self._database.query(following.backlog)
 
-    async def unembedded(self, limit: int) -> list[Unembedded]:
-        """Return documents without a vector, the oldest first."""
-        rows = await self._database.rows(_UNEMBEDDED, max_rows=limit)
-        return [Unembedded(row[0], _embedded(row)) for row in rows]
+    async def unembedded(
+        self, limit: int, but: Collection[tuple[int, int]] = ()
+    ) -> list[Unembedded]:
+        """Return documents without a vector, the oldest first; `but`: number and `seq` of some."""
+
+        def work(connection: sa.Connection) -> list[Unembedded]:
+            owed = _UNEMBEDDED.run(connection, max_rows=limit + len(but)).fetchall()
+            seqs = dict([row for row in owed if tuple(row) not in but][:limit])
+            rows = sorted(_STILL_OWED.run_listed(connection, seqs))
+            return [Unembedded(row[0], seqs[row[0]], _embedded(row)) for row in rows]
+
+        return await self._database.query(work)
 
     async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
         """Store vectors of what still says the same and has none; they have one dimension."""
         await self._database.transact(
             lambda batch: _embed(batch.connection, embedder, made),
             size_bytes=sum(len(vector) for _, vector in made),
-        )
-
-    async def give_up(self, number: int) -> None:
-        """Note that a document gets no vector until its checkpoint is saved again."""
-        await self._database.transact(
-            lambda batch: _set_owed(batch.connection, [number], owed=False)
         )
 
     async def adopt_embedder(self, embedder: str, dimension: int) -> int:

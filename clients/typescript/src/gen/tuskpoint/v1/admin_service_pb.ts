@@ -647,14 +647,16 @@ export const HoleSchema: GenMessage<Hole> = /*@__PURE__*/
  */
 export type SearchStatus = Message<"tuskpoint.v1.SearchStatus"> & {
   /**
-   * Checkpoints that are journaled and not indexed yet.
+   * Checkpoints that are journaled and not indexed yet; with an embedder, also
+   * those that have no vector yet, as in `SearchCheckpointsResponse`.
    *
    * @generated from field: uint64 unindexed_checkpoints = 1;
    */
   unindexedCheckpoints: bigint;
 
   /**
-   * Time since which the oldest of them has waited; absent if none waits.
+   * Time since which the oldest checkpoint has waited for its text to be
+   * indexed; absent if none waits.
    *
    * @generated from field: google.protobuf.Timestamp oldest_unindexed_time = 2;
    */

@@ -214,8 +214,12 @@ export type SearchCheckpointsResponse = Message<"tuskpoint.v1.SearchCheckpointsR
   metric: string;
 
   /**
-   * Checkpoints of the tenant that are journaled and not indexed yet, or, with
-   * `SEARCH_MODE_MEMWAL`, not recallable yet.
+   * Checkpoints of the tenant that are journaled and that the search could not
+   * find: not indexed yet; with `SEARCH_MODE_VECTOR` and an embedder, also
+   * those that have no vector yet; with `SEARCH_MODE_MEMWAL`, not recallable
+   * yet. If it is 0, the search considered every checkpoint that has text. Above
+   * 10,000 vectors that are not made yet, the number is a lower bound of at
+   * least 1.
    *
    * @generated from field: uint64 unindexed_checkpoints = 4;
    */
