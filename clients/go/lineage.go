@@ -132,8 +132,8 @@ type VerifyOptions struct {
 
 // Verification is what reading a whole thread back from the blob store showed.
 type Verification struct {
-	// OK: at least one checkpoint passed, none failed, and the newest catalog leads to what was
-	// recorded.
+	// OK: at least one checkpoint passed, none failed, the newest catalog leads to what was
+	// recorded, and nothing is wrong in the journal.
 	OK bool
 
 	// Passed, Failed, Unverified and Retracted count the checkpoints: those whose stored bytes have
@@ -144,6 +144,10 @@ type Verification struct {
 	// ChainDetail says what is wrong with the chain from the catalog to the segments, for people;
 	// empty if nothing is.
 	ChainDetail string
+
+	// JournalDetails say what is wrong with the thread's rows and values in the server's journal,
+	// for people, a sentence each; at most 100.
+	JournalDetails []string
 
 	// Failures are the verdicts on the checkpoints that failed.
 	Failures []*tuskpointv1.CheckpointVerdict
@@ -175,6 +179,7 @@ func (c *Client) Verify(
 	}
 	total := stream.total
 	verification.OK, verification.ChainDetail = total.GetOk(), total.GetChainDetail()
+	verification.JournalDetails = total.GetJournalDetails()
 	verification.Passed, verification.Failed = total.GetPassed(), total.GetFailed()
 	verification.Unverified, verification.Retracted = total.GetUnverified(), total.GetRetracted()
 	return verification, nil

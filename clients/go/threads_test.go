@@ -108,6 +108,7 @@ func TestLineageDifferencesAndVerdicts(t *testing.T) {
 	want(t, "the number of verdicts", verdicts, 2)
 	want(t, "those that passed", verified.Passed, 2)
 	want(t, "those that failed", len(verified.Failures), 0)
+	want(t, "problems in the journal", len(verified.JournalDetails), 0)
 	_, err := client.Verify(within(t), newThread(), nil)
 	wantError(t, err, tuskpoint.ErrNotFound, "THREAD_NOT_FOUND")
 

@@ -82,6 +82,10 @@ test("an outcome is good only if everything was compared", () => {
   const broken = outcomeOf(logOf(), total({ passed: 3n, chainDetail: "the catalog differs" }));
   expect(broken.kind).toBe("bad");
   expect(broken.sentences.join(" ")).toContain("the catalog differs");
+
+  const edited = outcomeOf(logOf(), total({ passed: 3n, journalDetails: ["a row", "another"] }));
+  expect(edited.kind).toBe("bad");
+  expect(edited.sentences[0]).toContain("The journal of the server is damaged: a row. The report");
 });
 
 test("a hole is told from what only waits", () => {
@@ -211,6 +215,13 @@ test("each outcome has a result of its own", () => {
   expect(of(logOf(), { passed: 1n, unverified: 1n })).toBe("NOT_ALL_CERTIFIED");
   expect(of(logOf(), {})).toBe("NOTHING_TO_VERIFY");
   expect(of(logOf(), { passed: 1n, chainDetail: "broken" })).toBe("FAILED");
+  expect(of(logOf(), { passed: 1n, journalDetails: ["a row"] })).toBe("FAILED");
+});
+
+test("a report has what is wrong in the journal", () => {
+  const report = reportOf(sources(logOf(), { passed: 1n, journalDetails: ["a row\u0007", "b"] }));
+  expect(report?.journal_details).toEqual(["a row\u0007", "b"]);
+  expect(report && textOf(report)).toContain("rows         2 problems\n  a row\\u0007\n  b\n");
 });
 
 test("a long list of problems is cut in the text and whole in the document", () => {

@@ -99,10 +99,25 @@ def replays(client: Client) -> None:
     list(client.history("victim", full=True))
 
 
+def is_verified(client: Client, thread_id: str) -> bool:
+    """Whether a verification finds nothing wrong in the journal; whatever it finds is named."""
+    try:
+        outcome = client.verify(thread_id)
+    except DataLoss as error:
+        return f"thread '{thread_id}' is damaged in the journal" not in str(error)
+    assert outcome.ok <= (not outcome.journal_details)
+    return not outcome.journal_details
+
+
 def refuses(home: Home, *reads: Callable[[Client], object]) -> None:
-    """Start the server: each read of the thread ends with DATA_LOSS, and of the other one works."""
+    """Start the server: each read of the thread ends with DATA_LOSS, and of the other one works.
+
+    A verification of the thread says what is wrong, and of the other one that nothing is.
+    """
     home.server.start()
     with Client(home.server.target) as client:
+        assert not is_verified(client, "victim")
+        assert is_verified(client, "other")
         for read in reads:
             with pytest.raises(DataLoss, match="damaged in the journal"):
                 read(client)

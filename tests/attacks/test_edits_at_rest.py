@@ -104,11 +104,16 @@ class Running:
         request = history_service_pb2.ReplayThreadRequest(thread_id="thread")
         return await ids_of(self.history.ReplayThread(request))
 
-    async def verified(self) -> list[str]:
+    async def verification(self) -> tuple[list[str], thread_service_pb2.VerificationTotal]:
+        """The verdicts on the thread, and the total."""
         request = thread_service_pb2.VerifyThreadRequest(thread_id="thread")
         frames = [frame async for frame in self.threads.VerifyThread(request)]
         verdicts = [one.verdict.verdict for one in frames if one.HasField("verdict")]
-        return [thread_service_pb2.Verdict.Name(one).removeprefix("VERDICT_") for one in verdicts]
+        name_of = thread_service_pb2.Verdict.Name
+        return [name_of(one).removeprefix("VERDICT_") for one in verdicts], frames[-1].total
+
+    async def verified(self) -> list[str]:
+        return (await self.verification())[0]
 
 
 async def ids_of(stream: Any) -> tuple[list[str], str]:
@@ -234,7 +239,11 @@ async def test_listings_and_flushes_go_on_without_it_and_say_so(
         status = await server.admin.GetArchiveStatus(admin_service_pb2.GetArchiveStatusRequest())
         assert [one.checkpoint_id for one in status.first_holes] == [name(1)]
         assert digest(attack.form, 1).hex() in status.first_holes[0].reason
-        assert await server.verified() == ["PASS", "UNVERIFIED", "PASS"]
+        verdicts, total = await server.verification()
+        assert verdicts == ["PASS", "UNVERIFIED", "PASS"]
+        assert not total.ok
+        [detail] = total.journal_details
+        assert digest(attack.form, 1).hex() in detail
         for number in (0, 2):
             request_of = pb.GetCheckpointRequest(
                 ref=ref(name(number)), source=checkpoint_pb2.SOURCE_BLOB
@@ -280,6 +289,23 @@ async def test_no_snapshot_is_taken_of_a_damaged_head(config: Config) -> None:
         request = snapshot_service_pb2.CreateSnapshotRequest(thread_ids=["thread"])
         error = await refused(server.snapshots.CreateSnapshot(request))
         assert error.reason == "JOURNAL_DAMAGED"
+
+
+@pytest.mark.parametrize("attack", attacks(certified=True))
+async def test_a_verification_names_the_damaged_value_and_repairs_nothing(
+    config: Config, attack: Attack
+) -> None:
+    async with attack.on(config) as server:
+        for _ in range(2):
+            verdicts, total = await server.verification()
+            assert verdicts == ["PASS"] * COUNT  # what is stored is whole
+            assert not total.ok
+            [detail] = total.journal_details
+            assert detail.startswith(f"checkpoint '{name(1)}' in namespace ''")
+            assert f"value {digest(attack.form, 1).hex()} is damaged" in detail
+        await server.get(1)
+        verdicts, total = await server.verification()
+        assert (total.ok, list(total.journal_details)) == (True, [])
 
 
 @pytest.mark.parametrize("attack", attacks(certified=True))

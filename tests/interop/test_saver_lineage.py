@@ -198,6 +198,7 @@ async def test_a_trail_is_verified(face: Face, asking: Run, thread_id: str) -> N
         "retracted": 0,
         "chain_detail": "",
         "failures": [],
+        "journal_details": [],
     }
     with pytest.raises(NotFound):
         await face.verify_trail("nobody")

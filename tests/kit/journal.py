@@ -17,7 +17,7 @@ from tests.kit.drafts import TENANT
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.threads import Thread
 from tuskpoint_server.journal.changes import Events
-from tuskpoint_server.journal.checkpoints.integrity import problems
+from tuskpoint_server.journal.checkpoints.integrity import check_some
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
@@ -162,14 +162,17 @@ async def bind_again(database: Database) -> None:
 
 
 async def check_integrity(database: Database) -> None:
-    """Check that every row of every thread is bound as it should be."""
+    """Check that every row of every thread is bound as it should be, and every value sound."""
 
     def check(connection: Connection) -> None:
         for tenant, thread_id in connection.execute(select(threads.c.tenant, threads.c.thread_id)):
-            row = find_thread(connection, tenant, thread_id)
-            assert row is not None
-            found = list(problems(connection, row))
-            assert found == [], (thread_id, found)
+            at, sound = None, set[bytes]()
+            while True:
+                checked = check_some(connection, tenant, thread_id, at, sound)
+                assert checked.problems == (), (thread_id, list(map(str, checked.problems)))
+                at = checked.next
+                if at is None:
+                    break
 
     await database.query(check)
 

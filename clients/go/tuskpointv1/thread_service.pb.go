@@ -2460,8 +2460,8 @@ func (x *CheckpointVerdict) GetDetail() string {
 // End of a verification.
 type VerificationTotal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// True if at least one checkpoint passed and none failed, and the newest
-	// catalog leads to what the journal recorded.
+	// True if at least one checkpoint passed and none failed, the newest catalog
+	// leads to what the journal recorded, and `journal_details` is empty.
 	Ok bool `protobuf:"varint,1,opt,name=ok,proto3" json:"ok,omitempty"`
 	// Number that passed.
 	Passed uint64 `protobuf:"varint,2,opt,name=passed,proto3" json:"passed,omitempty"`
@@ -2473,9 +2473,15 @@ type VerificationTotal struct {
 	Retracted uint64 `protobuf:"varint,5,opt,name=retracted,proto3" json:"retracted,omitempty"`
 	// What is wrong with the chain from the catalog to the segments, for people;
 	// empty if nothing.
-	ChainDetail   string `protobuf:"bytes,6,opt,name=chain_detail,json=chainDetail,proto3" json:"chain_detail,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ChainDetail string `protobuf:"bytes,6,opt,name=chain_detail,json=chainDetail,proto3" json:"chain_detail,omitempty"`
+	// What is wrong with the thread in the journal, for people, a sentence each:
+	// rows that were changed, removed or put in their place behind the server's
+	// back, and values that do not have their digest, whether they are certified
+	// or not. A certified value is repaired when it is read. At most 100; the
+	// server stops looking then. Empty if nothing is wrong.
+	JournalDetails []string `protobuf:"bytes,7,rep,name=journal_details,json=journalDetails,proto3" json:"journal_details,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *VerificationTotal) Reset() {
@@ -2548,6 +2554,13 @@ func (x *VerificationTotal) GetChainDetail() string {
 		return x.ChainDetail
 	}
 	return ""
+}
+
+func (x *VerificationTotal) GetJournalDetails() []string {
+	if x != nil {
+		return x.JournalDetails
+	}
+	return nil
 }
 
 // One frame of a `VerifyThread` stream.
@@ -3004,7 +3017,7 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"\averdict\x18\x02 \x01(\x0e2\x15.tuskpoint.v1.VerdictR\averdict\x126\n" +
 	"\blocation\x18\x03 \x01(\v2\x1a.tuskpoint.v1.BlobLocationR\blocation\x12#\n" +
 	"\ractual_sha256\x18\x04 \x01(\fR\factualSha256\x12\x16\n" +
-	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xb4\x01\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"\xdd\x01\n" +
 	"\x11VerificationTotal\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x12\x16\n" +
 	"\x06passed\x18\x02 \x01(\x04R\x06passed\x12\x16\n" +
@@ -3013,7 +3026,8 @@ const file_tuskpoint_v1_thread_service_proto_rawDesc = "" +
 	"unverified\x18\x04 \x01(\x04R\n" +
 	"unverified\x12\x1c\n" +
 	"\tretracted\x18\x05 \x01(\x04R\tretracted\x12!\n" +
-	"\fchain_detail\x18\x06 \x01(\tR\vchainDetail\"\x95\x01\n" +
+	"\fchain_detail\x18\x06 \x01(\tR\vchainDetail\x12'\n" +
+	"\x0fjournal_details\x18\a \x03(\tR\x0ejournalDetails\"\x95\x01\n" +
 	"\x14VerifyThreadResponse\x12;\n" +
 	"\averdict\x18\x01 \x01(\v2\x1f.tuskpoint.v1.CheckpointVerdictH\x00R\averdict\x127\n" +
 	"\x05total\x18\x02 \x01(\v2\x1f.tuskpoint.v1.VerificationTotalH\x00R\x05totalB\a\n" +

@@ -150,8 +150,11 @@ type ThreadServiceClient interface {
 	// values have to be read from the blob store.
 	DiffCheckpoints(ctx context.Context, in *DiffCheckpointsRequest, opts ...grpc.CallOption) (*DiffCheckpointsResponse, error)
 	// Reads every stored checkpoint of a thread back from the blob store and
-	// streams a verdict on each, then a total. Errors: `NOT_FOUND` /
-	// `THREAD_NOT_FOUND`.
+	// streams a verdict on each. Then checks what the journal has of the thread:
+	// its rows, and the values that were not evicted. Sends a total last. Nothing
+	// is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+	// `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
+	// behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
 	VerifyThread(ctx context.Context, in *VerifyThreadRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyThreadResponse], error)
 	// Returns the manifest of a thread, in pages: the fold of what the newest
 	// catalog leads to, by namespace and checkpoint ID. On request it stores the
@@ -454,8 +457,11 @@ type ThreadServiceServer interface {
 	// values have to be read from the blob store.
 	DiffCheckpoints(context.Context, *DiffCheckpointsRequest) (*DiffCheckpointsResponse, error)
 	// Reads every stored checkpoint of a thread back from the blob store and
-	// streams a verdict on each, then a total. Errors: `NOT_FOUND` /
-	// `THREAD_NOT_FOUND`.
+	// streams a verdict on each. Then checks what the journal has of the thread:
+	// its rows, and the values that were not evicted. Sends a total last. Nothing
+	// is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+	// `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
+	// behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
 	VerifyThread(*VerifyThreadRequest, grpc.ServerStreamingServer[VerifyThreadResponse]) error
 	// Returns the manifest of a thread, in pages: the fold of what the newest
 	// catalog leads to, by namespace and checkpoint ID. On request it stores the

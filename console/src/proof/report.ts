@@ -44,6 +44,7 @@ export interface Report {
   meaning: string[];
   checkpoints: { passed: number; failed: number; unverified: number; retracted: number };
   chain_detail: string;
+  journal_details: string[];
   problems: ReportedCheckpoint[];
   /** The command that checks the same without the server; empty if nothing is certified. */
   check: string;
@@ -94,6 +95,7 @@ export function reportOf(sources: ReportSources): Report | undefined {
       retracted: Number(total.retracted),
     },
     chain_detail: total.chainDetail,
+    journal_details: total.journalDetails,
     problems: [...log.of(Verdict.FAIL), ...log.of(Verdict.UNVERIFIED)].map(problemOf),
     check,
   };
@@ -129,7 +131,7 @@ function problemOf(one: CheckpointVerdict): ReportedCheckpoint {
 
 /** The report as text; it lists the first problems, and says how many more the document has. */
 export function textOf(report: Report): string {
-  const { server, catalog, checkpoints, problems } = report;
+  const { server, catalog, checkpoints, problems, journal_details } = report;
   const { passed, failed, unverified, retracted } = checkpoints;
   const lines = [
     `Verification of thread ${visible(report.thread_id)}: ${report.result.replaceAll("_", " ")}`,
@@ -144,6 +146,8 @@ export function textOf(report: Report): string {
     ...(catalog ? catalogLines(catalog) : ["catalog      none: nothing is certified"]),
     `checkpoints  ${passed} passed, ${failed} failed, ${unverified} not certified, ${retracted} deleted`,
     `chain        ${report.chain_detail ? visible(report.chain_detail) : "intact"}`,
+    `rows         ${journal_details.length > 0 ? counted(journal_details.length, "problem") : "intact"}`,
+    ...journal_details.slice(0, LISTED).map((one) => `  ${visible(one)}`),
   ];
   if (problems.length > 0) {
     lines.push("", "Problems", ...problems.slice(0, LISTED).flatMap(problemLines));

@@ -75,8 +75,8 @@ export interface Outcome {
 
 /** What a whole verification means. */
 export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
-  const { passed, failed, unverified, chainDetail } = total;
-  if (failed > 0n || chainDetail) {
+  const { passed, failed, unverified, chainDetail, journalDetails } = total;
+  if (failed > 0n || chainDetail || journalDetails.length > 0) {
     return damaged(total);
   }
   const holes = log.holes;
@@ -113,7 +113,7 @@ export function outcomeOf(log: VerdictLog, total: VerificationTotal): Outcome {
   return { kind: "good", title: "Verified", sentences, flush: false };
 }
 
-function damaged({ passed, failed, chainDetail }: VerificationTotal): Outcome {
+function damaged({ passed, failed, chainDetail, journalDetails }: VerificationTotal): Outcome {
   const sentences: string[] = [];
   if (failed > 0n) {
     sentences.push(
@@ -122,6 +122,14 @@ function damaged({ passed, failed, chainDetail }: VerificationTotal): Outcome {
   }
   if (chainDetail) {
     sentences.push(`The chain from the catalog to the segments is broken: ${chainDetail}`);
+  }
+  const [first] = journalDetails;
+  if (first) {
+    const more =
+      journalDetails.length > 1 ? ` The report has ${journalDetails.length - 1} more.` : "";
+    sentences.push(
+      `The journal of the server is damaged: ${first}.${more} What is certified is repaired when it is read.`,
+    );
   }
   sentences.push(
     "Keep the blobs as they are, and check the disk or the blob store. Values that the journal still has can be read; restore the others from a copy of the store.",

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -208,6 +210,32 @@ def test_damage_is_reported_by_its_own_exit_code(target: str, directory: Path) -
         lying = json.dumps({**unsigned, "blob_sha256": "0" * 64})
         adopted = run(target, "adopt", "--json", given=lying)
         assert (adopted.code, adopted.error["reason"]) == (Exit.INTEGRITY, "BLOB_HASH_MISMATCH")
+
+
+def label_behind_its_back(directory: Path, thread_id: str, label: str) -> None:
+    """Change the label of a thread's checkpoints in the database of a running server."""
+    with closing(sqlite3.connect(directory / "data" / "journal.db")) as journal, journal:
+        journal.execute(
+            "UPDATE checkpoints SET label = ? WHERE thread ="
+            " (SELECT number FROM threads WHERE thread_id = ?)",
+            (label, thread_id),
+        )
+
+
+def test_a_damaged_journal_fails_a_verification(target: str, directory: Path) -> None:
+    with Client(target) as client:
+        client.save("edited", {"n": 1}, durability="certified")
+    label_behind_its_back(directory, "edited", "another")
+    people = run(target, "verify", "edited")
+    assert people.code == Exit.INTEGRITY
+    assert re.search(r"(?m)^journal: checkpoint '\S+' in namespace '': its row was ", people.out)
+    assert people.errors.startswith(
+        "error: the journal of the server is damaged where it has thread 'edited': "
+    )
+    total = run(target, "verify", "edited", "--json").lines[-1]
+    assert (total["ok"], len(total["journal_details"])) == (False, 1)
+    label_behind_its_back(directory, "edited", "")
+    assert run(target, "verify", "edited").code == Exit.OK
 
 
 def test_a_defect_is_reported_in_one_line(target: str, monkeypatch: pytest.MonkeyPatch) -> None:

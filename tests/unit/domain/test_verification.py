@@ -44,6 +44,7 @@ def test_something_was_proven_and_nothing_is_wrong(
     counts: dict[VerdictKind, int], chain_problem: str, ok: bool
 ) -> None:
     assert VerificationTotal(Counter(counts), chain_problem).ok is ok
+    assert not VerificationTotal(Counter(counts), chain_problem, ("a row",)).ok
 
 
 def test_frames_hold_everything_known() -> None:
@@ -55,8 +56,14 @@ def test_frames_hold_everything_known() -> None:
     assert (message.actual_sha256, message.detail) == (b"a" * 32, "it differs")
     assert not verification_frame(Verdict(KEY, VerdictKind.RETRACTED)).verdict.HasField("location")
     counts = Counter(dict(zip(VerdictKind, (1, 2, 3, 4), strict=True)))
-    assert verification_frame(VerificationTotal(counts, "broken")).total == pb.VerificationTotal(
-        passed=1, failed=2, unverified=3, retracted=4, chain_detail="broken"
+    total = verification_frame(VerificationTotal(counts, "broken", ("one", "two"))).total
+    assert total == pb.VerificationTotal(
+        passed=1,
+        failed=2,
+        unverified=3,
+        retracted=4,
+        chain_detail="broken",
+        journal_details=["one", "two"],
     )
 
 

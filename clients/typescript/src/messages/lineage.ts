@@ -112,8 +112,8 @@ export interface CheckpointVerdict {
 /** What reading a whole thread back from the blob store showed. */
 export interface Verification {
   /**
-   * Whether at least one checkpoint passed, none failed, and the newest catalog leads to what was
-   * recorded.
+   * Whether at least one checkpoint passed, none failed, the newest catalog leads to what was
+   * recorded, and nothing is wrong in the journal.
    */
   readonly ok: boolean;
   /** Number of checkpoints that passed. */
@@ -128,6 +128,11 @@ export interface Verification {
    * What is wrong with the chain from the catalog to the segments, for people; empty if nothing.
    */
   readonly chainDetail: string;
+  /**
+   * What is wrong with the thread's rows and values in the server's journal, for people, a sentence
+   * each; at most 100.
+   */
+  readonly journalDetails: readonly string[];
   /** The verdicts on those that failed. */
   readonly failures: readonly CheckpointVerdict[];
 }
@@ -193,8 +198,17 @@ export function verificationOf(
   if (total === undefined) {
     throw new ServerError("the server's stream ended without a total", { status: "INTERNAL" });
   }
-  const { ok, passed, failed, unverified, retracted, chainDetail } = total;
-  return { ok, passed, failed, unverified, retracted, chainDetail, failures };
+  const { ok, passed, failed, unverified, retracted, chainDetail, journalDetails } = total;
+  return {
+    ok,
+    passed,
+    failed,
+    unverified,
+    retracted,
+    chainDetail,
+    journalDetails,
+    failures,
+  };
 }
 
 function stepsOf(message: StepMessage): LineageStep[] {

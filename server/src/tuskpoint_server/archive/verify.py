@@ -1,4 +1,4 @@
-"""Verifying a thread: a verdict on each of its checkpoints.
+"""Verifying a thread: a verdict on each of its checkpoints, and what is wrong in the journal.
 
 First the newest catalog and its runs are read and folded to the thread's manifest. Then the
 segments of every checkpoint are read, a page of checkpoints at a time, and compared with the
@@ -32,6 +32,7 @@ from ..domain.threads import PENDING_WRITES, Verdict, VerdictKind, difference, r
 from ..journal.archiving import standing as journal
 from ..journal.archiving.standing import RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog
+from ..journal.checkpoints.integrity import Position, check_some
 from ..journal.database.database import Database
 from ..journal.database.logs import Place, ThreadRow
 from .read import (
@@ -51,6 +52,7 @@ PAGE_CHECKPOINTS = 256  # checkpoints whose rows are read at once
 
 BATCH_CHECKPOINTS = 256  # whose segments are read at once
 BATCH_BYTES = 16 * MIB  # of those segments; one checkpoint always fits
+MAX_JOURNAL_PROBLEMS = 100  # after so many nothing more is looked at; the contract says so
 LOOKS = 5  # times that something which keeps changing is looked at, before the last look counts
 
 _KEPT_BYTES = 96 * MIB
@@ -97,6 +99,27 @@ class ThreadVerification:
             for batch in sliced(page, size_of, BATCH_BYTES, BATCH_CHECKPOINTS):
                 for verdict in await self._verdicts(batch, standing):
                     yield verdict
+
+    async def journal_problems(self) -> tuple[str, ...]:
+        """Return what is wrong with the rows and values of the thread in the journal, for people.
+
+        The bytes of each part are read at one moment, so changes meanwhile are no problem.
+        """
+        found: list[str] = []
+        at: Position | None = None
+        sound: set[bytes] = set()
+        while len(found) < MAX_JOURNAL_PROBLEMS:
+            look = partial(
+                check_some, tenant=self._of.tenant, thread_id=self._of.thread_id, at=at, sound=sound
+            )
+            checked = await self._database.query(look)
+            found += map(str, checked.problems)
+            at = checked.next
+            if at is None:
+                break
+            if len(sound) > _CHECKED_VALUES:
+                sound.clear()
+        return tuple(found[:MAX_JOURNAL_PROBLEMS])
 
     def _new_bytes(self, place: Place, standing: Standing, seen: set[bytes]) -> int:
         """Return the bytes of the segments of a checkpoint that no earlier one has."""

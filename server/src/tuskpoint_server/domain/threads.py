@@ -108,11 +108,12 @@ class VerificationTotal:
 
     counts: Counter[VerdictKind]
     chain_problem: str  # problem of the chain of segments, for people; empty: none
+    journal_problems: tuple[str, ...] = ()  # of rows and values in the journal, for people
 
     @property
     def ok(self) -> bool:
         """Return whether something was proven and nothing is wrong."""
-        failed = self.counts[VerdictKind.FAIL] or self.chain_problem
+        failed = self.counts[VerdictKind.FAIL] or self.chain_problem or self.journal_problems
         return self.counts[VerdictKind.PASS] > 0 and not failed
 
 

@@ -110,7 +110,8 @@ class Threads:
             async for verdict in verdicts:
                 counts[verdict.kind] += 1
                 yield verdict
-        yield VerificationTotal(counts, verification.chain_problem)
+        journal = await verification.journal_problems()
+        yield VerificationTotal(counts, verification.chain_problem, journal)
 
     async def manifest(
         self, tenant: str, thread_id: str, size: int, token: str, *, store: bool

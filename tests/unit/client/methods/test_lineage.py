@@ -178,7 +178,12 @@ def verdict(checkpoint_id: str, kind: threads.Verdict, detail: str = "") -> Any:
 
 TOTAL = threads.VerifyThreadResponse(
     total=threads.VerificationTotal(
-        passed=1, failed=1, unverified=2, retracted=3, chain_detail="torn"
+        passed=1,
+        failed=1,
+        unverified=2,
+        retracted=3,
+        chain_detail="torn",
+        journal_details=["a row was changed"],
     )
 )
 FAILED = CheckpointVerdict(
@@ -208,6 +213,7 @@ async def test_a_verification_reports_each_verdict_and_keeps_the_failures(
         retracted=3,
         chain_detail="torn",
         failures=(FAILED,),
+        journal_details=("a row was changed",),
     )
     assert [one.verdict for one in reported] == [
         "pass",

@@ -159,8 +159,8 @@ class Verification:
     """The result of reading a whole thread back from the blob store.
 
     Attributes:
-        ok: Whether at least one checkpoint passed, none failed, and the newest catalog leads to
-            what was recorded.
+        ok: Whether at least one checkpoint passed, none failed, the newest catalog leads to what
+            was recorded, and nothing is wrong in the journal.
         passed: Number of checkpoints that passed.
         failed: Number that failed.
         unverified: Number not certified.
@@ -168,6 +168,8 @@ class Verification:
         chain_detail: The problem in the chain from the catalog to the segments, for people; empty
             if there is none.
         failures: The verdicts on the failed ones.
+        journal_details: What is wrong with the thread's rows and values in the server's journal,
+            for people, a sentence each; at most 100.
     """
 
     ok: bool
@@ -177,6 +179,7 @@ class Verification:
     retracted: int
     chain_detail: str
     failures: tuple[CheckpointVerdict, ...]
+    journal_details: tuple[str, ...] = ()
 
 
 def forking(
@@ -312,6 +315,7 @@ class Verifying:
             total.retracted,
             total.chain_detail,
             tuple(self._failures),
+            tuple(total.journal_details),
         )
 
     def _add_verdict(self, verdict: CheckpointVerdict) -> None:

@@ -206,7 +206,7 @@ class Trail(Result):
 
     thread_id: str
     ok: bool
-    """Whether at least one checkpoint passed, none failed, and the catalog leads to them."""
+    """Whether a checkpoint passed, none failed, and neither chain nor journal has a problem."""
     checkpoint_count: int
     verified: int
     tampered_count: int
@@ -214,6 +214,8 @@ class Trail(Result):
     retracted_count: int
     chain_detail: str
     """The problem in the chain from the catalog to the stored bytes; empty if there is none."""
+    journal_details: list[str]
+    """What is wrong with the thread's rows and values in the server's journal."""
     steps: list[Step]
     """The failures first, then the others in order."""
     truncated: bool

@@ -394,20 +394,22 @@ class CheckpointVerdict(_message.Message):
     def __init__(self, ref: _Optional[_Union[_checkpoint_pb2.CheckpointRef, _Mapping]] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., location: _Optional[_Union[_checkpoint_pb2.BlobLocation, _Mapping]] = ..., actual_sha256: _Optional[bytes] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class VerificationTotal(_message.Message):
-    __slots__ = ("ok", "passed", "failed", "unverified", "retracted", "chain_detail")
+    __slots__ = ("ok", "passed", "failed", "unverified", "retracted", "chain_detail", "journal_details")
     OK_FIELD_NUMBER: _ClassVar[int]
     PASSED_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     UNVERIFIED_FIELD_NUMBER: _ClassVar[int]
     RETRACTED_FIELD_NUMBER: _ClassVar[int]
     CHAIN_DETAIL_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_DETAILS_FIELD_NUMBER: _ClassVar[int]
     ok: bool
     passed: int
     failed: int
     unverified: int
     retracted: int
     chain_detail: str
-    def __init__(self, ok: bool = ..., passed: _Optional[int] = ..., failed: _Optional[int] = ..., unverified: _Optional[int] = ..., retracted: _Optional[int] = ..., chain_detail: _Optional[str] = ...) -> None: ...
+    journal_details: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ok: bool = ..., passed: _Optional[int] = ..., failed: _Optional[int] = ..., unverified: _Optional[int] = ..., retracted: _Optional[int] = ..., chain_detail: _Optional[str] = ..., journal_details: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class VerifyThreadResponse(_message.Message):
     __slots__ = ("verdict", "total")

@@ -304,8 +304,11 @@ class ThreadServiceServicer(object):
 
     def VerifyThread(self, request, context):
         """Reads every stored checkpoint of a thread back from the blob store and
-        streams a verdict on each, then a total. Errors: `NOT_FOUND` /
-        `THREAD_NOT_FOUND`.
+        streams a verdict on each. Then checks what the journal has of the thread:
+        its rows, and the values that were not evicted. Sends a total last. Nothing
+        is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+        `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
+        behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

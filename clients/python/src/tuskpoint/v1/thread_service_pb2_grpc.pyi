@@ -156,8 +156,11 @@ class ThreadServiceStub:
     """
     VerifyThread: _grpc.UnaryStreamMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]
     """Reads every stored checkpoint of a thread back from the blob store and
-    streams a verdict on each, then a total. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`.
+    streams a verdict on each. Then checks what the journal has of the thread:
+    its rows, and the values that were not evicted. Sends a total last. Nothing
+    is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+    `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
+    behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
     """
     GetManifest: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.GetManifestRequest, _thread_service_pb2.GetManifestResponse]
     """Returns the manifest of a thread, in pages: the fold of what the newest
@@ -298,8 +301,11 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """
     VerifyThread: _aio.UnaryStreamMultiCallable[_thread_service_pb2.VerifyThreadRequest, _thread_service_pb2.VerifyThreadResponse]  # type: ignore[assignment]
     """Reads every stored checkpoint of a thread back from the blob store and
-    streams a verdict on each, then a total. Errors: `NOT_FOUND` /
-    `THREAD_NOT_FOUND`.
+    streams a verdict on each. Then checks what the journal has of the thread:
+    its rows, and the values that were not evicted. Sends a total last. Nothing
+    is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+    `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
+    behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
     """
     GetManifest: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.GetManifestRequest, _thread_service_pb2.GetManifestResponse]  # type: ignore[assignment]
     """Returns the manifest of a thread, in pages: the fold of what the newest
@@ -527,8 +533,11 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_thread_service_pb2.VerifyThreadResponse], _abc.AsyncIterator[_thread_service_pb2.VerifyThreadResponse]]:
         """Reads every stored checkpoint of a thread back from the blob store and
-        streams a verdict on each, then a total. Errors: `NOT_FOUND` /
-        `THREAD_NOT_FOUND`.
+        streams a verdict on each. Then checks what the journal has of the thread:
+        its rows, and the values that were not evicted. Sends a total last. Nothing
+        is changed or repaired. Errors: `NOT_FOUND` / `THREAD_NOT_FOUND`;
+        `DATA_LOSS` / `JOURNAL_DAMAGED` if the row of the thread itself was changed
+        behind the server's back; `UNAVAILABLE` / `BLOB_UNAVAILABLE`.
         """
 
     @_abc_1.abstractmethod

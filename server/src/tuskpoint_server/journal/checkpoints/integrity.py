@@ -1,41 +1,114 @@
-"""Checking whole threads: that no row is missing, and that none is made up or changed."""
+"""Checking whole threads: that no row is missing, and that none is made up or changed.
+
+A thread is checked in parts, each of which reads a bounded number of bytes in one read transaction:
+so a long thread holds up nobody. What is checked of the thread as a whole takes one transaction.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select
+from google.protobuf.message import DecodeError
+from sqlalchemy import Connection, bindparam, func, select, tuple_
 
-from ...domain.errors import journal_damaged
-from ..database.binding import Binder, binder_of, equal
-from ..database.logs import KNOWN, Known, StoredWrite, ThreadRow
-from ..database.schema import changes, checkpoints, writes
+from tuskpoint.v1.checkpoint_pb2 import CheckpointState
+
+from ...domain.errors import Refusal, journal_damaged
+from ...domain.formats.segments import decode_delta_base
+from ...domain.limits import MIB
+from ...domain.model import Damage, DamagedValue
+from ..database.binding import binder_of, equal
+from ..database.logs import (
+    KNOWN,
+    WRITE_CHANGED,
+    Known,
+    Place,
+    StoredWrite,
+    ThreadRow,
+    find_log,
+    greatest_id,
+)
+from ..database.schema import changes, checkpoints, members, writes
 from ..database.statements import Statement, of_thread
+from . import contents
 
 MISSING = "rows of it are missing, or others were put in their place"
+CHANGED = "its row was changed behind the server's back"
 
-_AT_ONCE = 500
+PART_BYTES = MIB  # of rows and values that one part reads, after the first row
+PART_ROWS = 1000  # that one part reads
+ROW_BYTES = 200  # that a row counts besides its content
+
 _MACS = tuple(
     Statement(select(table.c.mac).where(of_thread(table))) for table in (checkpoints, writes)
 )
-_ROWS = Statement(
-    select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id, *KNOWN).where(
-        of_thread(checkpoints)
+_CERTIFIED = Statement(select(func.max(members.c.last_seq)).where(of_thread(members)))
+
+
+def _after(table: Any, key: tuple[str, ...], columns: tuple[Any, ...]) -> Statement:
+    """Return what reads columns of a thread's rows above a key, in its order."""
+    named = [table.c[name] for name in key]
+    above = tuple_(*named) > tuple_(*(bindparam(f"after_{name}") for name in key))
+    return Statement(
+        select(*named, *columns)
+        .where(of_thread(table), above)
+        .order_by(*named)
+        .limit(bindparam("max_rows"))
     )
-)
-_STORED = (writes.c[name] for name in StoredWrite._fields[:-1])
-_WRITES = Statement(
-    select(writes.c.checkpoint_ns, writes.c.checkpoint_id, writes.c.mac, *_STORED).where(
-        of_thread(writes)
-    )
-)
+
+
+_PLACE = ("checkpoint_ns", "checkpoint_id")
+_WRITE_KEY = (*_PLACE, "task_id", "idx")
 _CHANGED = ("thread", "seq", "incarnation", "kind", "checkpoint_ns", "checkpoint_id", "deleted")
-_CHANGES = Statement(
-    select(changes.c.mac, *(changes.c[name] for name in (*_CHANGED, "created_us")))
-    .where(of_thread(changes), changes.c.seq > bindparam("after"))
-    .order_by(changes.c.seq)
+_ROWS = _after(checkpoints, _PLACE, KNOWN)
+_WRITES = _after(
+    writes, _WRITE_KEY, (writes.c.mac, *(writes.c[name] for name in StoredWrite._fields))
 )
+_CHANGES = _after(
+    changes, ("seq",), (changes.c.mac, *(changes.c[name] for name in (*_CHANGED, "created_us")))
+)
+
+
+class Problem(NamedTuple):
+    """What is wrong with a thread in the journal.
+
+    `place`: namespace and ID of the checkpoint concerned, `None`: the thread as a whole; `damage`:
+    of a value, which a certified copy can repair.
+    """
+
+    text: str
+    place: Place | None = None
+    damage: Damage | None = None
+
+    def __str__(self) -> str:
+        if self.place is None:
+            return self.text
+        checkpoint_ns, checkpoint_id = self.place
+        return f"checkpoint '{checkpoint_id}' in namespace '{checkpoint_ns}': {self.text}"
+
+
+class Position(NamedTuple):
+    """How far a thread was checked: the part, and the key of the last row that was looked at."""
+
+    part: int
+    after: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What one look at a thread showed.
+
+    `next`: where to go on; `None`: all of it was checked, or there is no such thread.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    next: Position | None = None
+    size_bytes: int = 0
+
+
+_Looked = tuple[list[Problem], int, tuple[str | int, ...] | None]
 
 
 def check_rows(connection: Connection, row: ThreadRow) -> None:
@@ -52,61 +125,172 @@ def check_rows(connection: Connection, row: ThreadRow) -> None:
 
 def hash_rows(connection: Connection, number: int) -> int:
     """Return the hash of the rows of a thread as they are stored."""
-    macs = (
-        mac
-        for statement in _MACS
-        for (mac,) in statement.run(connection, of_thread=number).fetchall()
+    return binder_of(connection).total(_macs(connection, number))
+
+
+def _macs(connection: Connection, number: int) -> Iterator[bytes]:
+    for statement in _MACS:
+        for (mac,) in statement.run(connection, of_thread=number).fetchall():
+            yield mac or b""
+
+
+def check_some(
+    connection: Connection,
+    tenant: str,
+    thread_id: str,
+    at: Position | None,
+    sound: set[bytes],
+) -> Checked:
+    """Check the next part of a thread: its rows, and its values that are in the journal.
+
+    An evicted value is sound.
+
+    Args:
+        connection: Reads one moment.
+        tenant: Of the thread.
+        thread_id: Its name; deleted ones are checked, too.
+        at: `Checked.next` of the part before; `None`: begin.
+        sound: Digests of values that were checked; those of this part are added.
+    """
+    log = find_log(connection, tenant, thread_id)
+    if log is None:
+        return Checked()
+    if log.damage is not None:
+        return Checked((Problem(str(log.damage.metadata["problem"])),))
+    part, after = at if at is not None else (0, ())
+    look, first = _PARTS[part]
+    found, size, last = look(connection, log.row, after or first, sound)
+    following: Position | None = None
+    if last is not None:
+        following = Position(part, last)
+    elif part + 1 < len(_PARTS):
+        following = Position(part + 1, ())
+    return Checked(tuple(found), following, size)
+
+
+def _look_at_thread(connection: Connection, row: ThreadRow, _: Any, __: set[bytes]) -> _Looked:
+    found: list[Problem] = []
+    count = 0
+    if row.bound_rows is not None:
+        macs = list(_macs(connection, row.number))
+        count = len(macs)
+        if binder_of(connection).total(macs) != row.bound_rows:
+            found.append(Problem(MISSING))
+    head = greatest_id(connection, row.number, "")
+    if not row.deleted and head != row.head_id:
+        found.append(Problem(f"its latest checkpoint is '{head}', and its row names another one"))
+    [certified] = _CERTIFIED.run(connection, of_thread=row.number).fetchone() or (None,)
+    if certified is not None and certified > row.seq:
+        found.append(Problem(put_back(certified, row.seq)))
+    return found, ROW_BYTES * (1 + count), None
+
+
+def put_back(certified: int, last: int) -> str:
+    """Return the problem of a thread that lacks certified changes."""
+    return (
+        f"it ends with change {last}, and change {certified} of it is certified: an older state of "
+        "it was put in its place"
     )
-    return binder_of(connection).total(mac or b"" for mac in macs)
 
 
-def problems(connection: Connection, row: ThreadRow) -> Iterator[str]:
-    """Yield what is wrong with the rows of a thread whose own row was checked."""
-    binder = binder_of(connection)
+def _look_at_changes(
+    connection: Connection, row: ThreadRow, after: tuple[int], _: set[bytes]
+) -> _Looked:
     if row.bound_rows is None:
-        return
-    macs: list[bytes] = []
-    yield from _checkpoint_problems(binder, connection, row, macs)
-    yield from _write_problems(binder, connection, row, macs)
-    if binder.total(macs) != row.bound_rows:
-        yield MISSING
-    seq = row.compacted_seq
-    for mac, *columns in _in_runs(_CHANGES, connection, row.number, after=seq):
+        return [], ROW_BYTES, None
+    binder, found = binder_of(connection), list[Problem]()
+    seq = max(after[0], row.compacted_seq)
+    of = {"of_thread": row.number, "after_seq": seq, "max_rows": PART_ROWS}
+    rows = _CHANGES.run(connection, **of).fetchall()
+    for _seq, mac, *columns in rows:
         seq += 1
         if columns[1] != seq:
-            yield f"its log lacks change {seq}"
+            found.append(Problem(f"its log lacks change {seq}"))
             seq = columns[1]
         if mac is None or not equal(mac, binder.change(*columns)):
-            yield f"change {seq} of its log was changed"
+            found.append(Problem(f"change {seq} of its log was changed behind the server's back"))
+    size = ROW_BYTES * (1 + len(rows))
+    if len(rows) == PART_ROWS:
+        return found, size, (seq,)
     if seq != row.seq:
-        yield f"its log ends with change {seq}, and not with {row.seq}"
+        found.append(Problem(f"its log ends with change {seq}, and not with {row.seq}"))
+    return found, size, None
 
 
-def _checkpoint_problems(
-    binder: Binder, connection: Connection, row: ThreadRow, macs: list[bytes]
-) -> Iterator[str]:
-    for checkpoint_ns, checkpoint_id, *columns in _in_runs(_ROWS, connection, row.number):
-        known = Known(*columns)
-        own = known.bind(binder, row.tenant, row.number, (checkpoint_ns, checkpoint_id))
-        macs.append(known.mac or b"")
-        if not equal(macs[-1], own):
-            yield f"checkpoint '{checkpoint_id}' in namespace '{checkpoint_ns}' was changed"
+def _look_at_checkpoints(
+    connection: Connection, row: ThreadRow, after: tuple[str, str], sound: set[bytes]
+) -> _Looked:
+    binder, found = binder_of(connection), list[Problem]()
+    wanted: dict[bytes, Place] = {}
+    size, last = ROW_BYTES, None
+    of = {"after_checkpoint_ns": after[0], "after_checkpoint_id": after[1]}
+    rows = _ROWS.run(connection, of_thread=row.number, max_rows=PART_ROWS, **of)
+    while size < PART_BYTES and (found_row := rows.fetchone()) is not None:
+        checkpoint_ns, checkpoint_id, *columns = found_row
+        last, known = (checkpoint_ns, checkpoint_id), Known(*columns)
+        size += ROW_BYTES + len(known.state) + len(known.metadata) + len(known.delta_base or b"")
+        own = known.bind(binder, row.tenant, row.number, last)
+        if row.bound_rows is not None and not equal(known.mac or b"", own):
+            found.append(Problem(CHANGED, last))
+            continue
+        try:
+            needed = _needed(known)
+        except (DecodeError, Refusal):  # a row that is not bound
+            found.append(Problem("its state cannot be read", last))
+            continue
+        for digest in needed.keys() - sound - wanted.keys():
+            wanted[digest] = last
+            size += needed[digest]
+    rows.close()
+    damaged = dict(contents.damaged(connection, row.family, wanted))
+    found += (Problem(_of_value(one), wanted[digest], one) for digest, one in damaged.items())
+    sound |= wanted.keys() - damaged.keys()
+    return found, size, last
 
 
-def _write_problems(
-    binder: Binder, connection: Connection, row: ThreadRow, macs: list[bytes]
-) -> Iterator[str]:
-    for checkpoint_ns, checkpoint_id, mac, *columns in _in_runs(_WRITES, connection, row.number):
-        write = StoredWrite._make([*columns, None])
-        own = write.mac(binder, row.number, (checkpoint_ns, checkpoint_id))
-        macs.append(mac or b"")
-        if not equal(macs[-1], own):
-            yield f"a write of checkpoint '{checkpoint_id}' was changed"
+def _needed(known: Known) -> dict[bytes, int]:
+    """Return the digests of the values that a checkpoint needs besides its writes, with sizes."""
+    state = CheckpointState.FromString(known.state)
+    needed = {one.digest: one.size_bytes for one in state.channels if one.digest}
+    for channel in decode_delta_base(known.delta_base, "") if known.delta_base else ():
+        if channel.seed is not None:
+            needed[channel.seed.digest] = channel.seed.size
+        needed |= {write.digest: write.size for write in channel.writes}
+    return needed
 
 
-def _in_runs(
-    statement: Statement, connection: Connection, number: int, **values: object
-) -> Iterator[Any]:
-    answer = statement.run(connection, of_thread=number, **values)
-    while some := answer.fetchmany(_AT_ONCE):
-        yield from some
+def _look_at_writes(
+    connection: Connection, row: ThreadRow, after: tuple[str, str, str, int], _: set[bytes]
+) -> _Looked:
+    binder, found = binder_of(connection), list[Problem]()
+    size, last = ROW_BYTES, None
+    of = {f"after_{name}": one for name, one in zip(_WRITE_KEY, after, strict=True)}
+    rows = _WRITES.run(connection, of_thread=row.number, max_rows=PART_ROWS, **of)
+    while size < PART_BYTES and (found_row := rows.fetchone()) is not None:
+        checkpoint_ns, checkpoint_id, task_id, idx, mac, *columns = found_row
+        last, write = (checkpoint_ns, checkpoint_id, task_id, idx), StoredWrite(*columns)
+        place = (checkpoint_ns, checkpoint_id)
+        size += ROW_BYTES + len(write.data or b"")
+        own = write.mac(binder, row.number, place)
+        if row.bound_rows is not None and not equal(mac or b"", own):
+            found.append(Problem(WRITE_CHANGED, place))
+            continue
+        named = (write.digest, write.type, write.size, write.encoding, write.data)
+        value = contents.stored_value(row.number, *named)
+        if isinstance(value, DamagedValue):
+            found.append(Problem(_of_value(value.damage), place, value.damage))
+    rows.close()
+    return found, size, last
+
+
+def _of_value(damage: Damage) -> str:
+    return f"value {damage.digest.hex()} is damaged: {damage.problem}"
+
+
+_PARTS: tuple[tuple[Callable[..., _Looked], tuple[str | int, ...]], ...] = (
+    (_look_at_thread, ()),
+    (_look_at_changes, (0,)),
+    (_look_at_checkpoints, ("", "")),
+    (_look_at_writes, ("", "", "", -1)),
+)
+"""What is looked at, with the key that comes before the first of its rows."""

@@ -120,5 +120,6 @@ def verification_frame(
         unverified=found.counts[VerdictKind.UNVERIFIED],
         retracted=found.counts[VerdictKind.RETRACTED],
         chain_detail=found.chain_problem,
+        journal_details=found.journal_problems,
     )
     return thread_service_pb2.VerifyThreadResponse(total=total)

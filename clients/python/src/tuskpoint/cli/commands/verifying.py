@@ -36,7 +36,7 @@ def verify(
         bool, typer.Option("--all", help="Show every verdict, not only failures.")
     ] = False,
 ) -> None:
-    """Read back every stored checkpoint of a thread, and compare it with its recorded hash."""
+    """Read back every stored checkpoint of a thread, check its hash, and check the journal."""
     total = cli.client.thread(thread_id).checkpoint_count
     shown: list[CheckpointVerdict] = []
     with progress(
@@ -87,10 +87,18 @@ def _print(cli: Session, shown: list[CheckpointVerdict], outcome: Verification) 
         if count or name == "pass"
     ]
     cli.out.table(("VERDICT", "CHECKPOINTS", "meaning"), rows)
+    for detail in outcome.journal_details:
+        cli.out.say(cli.out.styled(f"journal: {plain(detail)}", _STYLES["fail"]))
 
 
 def _failure(thread_id: str, outcome: Verification) -> CommandError:
     name = f"thread '{plain(thread_id)}'"
+    if outcome.journal_details:
+        return CommandError(
+            Exit.INTEGRITY,
+            f"the journal of the server is damaged where it has {name}",
+            "what is certified is repaired when it is read; restore the rest from a backup",
+        )
     if outcome.chain_detail:
         return CommandError(
             Exit.INTEGRITY,

@@ -148,8 +148,9 @@ class SyncLineage(SaverBase):
 
         Returns:
             `ok`, the counts `passed`, `failed`, `unverified` (not certified: `flush` first) and
-            `retracted` (deleted), `chain_detail` (the problem of the manifest), and
-            `failures`, a list of the failed checkpoints.
+            `retracted` (deleted), `chain_detail` (the problem of the manifest),
+            `failures`, a list of the failed checkpoints, and `journal_details`, what is wrong in
+            the server's journal.
 
         Raises:
             NotFound: There is no such thread.

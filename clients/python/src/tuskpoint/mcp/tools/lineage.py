@@ -131,6 +131,7 @@ async def verify_trail(
         unverified_count=total.unverified,
         retracted_count=total.retracted,
         chain_detail=total.chain_detail,
+        journal_details=list(total.journal_details),
         steps=steps,
         truncated=count > len(steps),
     )
