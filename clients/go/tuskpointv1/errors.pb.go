@@ -144,7 +144,8 @@ const (
 	// No credential, or one that is malformed, not known, expired or revoked.
 	// `UNAUTHENTICATED`. A running call ends with this reason when its
 	// credential expires or is revoked; what was journaled stays. Every method
-	// may answer it. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
+	// may answer it; `QUOTA_EXCEEDED` tells callers whose address guesses tokens
+	// to wait. Example: {"reason": "CREDENTIAL_INVALID", "metadata": {}}
 	ErrorReason_ERROR_REASON_CREDENTIAL_INVALID ErrorReason = 29
 	// The credential does not allow the call. `PERMISSION_DENIED`. Nothing was
 	// looked up: the answer is the same whether what the request names exists
@@ -221,6 +222,14 @@ const (
 	// something has to be deleted. Nothing was stored. Example: {"reason":
 	// "QUOTA_EXCEEDED", "metadata": {"tenant": "acme", "quota":
 	// "calls_per_second", "limit": "200"}}
+	//
+	// Also sent, by any method and with `RetryInfo`, for a token that was not
+	// accepted from the caller's address before, if this address has sent 20
+	// different unknown tokens within ten minutes: the server checks one such
+	// token per second. It was not looked up; it MAY be valid, so send it again
+	// after `RetryInfo`. There is no `tenant`. Example: {"reason":
+	// "QUOTA_EXCEEDED", "metadata": {"quota": "unknown_tokens_per_second",
+	// "limit": "1"}}
 	ErrorReason_ERROR_REASON_QUOTA_EXCEEDED ErrorReason = 43
 	// The descriptor of a hand-off has a wrong signature, or not that of a
 	// required signer. `FAILED_PRECONDITION`; nothing was fetched or written.

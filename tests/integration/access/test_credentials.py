@@ -56,6 +56,7 @@ from tuskpoint_server.archive.archive import ArchiveStatus
 from tuskpoint_server.config import Config
 from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
 from tuskpoint_server.rpc.admin import AdminServicer
+from tuskpoint_server.rpc.around import guessing
 from tuskpoint_server.rpc.around.authentication import Authentication
 from tuskpoint_server.rpc.around.door import Call
 from tuskpoint_server.rpc.around.policy import POLICY
@@ -395,14 +396,16 @@ async def test_running_calls_get_a_later_expiry() -> None:
     assert "expired while the call ran" in ended.message
 
 
-async def test_refusals_are_counted_by_their_reason() -> None:
+async def test_refusals_are_counted_by_their_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guessing, "time", SimpleNamespace(monotonic=lambda: 0.0))
     reader = InMemoryMetricReader()
     telemetry = Telemetry(meter_provider=MeterProvider([reader]))
     grant = Grant("t", "default", frozenset())
     authentication = Authentication(Credentials({token_digest("t"): grant}))
     door = door_of(telemetry, authentication, policy={})
     async with serving(Behavior("ok"), door) as channel:
-        for metadata in ((), bearer("?"), bearer("unknown"), bearer("t"), bearer("t")):
+        unknown = [bearer(f"unknown{number}") for number in range(guessing.FREE_TOKENS + 2)]
+        for metadata in ((), bearer("?"), bearer("t"), bearer("t"), *unknown):
             await end_of(start_call(channel, "UnaryUnary", metadata=metadata))
     data: Any = reader.get_metrics_data()
     counted = {
@@ -411,4 +414,4 @@ async def test_refusals_are_counted_by_their_reason() -> None:
         if metric.name == "tuskpoint.server.denied_calls"
         for point in metric.data.data_points
     }
-    assert counted == {"missing": 1, "malformed": 1, "unknown": 1, "scope": 2}
+    assert counted == {"missing": 1, "malformed": 1, "unknown": 20, "slowed": 2, "scope": 2}

@@ -202,9 +202,9 @@ class Violation:
 class Refusal(Exception):
     """A call that is answered with a documented reason.
 
-    `status`, `retry_after_s` and `advice` are for raisers that know better than the reason, and
-    `violations` for `INVALID_FIELD` and `VALUES_MISSING`. The dynamic parts of the message, which
-    are the metadata, are all safe to show.
+    `status`, `message`, `retry_after_s` and `advice` are for raisers that know better than the
+    reason, and `violations` for `INVALID_FIELD` and `VALUES_MISSING`. The dynamic parts of the
+    message, which are the metadata, are all safe to show.
     """
 
     def __init__(
@@ -214,6 +214,7 @@ class Refusal(Exception):
         *,
         violations: Sequence[Violation] = (),
         status: Status | None = None,
+        message: str = "",
         retry_after_s: float | None = None,
         advice: str = "",
         **metadata: object,
@@ -223,7 +224,7 @@ class Refusal(Exception):
         self.violations = tuple(violations)
         self.status = status or reason.status
         self.retry_after_s = reason.retry_after_s if retry_after_s is None else retry_after_s
-        message = reason.message.format_map(self.metadata)
+        message = message or reason.message.format_map(self.metadata)
         self.message = f"{message}; {advice}" if advice else message
         super().__init__(self.message)
 

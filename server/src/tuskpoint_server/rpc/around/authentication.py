@@ -4,6 +4,8 @@ A token comes as `authorization: Bearer TOKEN` (RFC 6750) and is looked up by it
 mapping; `domain.credentials` explains why that is safe. No call waits for a file: another task
 replaces the credentials when their file has changed.
 
+Whoever sends many different unknown tokens is slowed down, by address (`guessing`).
+
 A call lives no longer than its credential. A call whose credential expires, is revoked or loses a
 scope is ended, so that a watch does not go on for weeks.
 """
@@ -28,6 +30,7 @@ from ...domain.credentials import (
 )
 from ...domain.errors import Reason, Refusal
 from ...service.quotas import Quotas
+from .guessing import Guesses, address_of
 
 if TYPE_CHECKING:
     from .door import Call
@@ -69,6 +72,7 @@ class Authentication:
         self._credentials = credentials
         self._issuers = issuers
         self.quotas = Quotas()
+        self._guesses = Guesses()
         if credentials is not None:
             self.quotas.replace(credentials.quotas)
         self._now = now
@@ -84,19 +88,42 @@ class Authentication:
             self._end_expired()
 
     def grant(self, call: Call) -> Grant:
-        """Return the grant of a call's credential, or refuse with `CREDENTIAL_INVALID`."""
-        grant: Grant | None = EVERYTHING
-        if self._credentials is not None:
-            call.presented, token = _presented(call, self._credentials)
-            grant = self._find(self._credentials, call.presented)
-            if grant is None and token and self._issuers is not None:
-                grant = self._accept(call, token)
-        if grant is None and not isinstance(call.presented, bytes):
+        """Return the grant of a call's credential.
+
+        Raises:
+            Refusal: `CREDENTIAL_INVALID`, or `QUOTA_EXCEEDED` for a token that is not known from
+                an address that has sent many unknown ones.
+        """
+        if self._credentials is None:
+            return EVERYTHING
+        call.presented, token = _presented(call, self._credentials)
+        if isinstance(call.presented, bytes):
+            grant = self._grant_of_token(call, self._credentials, call.presented, token)
+        elif (found := self._find(self._credentials, call.presented)) is not None:
+            grant = found
+        else:
             raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
-        if grant is None:
-            raise _refused(call, "unknown")
         if grant.expires is not None and self._now() >= grant.expires:
             raise _refused(call, "expired", "it has expired; ask for another")
+        return grant
+
+    def _grant_of_token(
+        self, call: Call, credentials: Credentials, digest: bytes, token: str
+    ) -> Grant:
+        """Return the grant of a token, expired or not; guesses are slowed down."""
+        address = address_of(call.context.peer())
+        try:
+            self._guesses.check(address, digest)
+        except Refusal:
+            call.denied = "slowed"
+            raise
+        grant = self._find(credentials, digest)
+        if grant is None and self._issuers is not None:
+            grant = self._accept(call, token)
+        if grant is None:
+            self._guesses.unknown(address, digest)
+            raise _refused(call, "unknown")
+        self._guesses.accepted(address, digest)
         return grant
 
     def _find(self, credentials: Credentials, presented: Presented) -> Grant | None:

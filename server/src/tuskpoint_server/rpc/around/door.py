@@ -63,6 +63,9 @@ class Presenting(Protocol):
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         """Return the names in the client's certificate, by their kind."""
 
+    def peer(self) -> str:
+        """Return the client's address and port, as the transport writes them; "" if unnamed."""
+
 
 class Context(Presenting, Protocol):
     """A call as its transport sees it: gRPC's `ServicerContext`, or the one for HTTP."""

@@ -19,6 +19,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 from protobuf import message_from_json_value
 from protobuf.wkt import Any as PackedDetail
 from protobuf.wkt import Struct
+from starlette.types import Scope
 
 from ...domain.errors import Reason, Refusal
 from ...domain.limits import KIB, LIMITS
@@ -96,7 +97,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
         answer = unfit(scope, self._kinds)
         if answer is not None:
             await answer(scope, receive, send)
-        elif not self._door.admits(_Headers(scope["headers"])):
+        elif not self._door.admits(_Request(scope)):
             # The door refuses the call and tells why. Nothing of its body is read for that.
             empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
             await super().__call__(scope, _Whole(empty).receive, send)
@@ -121,17 +122,21 @@ class _Whole:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-class _Headers:
-    """The headers of a request as the door sees those of a call."""
+class _Request:
+    """A request of which only the headers are read, as the door sees a call."""
 
-    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        self._headers = headers
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
 
     def invocation_metadata(self) -> Iterable[tuple[str, str]]:
-        return [(name.decode(), value.decode()) for name, value in self._headers]
+        return [(name.decode(), value.decode()) for name, value in self._scope["headers"]]
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         return {}
+
+    def peer(self) -> str:
+        client = self._scope.get("client")
+        return "" if client is None else f"{client[0]}:{client[1]}"
 
 
 class Body(Holder):
@@ -195,6 +200,9 @@ class HttpContext:
 
     def auth_context(self) -> Mapping[str, Iterable[bytes]]:
         return {}  # uvicorn passes no certificate on: here only tokens identify callers
+
+    def peer(self) -> str:
+        return self._request.client_address or ""
 
     async def read(self) -> Any:
         if self._requests is None:

@@ -948,7 +948,9 @@ export const SetLabelResponseSchema: GenMessage<SetLabelResponse> = /*@__PURE__*
  * Errors of all calls, beyond those listed with each: `INVALID_ARGUMENT` /
  * `INVALID_FIELD` with `BadRequest` for a field that breaks its documented
  * limits; `UNAUTHENTICATED` / `CREDENTIAL_INVALID` and `PERMISSION_DENIED` /
- * `SCOPE_MISSING` where the server asks for credentials, before any lookup;
+ * `SCOPE_MISSING` where the server asks for credentials, before any lookup, and
+ * there `RESOURCE_EXHAUSTED` / `QUOTA_EXCEEDED` with `RetryInfo` for a token
+ * from an address that has sent many unknown ones, before it is checked;
  * `UNAVAILABLE` / `DRAINING` while the server shuts down; `UNAVAILABLE` /
  * `JOURNAL_UNAVAILABLE` if the journal cannot be written or read; `UNAVAILABLE` /
  * `OUTCOME_UNKNOWN` if its database does not answer whether it stored a change;
