@@ -9,9 +9,16 @@ from typing import Any, TypedDict
 import numpy as np
 import pytest
 from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, interrupt
 
 from tests.unit.client.faces import Face
-from tuskpoint import BackgroundSaver, InvalidRequest, PreconditionFailed, TuskPointSaver
+from tuskpoint import (
+    AsyncClient,
+    BackgroundSaver,
+    InvalidRequest,
+    PreconditionFailed,
+    TuskPointSaver,
+)
 from tuskpoint_server.rpc.server.server import Server
 
 BIG = "x" * (3 * 1024 * 1024)
@@ -219,3 +226,25 @@ async def test_a_savers_threads_may_stay_out_of_sight(server: Server, kind: str)
     async with TuskPointSaver(f"127.0.0.1:{server.port}", searchable=False) as saver:
         await writing_graph(saver).ainvoke({"done": []}, {"configurable": {"thread_id": "t"}})
         assert await ask(saver, kind, "search_history", "the lighthouse keeper") == []
+
+
+async def test_a_question_of_a_graph_and_a_label_are_found(server: Server, kind: str) -> None:
+    def approve(_: State) -> State:
+        return {"done": [interrupt({"question": "Shall the walrus story be published?"})]}
+
+    address = f"127.0.0.1:{server.port}"
+    async with TuskPointSaver(address) as saver, AsyncClient(address) as client:
+        graph: Any = StateGraph(State)
+        graph.add_node("approve", approve)
+        graph.add_edge(START, "approve")
+        asking = graph.compile(checkpointer=saver)
+        config: Any = {"configurable": {"thread_id": "t"}}
+        await asking.ainvoke({"done": []}, config)
+        waiting = (await asking.aget_state(config)).config["configurable"]["checkpoint_id"]
+        (found,) = await ask(saver, kind, "search_history", "walrus story")
+        assert found.checkpoint_id == waiting
+        assert found.content.startswith('asks: {"question":"Shall the walrus story be published?"}')
+        await client.set_label("t", "editor asked", checkpoint_id=waiting)
+        (found,) = await ask(saver, kind, "search_history", '"editor asked"')
+        assert found.checkpoint_id == waiting
+        assert (await asking.ainvoke(Command(resume="yes"), config)) == {"done": ["yes"]}

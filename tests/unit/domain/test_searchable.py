@@ -13,10 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Interrupt
 
 from tests.unit.domain.json_view.kit import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed
 from tuskpoint_server.domain.model import Value
-from tuskpoint_server.domain.searchable import MAX_SHOWN, body_of
+from tuskpoint_server.domain.searchable import MAX_SHOWN, Body, body_of, head_of
 
 SERDE = JsonPlusSerializer()
 NOTHING: frozenset[str] = frozenset()
@@ -113,6 +114,64 @@ def test_of_a_long_plan_the_latest_steps_are_the_text(kind: Any, shape: Any) -> 
 def test_a_plan_that_ends_in_much_white_space_is_a_plan() -> None:
     channels = [("current_plan", as_json("Read." + " " * ROOM)), ("question", as_json("Which?"))]
     assert body_of(channels, NOTHING, ROOM) == ("Read.", True, False)
+
+
+# --- labels and questions --------------------------------------------------------------------
+
+
+def asked(
+    *values: Any, maximum: int = ROOM, excluded: frozenset[str] = NOTHING, **more: Any
+) -> Body:
+    """Return the body of a checkpoint whose tasks wait for answers."""
+    interrupts = [(Interrupt(value=value, id="1f" * 16),) for value in values]
+    channels = [(name, as_json(value)) for name, value in more.items()]
+    return body_of([*channels, ("__interrupt__", stored(interrupts))], excluded, maximum)
+
+
+def test_questions_come_before_the_state_or_the_plan() -> None:
+    assert asked("Send?", {"pick": ["a", "b"]}, draft="Text").text == (
+        'asks: Send?\nasks: {"pick":["a","b"]}\n{"draft":"Text"}'
+    )
+    body = asked("Send\nnow?", current_plan="Read.\nWrite.", draft="Text")
+    assert (body.text, body.planned) == ("asks: Send now?\nRead.\nWrite.", True)
+    assert asked("Send?").text == "asks: Send?"
+    assert asked(None, "", [], draft="Text").text == '{"draft":"Text"}'
+
+
+@pytest.mark.parametrize("shape", [[{"value": "Send?", "id": "1"}], ["Send?"], "Send?"])
+def test_questions_of_other_languages_are_read_alike(shape: Any) -> None:
+    channels = [("__interrupt__", as_json(shape))]
+    assert body_of(channels, NOTHING, ROOM).text == "asks: Send?"
+
+
+def test_questions_can_be_excluded() -> None:
+    assert asked("Send?", excluded=frozenset({"__interrupt__"}), a="b").text == '{"a":"b"}'
+    assert asked({"to": "me", "body": "x"}, excluded=frozenset({"to"})).text == 'asks: {"body":"x"}'
+
+
+def test_long_questions_leave_half_of_the_room_to_the_state() -> None:
+    body = asked("q" * 20 + " word" * ROOM, "Send?", draft="Text " * ROOM)
+    assert body.truncated
+    assert len(body.text.encode()) <= ROOM
+    first, second, state = body.text.split("\n")
+    assert second == "asks: Send?"
+    assert ROOM / 2 - 100 < len(first) + len(second) < ROOM / 2
+    assert len(state) > ROOM / 2 - 100
+    assert not asked("Send?", draft="Text").truncated
+    assert asked("Send?" * 100, maximum=200).truncated
+
+
+def test_a_label_is_a_line_of_its_own() -> None:
+    channels = [("draft", as_json("Text"))]
+    assert body_of(channels, NOTHING, ROOM, "before\nthe  {cut") == (
+        'label: before the {cut\n{"draft":"Text"}',
+        False,
+        False,
+    )
+    assert body_of([], NOTHING, ROOM, "gold").text == "label: gold"
+    assert head_of('label: gold\nasks: {"a":1}\n{"draft":"Text"}') == 'label: gold\nasks: {"a":1}'
+    assert head_of("asks: Send?") == "asks: Send?"
+    assert head_of('{"label: ":1}') == ""
 
 
 # --- states ----------------------------------------------------------------------------------

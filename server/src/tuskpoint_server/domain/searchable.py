@@ -1,21 +1,31 @@
-"""The searchable text of a state: its plan in words, or else its JSON view.
+"""The searchable text of a checkpoint: label, questions, and its state.
 
-It serves to find a checkpoint, not to load it: parts that nobody searches for are left out.
+Of the state that is its plan in words, or else its JSON view. The text serves
+to find a checkpoint, not to load it: parts that nobody searches for are left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from .json_view.escapes import Json, escapes_of
-from .json_view.excerpts import shortened
+from .json_view.excerpts import shares, shortened
 from .json_view.views import Room, dump
 from .limits import MIB
 from .model import Value
+from .threads import INTERRUPT
 
 PLAN = "current_plan"  # channel with the agent's next steps in words
+
+LABEL, ASKS = "label: ", "asks: "
+"""What the lines of a body begin with that are not the state. That of a state begins with `{`."""
+
+_OF_INTERRUPT = frozenset({"value", "id", "interrupt_id", "resumable", "ns", "when"}) | {
+    "response_schema"
+}
+"""Members of LangGraph's `Interrupt`, of all its versions. People search for its `value` alone."""
 
 MAX_SHOWN = 1 * MIB
 """Bytes of the views of one state that are made at most; a larger value adds no text."""
@@ -37,18 +47,23 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")  # controls that are no white spa
 
 
 class Body(NamedTuple):
-    """The searchable text of a state."""
+    """The searchable text of a checkpoint."""
 
     text: str
-    planned: bool  # it is a plan in words, not JSON
+    planned: bool  # its state is a plan in words, not JSON
     truncated: bool  # the state holds more than fits
 
 
-def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int) -> Body:
-    """Return the searchable text of a state. No bytes make it fail.
+def body_of(
+    channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int, label: str = ""
+) -> Body:
+    """Return the searchable text of a checkpoint. No bytes make it fail.
 
-    A `PLAN` that is not empty is the text: a string as it is, an array of strings line by line,
-    any other value as JSON. Of a plan that is too long the latest part is the text.
+    It begins with a line for the `label`, if there is one, and a line for each question in the
+    values of channel `INTERRUPT`; they take half of the room at most. Then comes the state.
+
+    A `PLAN` that is not empty is the text of the state: a string as it is, an array of strings
+    line by line, any other value as JSON. Of a plan that is too long the latest part is the text.
 
     Otherwise it is one JSON object with the view of every channel, in the order given, without
     LangGraph's own channels, binary values, names of types, and empty values. Line breaks become
@@ -57,10 +72,50 @@ def body_of(channels: Sequence[tuple[str, Value]], excluded: frozenset[str], max
     `excluded` names channels, and members at any depth, that are left out. `maximum` is in
     bytes of UTF-8.
     """
-    values = {
-        name: value for name, value in channels if name not in excluded and not is_internal(name)
-    }
+    values = {name: value for name, value in channels if name not in excluded}
     room = Room(MAX_SHOWN)
+    asked = values.pop(INTERRUPT, None)
+    shown = None if asked is None else _searchable(room.show(asked).content, excluded)
+    head, whole = _head(label, list(_questions(shown)), maximum // 2)
+    state = {name: value for name, value in values.items() if not is_internal(name)}
+    text, planned, truncated = _of_state(state, room, excluded, maximum - len(head.encode()))
+    return Body(head + text if text else head.rstrip(), planned, truncated or not whole)
+
+
+def head_of(body: str) -> str:
+    """Return the label and the questions at the beginning of a body that has no plan."""
+    return body.partition("\n{")[0] if body.startswith((LABEL, ASKS)) else ""
+
+
+def _head(label: str, questions: Sequence[str], maximum: int) -> tuple[str, bool]:
+    """Return the lines of label and questions, and whether they are whole."""
+    lines = [LABEL + " ".join(_words(label))] if label else []
+    room = maximum - sum(len(line.encode()) + 1 for line in lines)
+    sizes = [len(one.encode()) for one in questions]
+    whole = True
+    for question, share in zip(
+        questions, shares(sizes, room - len(questions) * (len(ASKS) + 1)), strict=True
+    ):
+        kept, is_all = _cut(question, share) if share > 0 else ("", False)
+        whole = whole and is_all
+        lines += [ASKS + kept] if kept else []
+    return "".join(f"{line}\n" for line in lines), whole
+
+
+def _questions(view: Json) -> Iterator[str]:
+    """Yield the questions in the view of an array of interrupts, or of arrays of them."""
+    if isinstance(view, list):
+        for item in view:
+            yield from _questions(item)
+        return
+    if isinstance(view, dict) and view.keys() <= _OF_INTERRUPT:
+        view = view.get("value")
+    if _says(view):
+        yield view if isinstance(view, str) else dump(view).decode()
+
+
+def _of_state(values: dict[str, Value], room: Room, excluded: frozenset[str], maximum: int) -> Body:
+    """Return the text of a state, given its channels."""
     plan = values.pop(PLAN, None)
     if plan is not None:
         text, whole = _plan(room.show(plan).content, excluded, maximum)

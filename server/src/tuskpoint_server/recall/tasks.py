@@ -189,7 +189,8 @@ class IndexTask:
 
     def _document(self, due: Document) -> Document:
         try:
-            body = body_of(due.channels, self._settings.excluded, LIMITS.max_search_text)
+            excluded, maximum = self._settings.excluded, LIMITS.max_search_text
+            body = body_of(due.channels, excluded, maximum, due.label)
         except Exception as error:  # noqa: BLE001 - a state that defeats it is found by its summary
             seen = f"{type(error).__name__}: {error}"
             if seen != self._logged_of_body:
@@ -202,7 +203,7 @@ class IndexTask:
                 )
             return replace(due, truncated=True)
         # A plan is the whole text of its state: the rest is left out anyway.
-        truncated = body.truncated or (due.truncated and not body.planned)
+        truncated = body.truncated or due.words_cut or (due.truncated and not body.planned)
         return replace(due, body=body.text, planned=body.planned, truncated=truncated)
 
     async def _store(self, stretch: Stretch, documents: Sequence[Document]) -> int:

@@ -20,7 +20,8 @@ def due(number: int, thread: int = 1, tenant: str = TENANT) -> Document:
     plan = Value("json", json.dumps(f"step {number}").encode())
     key = CheckpointKey(f"t{thread}", "", str(number))
     return Document(
-        number, thread, tenant, key, number, f"summary {number}", (("current_plan", plan),)
+        *(number, thread, tenant, key, number, f"summary {number}"),
+        channels=(("current_plan", plan),),
     )
 
 

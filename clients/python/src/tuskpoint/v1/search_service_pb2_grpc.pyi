@@ -38,10 +38,12 @@ class SearchServiceStub:
     SearchCheckpoints: _grpc.UnaryUnaryMultiCallable[_search_service_pb2.SearchCheckpointsRequest, _search_service_pb2.SearchCheckpointsResponse]
     """Searches checkpoints by words, by meaning, or by a vector, nearest first.
 
-    A checkpoint is found by its summary and by its searchable text: the value
-    of channel `current_plan` if it has one that is not empty, else the JSON
-    view of what is new in its state over that of its parent, up to
-    `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
+    A checkpoint is found by its summary and by its searchable text, up to
+    `ServerLimits.max_search_text_bytes`. The text has a line `label: ` with its
+    label, if it has one; a line `asks: ` for each interrupt among its pending
+    writes, with what the task asks; and its state. Of the state it has the
+    value of channel `current_plan` if there is one that is not empty, else the
+    JSON view of what is new over the state of its parent. Of what is longer the latest part is
     indexed, and `SearchResult.truncated` is set. A checkpoint without a
     parent in its thread is found by its whole state. Deleted checkpoints, and
     those of threads that were made not searchable, are not found from that
@@ -73,10 +75,12 @@ class SearchServiceAsyncStub(SearchServiceStub):
     SearchCheckpoints: _aio.UnaryUnaryMultiCallable[_search_service_pb2.SearchCheckpointsRequest, _search_service_pb2.SearchCheckpointsResponse]  # type: ignore[assignment]
     """Searches checkpoints by words, by meaning, or by a vector, nearest first.
 
-    A checkpoint is found by its summary and by its searchable text: the value
-    of channel `current_plan` if it has one that is not empty, else the JSON
-    view of what is new in its state over that of its parent, up to
-    `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
+    A checkpoint is found by its summary and by its searchable text, up to
+    `ServerLimits.max_search_text_bytes`. The text has a line `label: ` with its
+    label, if it has one; a line `asks: ` for each interrupt among its pending
+    writes, with what the task asks; and its state. Of the state it has the
+    value of channel `current_plan` if there is one that is not empty, else the
+    JSON view of what is new over the state of its parent. Of what is longer the latest part is
     indexed, and `SearchResult.truncated` is set. A checkpoint without a
     parent in its thread is found by its whole state. Deleted checkpoints, and
     those of threads that were made not searchable, are not found from that
@@ -111,10 +115,12 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_search_service_pb2.SearchCheckpointsResponse, _abc.Awaitable[_search_service_pb2.SearchCheckpointsResponse]]:
         """Searches checkpoints by words, by meaning, or by a vector, nearest first.
 
-        A checkpoint is found by its summary and by its searchable text: the value
-        of channel `current_plan` if it has one that is not empty, else the JSON
-        view of what is new in its state over that of its parent, up to
-        `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
+        A checkpoint is found by its summary and by its searchable text, up to
+        `ServerLimits.max_search_text_bytes`. The text has a line `label: ` with its
+        label, if it has one; a line `asks: ` for each interrupt among its pending
+        writes, with what the task asks; and its state. Of the state it has the
+        value of channel `current_plan` if there is one that is not empty, else the
+        JSON view of what is new over the state of its parent. Of what is longer the latest part is
         indexed, and `SearchResult.truncated` is set. A checkpoint without a
         parent in its thread is found by its whole state. Deleted checkpoints, and
         those of threads that were made not searchable, are not found from that

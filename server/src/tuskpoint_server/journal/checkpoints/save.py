@@ -142,7 +142,9 @@ def save_writes(
     if not pending.new:
         seq = max(known.seq if known else 0, pending.last_seq)
         return Saved(key, seq, row.incarnation, early=known is None)
-    seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size)
+    # Search finds questions; of a checkpoint that is not stored yet, with its save.
+    asks = known is not None and any(one.channel == INTERRUPT for one in pending.new.values())
+    seq = batch.change(log, EventKind.WRITES_SAVED, place, size_bytes=pending.size, indexed=asks)
     _store_writes(batch, log, place, pending, seq, early=known is None)
     if known is None:
         log.early = True

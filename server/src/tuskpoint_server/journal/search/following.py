@@ -1,9 +1,9 @@
 """Which checkpoints search may find, and which changes of the logs the index has to follow.
 
-A checkpoint is due where its row is the one that a change above the watermark made, and where
-the parent went whose text it did without. Of a thread whose log says too little (it was swept
-before search was switched on, or search was switched on for the thread) all checkpoints are
-gone through by key instead.
+A checkpoint is due where its row is the one that a change above the watermark made, where such a
+change brought an interrupt, and where the parent went whose text it did without. Of a thread whose
+log says too little (it was swept before search was switched on, or search was switched on for the
+thread) all checkpoints are gone through by key instead.
 """
 
 from __future__ import annotations
@@ -12,19 +12,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, case, exists, func, or_, select, tuple_
+from sqlalchemy import (
+    Connection,
+    and_,
+    bindparam,
+    case,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+)
 
 from ...domain.model import CheckpointKey
 from ...domain.reserved import SNAPSHOTS, SNAPSHOTS_END
-from ...domain.threads import EventKind
-from ..database.schema import changes, checkpoints, documents, memories, threads, vectors
+from ...domain.threads import INTERRUPT, EventKind
+from ..database.schema import changes, checkpoints, documents, memories, threads, vectors, writes
 from ..database.statements import EMPTY, LISTED, Answer, Statement, outside_reserved
 from .searched_values import Document, Read, with_values
 
 # bytes of stored states that one stretch reads at most, after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
 C, D, L, M = checkpoints.c, documents.c, changes.c, memories.c  # as in SQL
-T, V = threads.c, vectors.c
+T, V, W = threads.c, vectors.c, writes.c
 
 # So spelled, no index is asked for it: begun with its alternatives, SQLite reads everything.
 _NAME = func.coalesce(T.thread_id, EMPTY)
@@ -61,13 +72,23 @@ _LOGS = Statement(
 )
 _LOG_OF = Statement(select(*_LOG).where(T.number == bindparam("of_thread")))
 _KEY = (C.number, C.checkpoint_ns, C.checkpoint_id)
-_CHECKPOINT = (*_KEY, C.seq, C.summary, C.state, C.delta_channels, _parents.c.state)
+_CHECKPOINT = (*_KEY, C.seq, C.summary, C.label, C.state, C.delta_channels, _parents.c.state)
 _STATE, _BEFORE = -3, -1  # where the states stand in a row that ends with `_CHECKPOINT`
+_ASKED = exists().where(
+    W.thread == L.thread,
+    W.checkpoint_ns == L.checkpoint_ns,
+    W.checkpoint_id == L.checkpoint_id,
+    W.channel == literal_column(f"'{INTERRUPT}'"),
+    W.seq == L.seq,
+)
 _ITS_ROW = and_(
     C.thread == L.thread,
     C.checkpoint_ns == L.checkpoint_ns,
     C.checkpoint_id == L.checkpoint_id,
-    C.seq == L.seq,
+    or_(
+        C.seq == L.seq,
+        and_(L.kind == literal_column(str(int(EventKind.WRITES_SAVED))), _ASKED),
+    ),
 )
 _ABOVE = and_(L.thread == T.number, L.seq > T.indexed_seq)
 _CHANGES = Statement(
@@ -167,9 +188,9 @@ class _Log(NamedTuple):
         return Advance(self.number, self.tenant, self.thread_id, self.indexed_seq, through)
 
     def read(self, row: Sequence[Any]) -> Read:
-        number, checkpoint_ns, checkpoint_id, seq, summary, *read = row
+        number, checkpoint_ns, checkpoint_id, seq, summary, label, *read = row
         key = CheckpointKey(self.thread_id, checkpoint_ns, checkpoint_id)
-        document = Document(number, self.number, self.tenant, key, seq, summary)
+        document = Document(number, self.number, self.tenant, key, seq, summary, label)
         return Read(document, self.family, *read)
 
 

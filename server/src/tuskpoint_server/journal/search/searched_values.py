@@ -1,8 +1,9 @@
 """The values of checkpoints that search looks at: what is new in them, and not too much.
 
-Of a checkpoint that is its plan, which may turn out to say nothing, and what the state of its
-parent did not hold: that was indexed with the parent, or with one before it. LangGraph's own
-channels would take room from what says something. Of what is long the latest part is taken.
+Of a checkpoint that is its plan, which may turn out to say nothing, the questions that its tasks
+wait for, and what the state of its parent did not hold: that was indexed with the parent, or with
+one before it. LangGraph's own channels would take room from what says something. Of what is long
+the latest part is taken.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, and_, literal_column, select
 
 from tuskpoint.v1 import checkpoint_pb2
 
+from ...domain.formats.segments import DeltaWrite
 from ...domain.items import keeps_items
 from ...domain.json_view.escapes import MAX_ENCODED
 from ...domain.json_view.excerpts import joined, latest_part, new_part, shares
 from ...domain.limits import KIB
 from ...domain.model import EVICTED, CheckpointKey, DamagedValue, Value
 from ...domain.search import pointer_of
-from ...domain.searchable import PLAN, is_internal
+from ...domain.searchable import ASKS, PLAN, head_of, is_internal
+from ...domain.threads import INTERRUPT
 from ..checkpoints.delta_history import PathWrite, follow, read_values
+from ..database.schema import checkpoints, writes
 from ..database.sealing import seal_of
+from ..database.statements import LISTED, Statement
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +46,27 @@ MAX_READ_BYTES = MAX_ENCODED
 EMBEDDED_BODY = 1000
 
 
+_INTERRUPTS = Statement(
+    select(
+        checkpoints.c.number,
+        writes.c.checkpoint_id,
+        writes.c.number,
+        *(writes.c[name] for name in DeltaWrite._fields),
+    )
+    .select_from(
+        checkpoints.join(
+            writes,
+            and_(
+                writes.c.thread == checkpoints.c.thread,
+                writes.c.checkpoint_ns == checkpoints.c.checkpoint_ns,
+                writes.c.checkpoint_id == checkpoints.c.checkpoint_id,
+            ),
+        )
+    )
+    .where(checkpoints.c.number.in_(LISTED), writes.c.channel == literal_column(f"'{INTERRUPT}'"))
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """What is indexed of a checkpoint whose document is missing or says something else."""
@@ -51,12 +77,14 @@ class Document:
     key: CheckpointKey
     seq: int  # change that made its row as it was read
     summary: str = ""
-    # name and value of channels, its plan first, then those that it changed. Of a long value they
-    # hold the latest part
+    label: str = ""
+    # name and value of channels: its plan first, then interrupts, then those that it changed. Of a
+    # long value they hold the latest part
     channels: tuple[tuple[str, Value], ...] = ()
     truncated: bool = False  # more belongs to its state than `channels`, or `body`, holds
-    body: str = ""  # searchable text of the state, once it is made
-    planned: bool = False  # the body is a plan in words, not JSON
+    words_cut: bool = False  # more belongs to its plan or its interrupts than `channels` holds
+    body: str = ""  # its searchable text, once it is made
+    planned: bool = False  # the state in the body is a plan in words, not JSON
 
     @property
     def pointer(self) -> bytes:
@@ -76,7 +104,10 @@ def embedded_text(summary: str, body: str, *, planned: bool) -> str:
     said = summary.strip()
     if planned:
         return f"{said}\n{body}".strip()
-    return said or body[:EMBEDDED_BODY].strip()
+    head = head_of(body)
+    if said or ASKS in head:
+        return f"{said}\n{head[:EMBEDDED_BODY]}".strip()
+    return body[:EMBEDDED_BODY].strip()
 
 
 class Read(NamedTuple):
@@ -109,7 +140,8 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
     """
     if seal_of(connection) is not None:
         return [replace(one.due, truncated=True) for one in read]
-    wanted = [(one, *_channels(connection, one)) for one in read]
+    asked = _interrupts(connection, [one.due.number for one in read])
+    wanted = [(one, *_channels(connection, one, asked.get(one.due.number, ()))) for one in read]
     keys: dict[int, set[int | bytes]] = {}
     for one, channels, _ in wanted:
         of_family = keys.setdefault(one.family, set())
@@ -122,8 +154,13 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
     ]
 
 
-def _channels(connection: Connection, one: Read) -> tuple[list[_Channel], bool]:
-    """Return the channels to be read of a checkpoint, and whether there are more."""
+def _channels(
+    connection: Connection, one: Read, asked: Sequence[PathWrite]
+) -> tuple[list[_Channel], bool]:
+    """Return the channels to be read of a checkpoint, and whether there are more.
+
+    `asked`: its interrupts, the last first.
+    """
     known = _stored(one.before) if one.before is not None else {}
     stored = _stored(one.state)
     found = []
@@ -134,13 +171,30 @@ def _channels(connection: Connection, one: Read) -> tuple[list[_Channel], bool]:
             found.append(_Channel(name, size, digest, readable))
     names = [name for name in json.loads(one.delta_channels) if name not in stored]
     found += _rebuilt(connection, one, names)
-    found.sort(key=lambda channel: (channel.name != PLAN, channel.name))
+    if asked:
+        ends = list(accumulate(written.write.size for written in asked))
+        # A single long one is read, too: its latest part is taken.
+        count = max(bisect_right(ends, MAX_VALUES_BYTES), int(ends[0] <= MAX_READ_BYTES))
+        size, whole = sum(ends[count - 1 : count]), count == len(asked)
+        found.append(_Channel(INTERRUPT, size, b"", writes=asked[:count], whole=whole))
+    found.sort(key=lambda one: (one.name != PLAN, one.name != INTERRUPT, one.name))
     taken, room = list[_Channel](), MAX_READ_BYTES
     for channel in found:
         if len(taken) < MAX_VALUES and channel.size <= room:
             taken.append(channel)
             room -= channel.size
     return taken, len(taken) < len(found)
+
+
+def _interrupts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[PathWrite]]:
+    """Return the interrupts of checkpoints, by number of the checkpoint, the last task's first."""
+    found: dict[int, list[PathWrite]] = {}
+    for checkpoint, holder, number, *columns in _INTERRUPTS.run_listed(connection, numbers):
+        written = PathWrite(holder, DeltaWrite(*columns), number)
+        found.setdefault(checkpoint, []).append(written)
+    for interrupts in found.values():
+        interrupts.sort(key=lambda one: one.write[:3], reverse=True)
+    return found
 
 
 def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
@@ -182,18 +236,19 @@ def _due(
     due: Document, channels: Sequence[_Channel], values: Mapping[Any, Value], *, left_out: bool
 ) -> Document:
     found = [(one.name, *_new(one, values)) for one in channels]
+    lacking = {name for name, _, whole in found if not whole}
     said = [(name, value) for name, value, _ in found if value is not None]
     sizes = [len(value.data) for _, value in said]
     parts = [
         (name, value, latest_part(value, share))
         for (name, value), share in zip(said, shares(sizes, MAX_VALUES_BYTES), strict=True)
     ]
+    lacking |= {name for name, value, part in parts if part is not value}
     return replace(
         due,
         channels=tuple((name, part) for name, _, part in parts if part is not None),
-        truncated=left_out
-        or not all(whole for *_, whole in found)
-        or any(part is not value for _, value, part in parts),
+        truncated=left_out or bool(lacking),
+        words_cut=not lacking.isdisjoint((PLAN, INTERRUPT)),
     )
 
 

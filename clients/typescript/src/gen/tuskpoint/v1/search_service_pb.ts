@@ -335,10 +335,12 @@ export const SearchService: GenService<{
   /**
    * Searches checkpoints by words, by meaning, or by a vector, nearest first.
    *
-   * A checkpoint is found by its summary and by its searchable text: the value
-   * of channel `current_plan` if it has one that is not empty, else the JSON
-   * view of what is new in its state over that of its parent, up to
-   * `ServerLimits.max_search_text_bytes`. Of what is longer the latest part is
+   * A checkpoint is found by its summary and by its searchable text, up to
+   * `ServerLimits.max_search_text_bytes`. The text has a line `label: ` with its
+   * label, if it has one; a line `asks: ` for each interrupt among its pending
+   * writes, with what the task asks; and its state. Of the state it has the
+   * value of channel `current_plan` if there is one that is not empty, else the
+   * JSON view of what is new over the state of its parent. Of what is longer the latest part is
    * indexed, and `SearchResult.truncated` is set. A checkpoint without a
    * parent in its thread is found by its whole state. Deleted checkpoints, and
    * those of threads that were made not searchable, are not found from that
