@@ -162,10 +162,15 @@ async def bind_rows(config: Config, journal: Database) -> None:
             "one --signing-key, or a key provider, to be safe from who can read the database"
         )
     try:
-        await rebinding.bind_rows(journal)
+        bound = await rebinding.bind_rows(journal)
     except Refusal as refusal:
         problem = f"journal {config.journal_name} cannot be migrated: {refusal}"
         raise process.StartError(process.EXIT_JOURNAL, problem) from None
+    if not bound.is_complete:
+        _log.warning(
+            "rows are not protected against edits yet: servers of an older version are connected "
+            "to the journal; upgrade all of them"
+        )
 
 
 async def _journal_key(keys: KeyProvider, stored: str) -> tuple[bytes, str]:

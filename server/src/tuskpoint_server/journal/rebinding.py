@@ -2,9 +2,10 @@
 
 Threads are bound one after another, each in one transaction with its rows, so a server that is
 killed meanwhile continues with the threads that are left. Values are compared with their digests
-first. Servers of layout 1 may use a shared journal meanwhile: they write rows without MACs, so the
-journal counts as bound only once none of them is connected. From then on PostgreSQL refuses what
-they write.
+first. Servers of layout 1 may use a shared journal before: they write rows without MACs, and change
+rows whose MACs then no longer fit. So nothing is bound while one of them is connected. After that
+PostgreSQL refuses what they write, and all threads of a shared journal are bound, from the first to
+the last, whatever they have.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from sqlalchemy import bindparam, func, select, update
+from sqlalchemy import bindparam, func, or_, select, update
 
 from ..domain.failpoints import failpoint
 from ..domain.values import DamagedValueError
@@ -65,16 +66,15 @@ _SET_CHANGE = Statement(
     .where(of_thread(changes), changes.c.seq == bindparam("of_seq"))
     .values(mac=bindparam("new_mac"))
 )
+_WANTED = or_(threads.c.binding.is_(None), bindparam("all"))
 _UNBOUND = Statement(
-    select(threads.c.tenant, threads.c.thread_id, threads.c.checkpoint_count)
-    .where(threads.c.binding.is_(None), threads.c.number > bindparam("after"))
+    select(threads.c.number, threads.c.tenant, threads.c.thread_id, threads.c.checkpoint_count)
+    .where(_WANTED, threads.c.number > bindparam("after"))
     .order_by(threads.c.number)
     .limit(bindparam("max_rows"))
 )
 _COUNT = Statement(
-    select(func.count(), func.coalesce(func.sum(threads.c.checkpoint_count), 0)).where(
-        threads.c.binding.is_(None)
-    )
+    select(func.count(), func.coalesce(func.sum(threads.c.checkpoint_count), 0)).where(_WANTED)
 )
 _VALUES = Statement(
     select(values.c.number, values.c.family, values.c.digest)
@@ -94,7 +94,7 @@ class Bound:
 
 
 async def bind_rows(database: Database) -> Bound:
-    """Bind all rows that are not, unless servers of layout 1 still write such rows.
+    """Bind all rows that are not, unless servers of layout 1 are connected and write such rows.
 
     Raises:
         Refusal: `JOURNAL_UNAVAILABLE`.
@@ -104,7 +104,9 @@ async def bind_rows(database: Database) -> Bound:
     if BOUND in await database.query(read_finished):  # another server was first
         database.binder.is_complete = True
         return Bound()
-    [(count, of_checkpoints)] = await database.rows(_COUNT)
+    if not await database.transact(partial(_end_older, database)):
+        return Bound(is_complete=False)
+    [(count, of_checkpoints)] = await database.rows(_COUNT, all=database.is_shared)
     if count:
         _log.warning(
             "binding the rows of %d threads with %d checkpoints; a start continues this if it is "
@@ -115,14 +117,17 @@ async def bind_rows(database: Database) -> Bound:
     failpoint("journal.before_binding")
     done = await _bind_threads(database, count)
     failpoint("journal.before_bound")
-    is_complete = await database.transact(partial(_complete, database))
-    database.binder.is_complete = is_complete
-    if not is_complete:
-        _log.warning(
-            "rows are not protected against edits yet: servers of an older version are connected "
-            "to the journal; upgrade all of them"
-        )
-    return Bound(done, damaged, is_complete)
+    await database.transact(lambda batch: set_bound(batch.connection))
+    database.binder.is_complete = True
+    return Bound(done, damaged)
+
+
+def _end_older(database: Database, batch: Batch) -> bool:
+    """Let nothing be written without a MAC any more; return whether that can be."""
+    if database.has_older_servers(batch.connection):
+        return False
+    database.refuse_older_servers(batch.connection)
+    return True
 
 
 async def _compare(database: Database) -> int:
@@ -156,18 +161,20 @@ def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> i
 
 
 async def _bind_threads(database: Database, count: int) -> int:
-    done, reported = 0, time.monotonic()
+    done, after, reported = 0, 0, time.monotonic()
     while True:
-        rows = await database.rows(_UNBOUND, after=0, max_rows=THREADS_AT_ONCE)
+        of = {"all": database.is_shared, "after": after, "max_rows": THREADS_AT_ONCE}
+        rows = await database.rows(_UNBOUND, **of)
         if not rows:
             return done
         some: list[tuple[str, str]] = []
         size = 0
-        for tenant, thread_id, checkpoint_count in rows:
+        for number, tenant, thread_id, checkpoint_count in rows:
             if some and size + checkpoint_count > ROWS_AT_ONCE:
                 break
             some.append((tenant, thread_id))
             size += checkpoint_count
+            after = number
         await database.transact(partial(_bind_some, names=some))
         failpoint("journal.after_binding_some")
         done += len(some)
@@ -180,7 +187,7 @@ def _bind_some(batch: Batch, names: Sequence[tuple[str, str]]) -> None:
     batch.lock(names)
     for tenant, thread_id in names:
         log = batch.find(tenant, thread_id)
-        if log is None or log.row.bound_rows is not None:
+        if log is None:
             continue
         log.row.bound_rows = _bind_thread(batch, tenant, log.row.number)
         log.forget_checkpoints()
@@ -229,13 +236,3 @@ def _page(
 ) -> Sequence[tuple[Any, ...]]:
     of = {"of_thread": number, "after": after, "max_rows": ROWS_AT_ONCE}
     return statement.run(connection, **of).fetchall()
-
-
-def _complete(database: Database, batch: Batch) -> bool:
-    """Let rows without a MAC count as damaged from now on; return whether that can be."""
-    [count, _] = _COUNT.run(batch.connection).fetchone() or (0, 0)
-    if count or database.has_older_servers(batch.connection):
-        return False
-    database.refuse_older_servers(batch.connection)
-    set_bound(batch.connection)
-    return True

@@ -119,7 +119,8 @@ def check_rows(connection: Connection, row: ThreadRow) -> None:
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
     """
-    if row.bound_rows is not None and hash_rows(connection, row.number) != row.bound_rows:
+    is_bound = binder_of(connection).is_complete
+    if is_bound and hash_rows(connection, row.number) != row.bound_rows:
         raise journal_damaged(row.thread_id, problem=MISSING)
 
 
@@ -171,7 +172,7 @@ def check_some(
 def _look_at_thread(connection: Connection, row: ThreadRow, _: Any, __: set[bytes]) -> _Looked:
     found: list[Problem] = []
     count = 0
-    if row.bound_rows is not None:
+    if binder_of(connection).is_complete:
         macs = list(_macs(connection, row.number))
         count = len(macs)
         if binder_of(connection).total(macs) != row.bound_rows:
@@ -196,9 +197,9 @@ def put_back(certified: int, last: int) -> str:
 def _look_at_changes(
     connection: Connection, row: ThreadRow, after: tuple[int], _: set[bytes]
 ) -> _Looked:
-    if row.bound_rows is None:
-        return [], ROW_BYTES, None
     binder, found = binder_of(connection), list[Problem]()
+    if not binder.is_complete:
+        return [], ROW_BYTES, None
     seq = max(after[0], row.compacted_seq)
     of = {"of_thread": row.number, "after_seq": seq, "max_rows": PART_ROWS}
     rows = _CHANGES.run(connection, **of).fetchall()
@@ -230,7 +231,7 @@ def _look_at_checkpoints(
         last, known = (checkpoint_ns, checkpoint_id), Known(*columns)
         size += ROW_BYTES + len(known.state) + len(known.metadata) + len(known.delta_base or b"")
         own = known.bind(binder, row.tenant, row.number, last)
-        if row.bound_rows is not None and not equal(known.mac or b"", own):
+        if binder.is_complete and not equal(known.mac or b"", own):
             found.append(Problem(CHANGED, last))
             continue
         try:
@@ -272,7 +273,7 @@ def _look_at_writes(
         place = (checkpoint_ns, checkpoint_id)
         size += ROW_BYTES + len(write.data or b"")
         own = write.mac(binder, row.number, place)
-        if row.bound_rows is not None and not equal(mac or b"", own):
+        if binder.is_complete and not equal(mac or b"", own):
             found.append(Problem(WRITE_CHANGED, place))
             continue
         named = (write.digest, write.type, write.size, write.encoding, write.data)

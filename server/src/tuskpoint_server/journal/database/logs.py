@@ -92,14 +92,19 @@ class ThreadRow:
     def check(self, binder: Binder) -> None:
         """Compare the row with its binding, and take the hash of the thread's rows from there.
 
+        Until all rows of the journal are bound, a row that does not fit its binding is taken as
+        one without: servers of layout 1 leave such rows.
+
         Raises:
             RowDamagedError: The row is not as the server wrote it.
         """
-        if self.binding is not None:
+        try:
+            if self.binding is None:
+                raise RowDamagedError("the row of the thread has no MAC")
             self.bound_rows = binder.rows_of(self.number, self.bound, self.binding)
-        elif binder.is_complete:
-            raise RowDamagedError("the row of the thread has no MAC")
-        else:
+        except RowDamagedError:
+            if binder.is_complete:
+                raise
             self.bound_rows = None
 
     def move(self, binder: Binder, new: bytes | None, old: bytes | None = None) -> None:

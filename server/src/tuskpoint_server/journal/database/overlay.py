@@ -356,7 +356,7 @@ class Batch:
         if row is None:
             return None
         known = Known(*row)
-        if log.row.bound_rows is not None:
+        if self.binder.is_complete:
             self._check(log, place, known.mac, known.bind(*self._of(log, place)))
         log.add(place, known)
         return known
@@ -411,7 +411,7 @@ class Batch:
             rows = _PENDING.run(self.connection, **parameters_of(log.row.number, *place))
             for mac, *columns in rows.fetchall():
                 write = StoredWrite(*columns)
-                if log.row.bound_rows is not None:
+                if self.binder.is_complete:
                     of = write.mac(self.binder, log.row.number, place)
                     self._check(log, place, mac, of)
                 found[write.task_id, write.idx] = write

@@ -55,7 +55,12 @@ _HAS_OLDER = (
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
 )
-_REFUSE_OLDER = "ALTER TABLE changes ALTER COLUMN mac SET NOT NULL"  # every change has a row there
+# Every change has a row there. Rows from before are bound later, and not looked at here: that would
+# keep others waiting.
+_REFUSE_OLDER = (
+    "ALTER TABLE changes DROP CONSTRAINT IF EXISTS changes_bound,"
+    " ADD CONSTRAINT changes_bound CHECK (mac IS NOT NULL) NOT VALID"
+)
 # Classes of SQLSTATE that name a statement or a value, and so a defect of ours
 # (https://www.postgresql.org/docs/current/errcodes-appendix.html).
 _DEFECTS = frozenset({"0A", "21", "22", "23", "42"})
