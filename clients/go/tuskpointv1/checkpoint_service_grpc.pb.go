@@ -153,7 +153,7 @@ type CheckpointServiceClient interface {
 	// stored value among the ancestors of a checkpoint and the writes since,
 	// oldest first. The checkpoint's own writes are excluded, those of the
 	// ancestor that stores the value are included. An unknown checkpoint has no
-	// history.
+	// history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
 	GetDeltaHistory(ctx context.Context, in *GetDeltaHistoryRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetDeltaHistoryResponse], error)
 	// Sets or clears the label of a checkpoint.
 	//
@@ -403,7 +403,7 @@ type CheckpointServiceServer interface {
 	// stored value among the ancestors of a checkpoint and the writes since,
 	// oldest first. The checkpoint's own writes are excluded, those of the
 	// ancestor that stores the value are included. An unknown checkpoint has no
-	// history.
+	// history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
 	GetDeltaHistory(*GetDeltaHistoryRequest, grpc.ServerStreamingServer[GetDeltaHistoryResponse]) error
 	// Sets or clears the label of a checkpoint.
 	//

@@ -412,6 +412,10 @@ const (
 	// the checkpoint is not the latest: the clock of the client is behind, or a
 	// program chose the ID. The message names both IDs.
 	WarningKind_WARNING_KIND_BELOW_LATEST WarningKind = 6
+	// A search left out what matched, because its row in the journal was changed
+	// behind the server's back. The message names the first such checkpoint or
+	// item.
+	WarningKind_WARNING_KIND_DAMAGED WarningKind = 7
 )
 
 // Enum value maps for WarningKind.
@@ -424,6 +428,7 @@ var (
 		4: "WARNING_KIND_NO_VECTORS",
 		5: "WARNING_KIND_VALUES_SEALED",
 		6: "WARNING_KIND_BELOW_LATEST",
+		7: "WARNING_KIND_DAMAGED",
 	}
 	WarningKind_value = map[string]int32{
 		"WARNING_KIND_UNSPECIFIED":      0,
@@ -433,6 +438,7 @@ var (
 		"WARNING_KIND_NO_VECTORS":       4,
 		"WARNING_KIND_VALUES_SEALED":    5,
 		"WARNING_KIND_BELOW_LATEST":     6,
+		"WARNING_KIND_DAMAGED":          7,
 	}
 )
 
@@ -736,7 +742,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,\x12$\n" +
 	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
 	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.\x12 \n" +
-	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/*\xe7\x01\n" +
+	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/*\x81\x02\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +
@@ -744,7 +750,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1dWARNING_KIND_MEMORIES_DROPPED\x10\x03\x12\x1b\n" +
 	"\x17WARNING_KIND_NO_VECTORS\x10\x04\x12\x1e\n" +
 	"\x1aWARNING_KIND_VALUES_SEALED\x10\x05\x12\x1d\n" +
-	"\x19WARNING_KIND_BELOW_LATEST\x10\x06B\xa4\x01\n" +
+	"\x19WARNING_KIND_BELOW_LATEST\x10\x06\x12\x18\n" +
+	"\x14WARNING_KIND_DAMAGED\x10\aB\xa4\x01\n" +
 	"\x10com.tuskpoint.v1B\vErrorsProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (

@@ -48,6 +48,9 @@ type SearchServiceClient interface {
 	// a vector that a caller sent, or by MemWal, it is found with its present
 	// content.
 	//
+	// What was changed behind the server's back is left out, and a warning says
+	// so.
+	//
 	// Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
 	// of the wrong dimension, with a component that is not finite, or of length
 	// 0 with the cosine metric, an unknown filter operator, a limit out of
@@ -102,6 +105,9 @@ type SearchServiceServer interface {
 	// that was saved again and is not indexed again yet is not found by words; by
 	// a vector that a caller sent, or by MemWal, it is found with its present
 	// content.
+	//
+	// What was changed behind the server's back is left out, and a warning says
+	// so.
 	//
 	// Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
 	// of the wrong dimension, with a component that is not finite, or of length

@@ -41,13 +41,16 @@ type StoreServiceClient interface {
 	// large; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
 	PutItems(ctx context.Context, in *PutItemsRequest, opts ...grpc.CallOption) (*PutItemsResponse, error)
 	// Returns items by namespace and key. Those that do not exist, or have
-	// expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	// expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
+	// `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
+	// server's back.
 	GetItems(ctx context.Context, in *GetItemsRequest, opts ...grpc.CallOption) (*GetItemsResponse, error)
 	// Finds items below a namespace, by filter and by meaning. The time that it
 	// takes grows with the number of items below the namespace; with a filter or a
 	// query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
 	// operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-	// filter that is not a JSON object.
+	// filter that is not a JSON object. What was changed behind the server's back
+	// is left out, and a warning says so.
 	SearchItems(ctx context.Context, in *SearchItemsRequest, opts ...grpc.CallOption) (*SearchItemsResponse, error)
 	// Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
 	// `INVALID_FIELD`.
@@ -118,13 +121,16 @@ type StoreServiceServer interface {
 	// large; `RESOURCE_EXHAUSTED` / `BACKLOG_FULL`.
 	PutItems(context.Context, *PutItemsRequest) (*PutItemsResponse, error)
 	// Returns items by namespace and key. Those that do not exist, or have
-	// expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
+	// expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
+	// `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
+	// server's back.
 	GetItems(context.Context, *GetItemsRequest) (*GetItemsResponse, error)
 	// Finds items below a namespace, by filter and by meaning. The time that it
 	// takes grows with the number of items below the namespace; with a filter or a
 	// query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
 	// operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-	// filter that is not a JSON object.
+	// filter that is not a JSON object. What was changed behind the server's back
+	// is left out, and a warning says so.
 	SearchItems(context.Context, *SearchItemsRequest) (*SearchItemsResponse, error)
 	// Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
 	// `INVALID_FIELD`.

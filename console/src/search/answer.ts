@@ -87,6 +87,10 @@ const WARNINGS: Partial<Record<WarningKind, [string, string]>> = {
     "Nothing here has a vector, so a search by vectors finds nothing.",
     "Search by words, or give the server an embedder.",
   ],
+  [WarningKind.DAMAGED]: [
+    "What matched was left out, because it was changed behind the server's back.",
+    "Find out who else writes to the database, then restore a backup.",
+  ],
   [WarningKind.VALUES_SEALED]: [
     "The journal is sealed: the search knows summaries, and nothing of the state.",
     "Search for words of the summaries.",

@@ -166,6 +166,7 @@ async def test_a_segment_that_cannot_be_built_is_a_hole(home: House, unbuildable
 async def test_a_checkpoint_whose_value_is_gone_is_a_hole(home: House) -> None:
     await save(home, "good")
     await save(home, "bad", data=b"gone" * 100)
+    home.journal.is_edited = True
     await home.journal.database.transact(
         lambda batch: batch.connection.connection.cursor().execute(
             "DELETE FROM contents WHERE size > 100"
@@ -212,6 +213,7 @@ async def test_a_hole_of_a_checkpoint_that_was_removed_is_no_more(
     rejecting(store, "bad")
     await save(home, "bad")
     await refused(home.archive.certify_all(TENANT), Reason.CERTIFICATION_FAILED)
+    home.journal.is_edited = True
     await home.journal.database.transact(
         lambda batch: batch.connection.connection.cursor().execute("DELETE FROM checkpoints")
     )

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from .errors import invalid_field
+from .errors import Refusal, invalid_field
 from .limits import LIMITS
 from .reserved import STORES, STORES_END
 from .state import equal_typed, parse_object
@@ -60,6 +60,7 @@ class Item:
     key: str
     value: bytes  # a JSON object, as it was put
     times: ItemTimes
+    damage: Refusal | None = None  # why it cannot be used: its row was changed; it has no value
 
 
 @dataclass(frozen=True, slots=True)

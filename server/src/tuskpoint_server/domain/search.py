@@ -70,6 +70,7 @@ class Found:
     metadata: bytes  # a JSON object, as saved
     distance: float  # from the query; smaller is nearer
     truncated: bool = False  # the state holds more than `content`, which then is its latest part
+    damage: str = ""  # why it is left out, for people: its row was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,7 @@ class SearchAnswer:
     truncated: bool = False  # more may exist that could not be looked at
     fell_back: str = ""  # why it was made in another mode than the server is set up for
     dropped: int = 0  # memories that MemWal has and could not return
+    damaged: tuple[str, ...] = ()  # why matches were left out: their rows were changed
     no_vectors: str = ""  # why there is nothing to compare a vector with
     sealed: bool = False  # the index has summaries and no values
 

@@ -27,6 +27,7 @@ from sqlalchemy import (
     update,
 )
 
+from ..domain.errors import Refusal
 from ..domain.items import (
     STATE,
     Admits,
@@ -43,6 +44,7 @@ from ..domain.items import (
 )
 from ..domain.limits import LIMITS, MIB
 from ..domain.threads import EventKind
+from .checkpoints.integrity import damaged_rows
 from .checkpoints.sent import encode_names
 from .database.database import Database
 from .database.logs import Known, Log, Place
@@ -351,10 +353,11 @@ def recover(batch: Batch, log: Log, found: Iterable[tuple[str, bytes]]) -> None:
     _PUT.run_rows(batch.connection, _COLUMNS, rows)
 
 
-def _item(row: Sequence[Any]) -> Item:
+def _item(row: Sequence[Any], damage: Refusal | None) -> Item:
     """Return an item from a row, which has `_ITEM`."""
     name, key, *times, metadata = row
-    return Item(namespace_of(name), key, value_in(metadata), ItemTimes(*times))
+    value = value_in(metadata) if damage is None else b""
+    return Item(namespace_of(name), key, value, ItemTimes(*times), damage)
 
 
 def _some(
@@ -370,7 +373,12 @@ def _some(
         for few in _groups(some, sizes):
             rows = _NUMBERED.run_listed(connection, few, now_us=now_us)
             found = {row[0]: row[1:] for row in rows if admits is None or admits(row[-1])}
-            yield from ((number, _item(found[number])) for number in few if number in found)
+            damaged = damaged_rows(connection, found)
+            yield from (
+                (number, _item(found[number], damaged.get(number)))
+                for number in few
+                if number in found
+            )
 
 
 def _groups(numbers: Iterable[int], sizes: Mapping[int, int]) -> Iterator[list[int]]:

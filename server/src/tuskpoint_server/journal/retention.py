@@ -6,6 +6,7 @@ transaction of its own, which chooses again from the thread as it is then.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from collections.abc import Set as AbstractSet
@@ -14,10 +15,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, exists, func, select
 
+from ..domain.errors import Reason, Refusal
 from ..domain.retention import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
 from .checkpoints.contents import referred
 from .database.database import Database
-from .database.logs import Place
+from .database.logs import Place, ThreadRef
 from .database.overlay import Batch
 from .database.schema import checkpoints, handoffs, members, threads, uses, writes
 from .database.statements import Statement, of_thread, of_users
@@ -29,6 +31,8 @@ from .removal.removal import SUBGRAPH_CALL, delete_thread, remove_checkpoints
 THREADS_AT_ONCE = 200  # that one read transaction looks at
 _MICROSECONDS = 1_000_000
 
+_log = logging.getLogger(__name__)
+
 
 class _Thread(NamedTuple):
     number: int
@@ -38,6 +42,11 @@ class _Thread(NamedTuple):
     agent_id: str
     updated_us: int
     checkpoint_count: int
+
+    @property
+    def ref(self) -> ThreadRef:
+        """What rows of the thread are bound to."""
+        return ThreadRef(self.tenant, self.thread_id, self.number)
 
 
 _TENANTS = Statement(select(threads.c.tenant).distinct())
@@ -117,7 +126,11 @@ class Retention:
                 continue
             async for effect in self.effects(tenant, own, sized=False):
                 change = partial(_apply, tenant=tenant, name=effect.thread_id, rules=own)
-                done = await self._database.transact(change)
+                try:
+                    done = await self._database.transact(change)
+                except Refusal as refusal:
+                    _skip_damaged(refusal)
+                    continue
                 deleted += done.thread_deleted
                 removed += done.checkpoints
         return deleted, removed
@@ -146,6 +159,13 @@ def _apply(batch: Batch, tenant: str, name: str, rules: Sequence[RetentionRule])
         return RetentionEffect(name)
     choose = partial(doomed, batch.connection, log.row.number, rule=rule, now_us=batch.now_us)
     return RetentionEffect(name, False, remove_checkpoints(batch, tenant, name, choose))
+
+
+def _skip_damaged(refusal: Refusal) -> None:
+    """Say that a thread is left as it is because its rows are damaged; raise any other refusal."""
+    if refusal.reason is not Reason.JOURNAL_DAMAGED:
+        raise refusal
+    _log.error("no retention rule is applied: %s", refusal)
 
 
 def _is_past(rule: RetentionRule, updated_us: int, now_us: int) -> bool:
@@ -210,12 +230,14 @@ def _effects(
         rule = rule_for(rules, thread.agent_id, thread.thread_id)
         if rule is None:
             continue
-        if _is_past(rule, thread.updated_us, now_us):
-            found.append(
-                (thread, True, set(read_nodes(connection, thread.number)) if sized else set())
-            )
-        elif rule.prunes and (places := _chosen(connection, thread, rule, now_us)):
-            found.append((thread, False, places))
+        try:
+            if _is_past(rule, thread.updated_us, now_us):
+                places = set(read_nodes(connection, thread.ref)) if sized else set[Place]()
+                found.append((thread, True, places))
+            elif rule.prunes and (places := _chosen(connection, thread, rule, now_us)):
+                found.append((thread, False, places))
+        except Refusal as refusal:
+            _skip_damaged(refusal)
     sizes = _journal_bytes(connection, found) if sized else {}
     effects = []
     for thread, whole, places in found:
@@ -233,7 +255,7 @@ def _chosen(
     [(many,)] = _LARGEST.run(connection, of_thread=thread.number).fetchall()
     if many <= max(rule.keep_last, 1):
         return set()
-    nodes = read_nodes(connection, thread.number)
+    nodes = read_nodes(connection, thread.ref)
     return doomed(connection, thread.number, nodes, rule, now_us)
 
 

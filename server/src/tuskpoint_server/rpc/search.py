@@ -21,7 +21,7 @@ from ..domain.search import (
 from ..domain.state import parse_object
 from ..service.searching import Search
 from .around.door import Call
-from .messages.convert import filled, ref
+from .messages.convert import damaged_warning, filled, ref
 from .messages.validation import Check, Checks
 
 
@@ -95,6 +95,8 @@ class SearchServicer:
         if answer.no_vectors:
             kind = errors_pb2.WARNING_KIND_NO_VECTORS
             message.warnings.add(kind=kind, message=answer.no_vectors)
+        if answer.damaged:
+            message.warnings.append(damaged_warning(answer.damaged))
         if answer.sealed:
             text = "the journal is sealed: summaries were searched, and no values"
             message.warnings.add(kind=errors_pb2.WARNING_KIND_VALUES_SEALED, message=text)

@@ -15,7 +15,7 @@ from ..domain.limits import KIB, LIMITS
 from ..domain.state import parse_object
 from ..service.items import ItemQuery, Pattern, Store
 from .around.door import Call, Fields
-from .messages.convert import BACKLOG_WARNING, filled
+from .messages.convert import BACKLOG_WARNING, damaged_warning, filled
 from .messages.validation import Check, Checks, limit_exceeded
 
 _AT_ONCE = 64 * KIB  # bytes of values that are parsed without leaving the event loop
@@ -121,6 +121,8 @@ class StoreServicer:
             text = f"items were not compared with the query: {answer.fell_back}"
             kind = errors_pb2.WARNING_KIND_SEARCH_FELL_BACK
             warnings.append(errors_pb2.Warning(kind=kind, message=text))
+        if answer.damaged:
+            warnings.append(damaged_warning(answer.damaged))
         found = [
             store_pb.FoundItem(item=_item(one), score=score)
             for one, score in zip(answer.items, answer.scores, strict=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ..archive.archive import Archive
@@ -14,6 +15,8 @@ from ..journal.items import Items
 from ..recall.embedders import EmbedderError
 from ..recall.recall import Recall
 from .completing import reach
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,19 @@ class FoundItems:
     scores: Sequence[float | None]
     cut: bool  # there are more within the limit, which make the answer too large
     fell_back: str = ""  # why they were not compared with the query
+    damaged: tuple[str, ...] = ()  # why others were left out: their rows were changed
+
+    def sound(self) -> FoundItems:
+        """Return those whose rows were not changed, and why the others are left out."""
+        damaged = tuple(str(one.damage) for one in self.items if one.damage is not None)
+        if not damaged:
+            return self
+        for damage in damaged:
+            _log.error("left out of a search: %s", damage)
+        pairs = zip(self.items, self.scores, strict=True)
+        kept = [(one, score) for one, score in pairs if one.damage is None]
+        items, scores = [one for one, _ in kept], [score for _, score in kept]
+        return replace(self, items=items, scores=scores, damaged=damaged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +85,20 @@ class Store:
     ) -> tuple[Sequence[Item], int]:
         """Return the items that live, and how many of the keys are answered."""
         found, answered = await self._journal.get(tenant, keys)
+        for one in found:
+            if one.damage is not None:
+                raise one.damage
         if refresh:
             found = await self._journal.put_off(tenant, found)
         return found, answered
 
     async def search(self, tenant: str, query: ItemQuery) -> FoundItems:
         """Find items below a namespace."""
-        found = await (self._nearest if query.text else self._latest)(tenant, query)
+        found = (await (self._nearest if query.text else self._latest)(tenant, query)).sound()
         if not query.refresh:
             return found
         read = await self._journal.put_off(tenant, found.items)
-        return FoundItems(read, found.scores, found.cut, found.fell_back)
+        return replace(found, items=read)
 
     async def namespaces(
         self, tenant: str, patterns: Sequence[Pattern], depth: int

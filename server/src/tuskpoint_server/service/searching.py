@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ _LACKING = {
     "with a vector",
     SearchMode.MEMWAL: "it is not set up for MemWal: set MEMWAL_PRIVATE_KEY and MEMWAL_ACCOUNT_ID",
 }
+
+_log = logging.getLogger(__name__)
 
 RETRY_S = 5.0  # after which to retry a mode that did not answer, if it gave no time itself
 _LEAST_RETRY_S = 1.0
@@ -45,6 +48,12 @@ class Search:
             raise _unavailable(lacking + _LACKING[query.mode])
         took = time.monotonic() - began
         recall.searched(answer.mode, took, fell_back=bool(answer.fell_back))
+        damaged = tuple(one.damage for one in answer.results if one.damage)
+        if damaged:
+            for damage in damaged:
+                _log.error("left out of a search: %s", damage)
+            sound = tuple(one for one in answer.results if not one.damage)
+            answer = replace(answer, results=sound, damaged=damaged)
         return replace(answer, sealed=True) if recall.finding.is_sealed else answer
 
 

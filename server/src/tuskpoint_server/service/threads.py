@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -35,6 +36,8 @@ from ..journal.lineage.snapshots import Snapshots as SnapshotRows
 from ..journal.removal.removal import Removal
 from .completing import Completer, reach
 from .positions import page, page_size, seal, unseal
+
+_log = logging.getLogger(__name__)
 
 _SWEPT_AT_ONCE = 100  # threads past their retention that are looked up together
 _MANIFESTS_KEPT = 4  # manifests that are kept for the next page of their listing
@@ -174,7 +177,12 @@ class Threads:
         while found := await self._removal.past_retention(_SWEPT_AT_ONCE):
             before = count
             for tenant, thread_id in found:
-                count += await self._removal.delete_if_past(tenant, thread_id) is not None
+                try:
+                    count += await self._removal.delete_if_past(tenant, thread_id) is not None
+                except Refusal as refusal:
+                    if refusal.reason is not Reason.JOURNAL_DAMAGED:
+                        raise
+                    _log.error("not deleted past its retention: %s", refusal)
             if count == before:
                 break
         return count

@@ -242,7 +242,7 @@ class CheckpointServiceServicer(object):
         stored value among the ancestors of a checkpoint and the writes since,
         oldest first. The checkpoint's own writes are excluded, those of the
         ancestor that stores the value are included. An unknown checkpoint has no
-        history.
+        history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -159,7 +159,7 @@ class CheckpointServiceStub:
     stored value among the ancestors of a checkpoint and the writes since,
     oldest first. The checkpoint's own writes are excluded, those of the
     ancestor that stores the value are included. An unknown checkpoint has no
-    history.
+    history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
     """
     SetLabel: _grpc.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SetLabelRequest, _checkpoint_service_pb2.SetLabelResponse]
     """Sets or clears the label of a checkpoint.
@@ -298,7 +298,7 @@ class CheckpointServiceAsyncStub(CheckpointServiceStub):
     stored value among the ancestors of a checkpoint and the writes since,
     oldest first. The checkpoint's own writes are excluded, those of the
     ancestor that stores the value are included. An unknown checkpoint has no
-    history.
+    history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
     """
     SetLabel: _aio.UnaryUnaryMultiCallable[_checkpoint_service_pb2.SetLabelRequest, _checkpoint_service_pb2.SetLabelResponse]  # type: ignore[assignment]
     """Sets or clears the label of a checkpoint.
@@ -476,7 +476,7 @@ class CheckpointServiceServicer(metaclass=_abc_1.ABCMeta):
         stored value among the ancestors of a checkpoint and the writes since,
         oldest first. The checkpoint's own writes are excluded, those of the
         ancestor that stores the value are included. An unknown checkpoint has no
-        history.
+        history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
         """
 
     @_abc_1.abstractmethod

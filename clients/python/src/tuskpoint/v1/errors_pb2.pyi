@@ -70,6 +70,7 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_NO_VECTORS: _ClassVar[WarningKind]
     WARNING_KIND_VALUES_SEALED: _ClassVar[WarningKind]
     WARNING_KIND_BELOW_LATEST: _ClassVar[WarningKind]
+    WARNING_KIND_DAMAGED: _ClassVar[WarningKind]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_METADATA_NOT_JSON: ErrorReason
@@ -125,6 +126,7 @@ WARNING_KIND_MEMORIES_DROPPED: WarningKind
 WARNING_KIND_NO_VECTORS: WarningKind
 WARNING_KIND_VALUES_SEALED: WarningKind
 WARNING_KIND_BELOW_LATEST: WarningKind
+WARNING_KIND_DAMAGED: WarningKind
 
 class FieldViolation(_message.Message):
     __slots__ = ("field", "description")

@@ -68,6 +68,9 @@ class SearchServiceServicer(object):
         a vector that a caller sent, or by MemWal, it is found with its present
         content.
 
+        What was changed behind the server's back is left out, and a warning says
+        so.
+
         Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
         of the wrong dimension, with a component that is not finite, or of length
         0 with the cosine metric, an unknown filter operator, a limit out of

@@ -55,6 +55,9 @@ class SearchServiceStub:
     a vector that a caller sent, or by MemWal, it is found with its present
     content.
 
+    What was changed behind the server's back is left out, and a warning says
+    so.
+
     Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
     of the wrong dimension, with a component that is not finite, or of length
     0 with the cosine metric, an unknown filter operator, a limit out of
@@ -91,6 +94,9 @@ class SearchServiceAsyncStub(SearchServiceStub):
     that was saved again and is not indexed again yet is not found by words; by
     a vector that a caller sent, or by MemWal, it is found with its present
     content.
+
+    What was changed behind the server's back is left out, and a warning says
+    so.
 
     Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
     of the wrong dimension, with a component that is not finite, or of length
@@ -131,6 +137,9 @@ class SearchServiceServicer(metaclass=_abc_1.ABCMeta):
         that was saved again and is not indexed again yet is not found by words; by
         a vector that a caller sent, or by MemWal, it is found with its present
         content.
+
+        What was changed behind the server's back is left out, and a warning says
+        so.
 
         Errors: `INVALID_ARGUMENT` / `INVALID_FIELD` for an empty query, a vector
         of the wrong dimension, with a component that is not finite, or of length

@@ -81,7 +81,9 @@ class StoreServiceServicer(object):
 
     def GetItems(self, request, context):
         """Returns items by namespace and key. Those that do not exist, or have
-        expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
+        expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
+        `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
+        server's back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -92,7 +94,8 @@ class StoreServiceServicer(object):
         takes grows with the number of items below the namespace; with a filter or a
         query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
         operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-        filter that is not a JSON object.
+        filter that is not a JSON object. What was changed behind the server's back
+        is left out, and a warning says so.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

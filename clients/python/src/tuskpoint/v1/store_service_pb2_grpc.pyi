@@ -46,14 +46,17 @@ class StoreServiceStub:
     """
     GetItems: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.GetItemsRequest, _store_service_pb2.GetItemsResponse]
     """Returns items by namespace and key. Those that do not exist, or have
-    expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
+    expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
+    `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
+    server's back.
     """
     SearchItems: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.SearchItemsRequest, _store_service_pb2.SearchItemsResponse]
     """Finds items below a namespace, by filter and by meaning. The time that it
     takes grows with the number of items below the namespace; with a filter or a
     query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
     operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-    filter that is not a JSON object.
+    filter that is not a JSON object. What was changed behind the server's back
+    is left out, and a warning says so.
     """
     ListItemNamespaces: _grpc.UnaryUnaryMultiCallable[_store_service_pb2.ListItemNamespacesRequest, _store_service_pb2.ListItemNamespacesResponse]
     """Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
@@ -78,14 +81,17 @@ class StoreServiceAsyncStub(StoreServiceStub):
     """
     GetItems: _aio.UnaryUnaryMultiCallable[_store_service_pb2.GetItemsRequest, _store_service_pb2.GetItemsResponse]  # type: ignore[assignment]
     """Returns items by namespace and key. Those that do not exist, or have
-    expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
+    expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
+    `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
+    server's back.
     """
     SearchItems: _aio.UnaryUnaryMultiCallable[_store_service_pb2.SearchItemsRequest, _store_service_pb2.SearchItemsResponse]  # type: ignore[assignment]
     """Finds items below a namespace, by filter and by meaning. The time that it
     takes grows with the number of items below the namespace; with a filter or a
     query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
     operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-    filter that is not a JSON object.
+    filter that is not a JSON object. What was changed behind the server's back
+    is left out, and a warning says so.
     """
     ListItemNamespaces: _aio.UnaryUnaryMultiCallable[_store_service_pb2.ListItemNamespacesRequest, _store_service_pb2.ListItemNamespacesResponse]  # type: ignore[assignment]
     """Lists the namespaces that have items, in order. Errors: `INVALID_ARGUMENT` /
@@ -119,7 +125,9 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_store_service_pb2.GetItemsResponse, _abc.Awaitable[_store_service_pb2.GetItemsResponse]]:
         """Returns items by namespace and key. Those that do not exist, or have
-        expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
+        expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
+        `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
+        server's back.
         """
 
     @_abc_1.abstractmethod
@@ -132,7 +140,8 @@ class StoreServiceServicer(metaclass=_abc_1.ABCMeta):
         takes grows with the number of items below the namespace; with a filter or a
         query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
         operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-        filter that is not a JSON object.
+        filter that is not a JSON object. What was changed behind the server's back
+        is left out, and a warning says so.
         """
 
     @_abc_1.abstractmethod

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
@@ -27,23 +28,27 @@ from ...domain.model import (
     Write,
 )
 from ...domain.state import decode_channels
-from ..database.logs import Place, find_thread, greatest_id
+from ..database.binding import binder_of
+from ..database.logs import (
+    KNOWN,
+    Known,
+    Place,
+    StoredWrite,
+    ThreadRef,
+    find_thread,
+    greatest_id,
+)
 from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
 from . import contents, located
-from .load import load
+from .integrity import check_rows
+from .load import check_latest, load
 
-_NODE = Statement(
-    select(checkpoints.c.parent_id, checkpoints.c.state, checkpoints.c.delta_base).where(
-        of_checkpoint(checkpoints)
-    )
-)
+_NODE = Statement(select(*KNOWN).where(of_checkpoint(checkpoints)))
 _WRITES = Statement(
     select(
-        writes.c.checkpoint_id,
-        writes.c.channel,
-        writes.c.number,
-        *(writes.c[name] for name in DeltaWrite._fields),
+        *(writes.c.checkpoint_id, writes.c.number, writes.c.mac),
+        *(writes.c[name] for name in StoredWrite._fields[:-1]),
     )
     .where(of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
     .order_by(writes.c.task_path.desc(), writes.c.task_id.desc(), writes.c.idx.desc())
@@ -52,6 +57,14 @@ _OF_VALUE = ("number", "thread", "digest", "type", "size", "encoding", "data")
 _VALUES = Statement(
     select(*(writes.c[name] for name in _OF_VALUE)).where(writes.c.number.in_(LISTED))
 )
+
+
+_of_delta = attrgetter(*DeltaWrite._fields)
+
+
+def delta_write(stored: StoredWrite) -> DeltaWrite:
+    """Return a stored write without its value."""
+    return DeltaWrite(*_of_delta(stored))
 
 
 class PathWrite(NamedTuple):
@@ -75,13 +88,15 @@ class DeltaPath:
     """The stored value and the later writes that one channel of a checkpoint is rebuilt from.
 
     `seed_of`: the checkpoint that holds the seed, in its state or its `delta_base`; `goes_on_at`:
-    the checkpoint at which the walk was stopped; empty if the path is complete.
+    the checkpoint at which the walk was stopped; empty if the path is complete; `lacks`: the
+    checkpoint at which the path ends because it is not stored.
     """
 
     seed: DeltaSeed | None = None
     seed_of: str = ""
     newest_first: list[PathWrite] = field(default_factory=list)
     goes_on_at: str = ""
+    lacks: str = ""
 
     @property
     def writes(self) -> tuple[PathWrite, ...]:
@@ -97,14 +112,21 @@ def delta_history(
     It has neither seed nor writes if the checkpoint does not exist; an empty `checkpoint_id`
     means the latest of the namespace. An evicted value is `EVICTED`, and `sources` has the
     segments that hold such values; a damaged one is a `DamagedValue`.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
     """
     thread = find_thread(connection, tenant, key.thread_id)
     if thread is None:
         return tuple(DeltaHistory(name, None, ()) for name in channels)
     if not key.checkpoint_id:
         latest = greatest_id(connection, thread.number, key.checkpoint_ns)
+        check_latest(connection, thread, key, latest)
         key = replace(key, checkpoint_id=latest)
-    paths = follow(connection, thread.number, (key.checkpoint_ns, key.checkpoint_id), channels)
+    paths = follow(connection, thread.ref, (key.checkpoint_ns, key.checkpoint_id), channels)
+    if any(path.lacks for path in paths.values()):
+        # Its ancestor was never stored here, or somebody has removed the row.
+        check_rows(connection, thread)
     values = _values(connection, thread.family, paths.values())
     found: list[DeltaHistory] = []
     for name in channels:
@@ -126,7 +148,7 @@ def delta_history(
 
 def follow(
     connection: Connection,
-    thread: int,
+    of: ThreadRef,
     place: Place,
     channels: Iterable[str],
     most: int | None = None,
@@ -137,42 +159,55 @@ def follow(
     That is a stored value, or a checkpoint with a `delta_base` at which the channel ends. The
     checkpoint's own writes and values do not count. `most`: ancestors to look at; `until`: IDs
     of checkpoints before which the walk ends.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`: the row of a checkpoint or of a write on the way was changed.
     """
+    binder = binder_of(connection)
     paths = {name: DeltaPath() for name in channels}
     active, own, at = set(paths), place[1], place[1]
     passed: dict[str, tuple[DeltaChannel, ...]] = {}
     asking: dict[str, frozenset[str]] = {}
     while active and at not in passed and (at == own or at not in until):
-        row = _NODE.run(connection, **parameters_of(thread, place[0], at)).fetchone()
+        row = _NODE.run(connection, **parameters_of(of.number, place[0], at)).fetchone()
         if row is None or (most is not None and len(passed) > most):
+            if row is None and at and at != own:
+                for name in active:
+                    paths[name].lacks = at
             break
-        parent_id, state, stored_base = row
+        node = Known(*row)
+        node.check(binder, of, (place[0], at))
         if at != own:  # its own values and writes do not count
             asking[at] = frozenset(active)
-            for channel in decode_channels(state):
+            for channel in decode_channels(node.state):
                 if channel.digest is not None and channel.name in active:
                     seed = DeltaSeed(channel.version, channel.digest, channel.size)
                     paths[channel.name].seed, paths[channel.name].seed_of = seed, at
                     active.discard(channel.name)
-        base = decode_delta_base(stored_base, at) if stored_base else ()
+        base = decode_delta_base(node.delta_base, at) if node.delta_base else ()
         passed[at] = tuple(channel for channel in base if channel.name in active)
-        for one in passed[at]:
-            if not one.ancestor_id:
-                paths[one.name].seed, paths[one.name].seed_of = one.seed, at
-                active.discard(one.name)
-        at = path_parent(parent_id, base)
+        for of_base in passed[at]:
+            if not of_base.ancestor_id:
+                path = paths[of_base.name]
+                path.seed, path.seed_of = of_base.seed, at
+                active.discard(of_base.name)
+        at = path_parent(node.parent_id, base)
     pending: dict[str, list[tuple[str, PathWrite]]] = defaultdict(list)
-    of = {"of_thread": thread, "of_ns": place[0]}
-    for holder, written, number, *columns in _WRITES.run_listed(connection, asking, **of):
-        if written in asking[holder]:
-            pending[holder].append((written, PathWrite(holder, DeltaWrite(*columns), number)))
+    parameters = {"of_thread": of.number, "of_ns": place[0]}
+    for holder, number, mac, *columns in _WRITES.run_listed(connection, asking, **parameters):
+        one = StoredWrite._make([*columns, None])
+        # Also of other channels: an edit may have moved the write to one of these.
+        one.check(binder, of.thread_id, of.number, (place[0], holder), mac)
+        if one.channel in asking[holder]:
+            written = PathWrite(holder, delta_write(one), number)
+            pending[holder].append((one.channel, written))
     # Newest first: writes in a base are older than pending ones.
     for holder, based in passed.items():
         for name, write in pending[holder]:
             paths[name].newest_first.append(write)
-        for one in based:
-            kept = (PathWrite(holder, write, None) for write in reversed(one.writes))
-            paths[one.name].newest_first.extend(kept)
+        for of_base in based:
+            kept = (PathWrite(holder, write, None) for write in reversed(of_base.writes))
+            paths[of_base.name].newest_first.extend(kept)
     if passed and at in until and at not in passed:
         for name in active:
             paths[name].goes_on_at = at

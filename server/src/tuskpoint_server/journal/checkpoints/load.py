@@ -31,7 +31,7 @@ from ...domain.model import (
 )
 from ...domain.state import RawCheckpoint, matches, state_of
 from ..database.binding import Binder, RowDamagedError, binder_of
-from ..database.logs import THREAD, StoredWrite, find_thread, row_of
+from ..database.logs import THREAD, StoredWrite, ThreadRow, find_thread, row_of
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import (
     EMPTY,
@@ -189,8 +189,26 @@ def _check_head(
         return
     thread = find_thread(connection, tenant, key.thread_id)  # it may be the damaged row
     if binder.is_complete and thread is not None and thread.head_id and not key.checkpoint_ns:
-        problem = "it is not stored" if columns is None else "another one is stored as the latest"
-        raise journal_damaged(key.thread_id, "", thread.head_id, problem=problem)
+        stored = Row(*columns[:_WIDTH]).checkpoint_id if columns is not None else ""
+        raise _not_latest(key.thread_id, thread.head_id, stored)
+
+
+def check_latest(
+    connection: Connection, thread: ThreadRow, key: CheckpointKey, checkpoint_id: str
+) -> None:
+    """Check that the ID of the latest checkpoint of a namespace is the one that the thread names.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
+    binder = binder_of(connection)
+    if binder.is_complete and not key.checkpoint_ns and checkpoint_id != thread.head_id:
+        raise _not_latest(key.thread_id, thread.head_id, checkpoint_id)
+
+
+def _not_latest(thread_id: str, head_id: str, checkpoint_id: str) -> Refusal:
+    problem = "another one is stored as the latest" if checkpoint_id else "it is not stored"
+    return journal_damaged(thread_id, "", head_id, problem=problem)
 
 
 def read_page(

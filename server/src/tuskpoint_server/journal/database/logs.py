@@ -33,6 +33,14 @@ Place = tuple[str, str]
 """Namespace and checkpoint ID, inside a thread."""
 
 
+class ThreadRef(NamedTuple):
+    """A thread as rows below it are bound to it."""
+
+    tenant: str
+    thread_id: str
+    number: int
+
+
 @dataclass(slots=True)
 class ThreadRow:
     """A row of `threads`, changed in place and then stored; fields as the columns.
@@ -72,6 +80,11 @@ class ThreadRow:
     binding: bytes | None = field(default=None, repr=False, compare=False)
     bound_rows: int | None = field(default=EMPTY_SUM, repr=False, compare=False)
     written: tuple[object, ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def ref(self) -> ThreadRef:
+        """What rows of the thread are bound to."""
+        return ThreadRef(self.tenant, self.thread_id, self.number)
 
     @property
     def version(self) -> tuple[int, int, int]:
@@ -359,6 +372,22 @@ class Known:
             *(self.summary, self.forked_from, self.rolled_back_from, self.adopted_from),
             self.created_us,
         )
+
+    def is_bound(self, binder: Binder, of: ThreadRef, place: Place) -> bool:
+        """Return whether its row is as the server wrote it, where all rows are bound."""
+        if not binder.is_complete:
+            return True
+        own = self.bind(binder, of.tenant, of.number, place)
+        return self.mac is not None and equal(self.mac, own)
+
+    def check(self, binder: Binder, of: ThreadRef, place: Place) -> None:
+        """Compare the MAC of its row with the stored one, where all rows are bound.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`.
+        """
+        if not self.is_bound(binder, of, place):
+            raise journal_damaged(of.thread_id, *place)
 
     @property
     def size_bytes(self) -> int:

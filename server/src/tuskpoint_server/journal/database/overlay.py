@@ -86,8 +86,8 @@ _AMEND = Statement(
     .where(of_checkpoint(checkpoints))
     .values({name: bindparam(f"new_{name}") for name in _AMENDED})
 )
-_SIBLING_BASE = Statement(
-    select(checkpoints.c.delta_base)
+_SIBLING_WITH_BASE = Statement(
+    select(checkpoints.c.checkpoint_id)
     .where(
         of_namespace(checkpoints),
         checkpoints.c.parent_id == bindparam("of_parent"),
@@ -426,8 +426,9 @@ class Batch:
         """
         self._write_out_checkpoints()
         of = {"of_thread": log.row.number, "of_ns": checkpoint_ns, "of_parent": parent_id}
-        row = _SIBLING_BASE.run(self.connection, **of).fetchone()
-        return bytes(row[0]) if row is not None else None
+        row = _SIBLING_WITH_BASE.run(self.connection, **of).fetchone()
+        sibling = self.checkpoint(log, (checkpoint_ns, row[0])) if row is not None else None
+        return sibling.delta_base if sibling is not None else None
 
     def brings(self, log: Log, digest: bytes) -> bool:
         """Return whether the batch has yet to write a value of the thread's family."""

@@ -39,7 +39,7 @@ from ..checkpoints import contents, located
 from ..checkpoints.contents import referred
 from ..checkpoints.delta_history import follow
 from ..checkpoints.located import decode_held
-from ..database.logs import Place, StoredWrite, ThreadRow
+from ..database.logs import Place, StoredWrite, ThreadRef, ThreadRow
 from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, in_lists, same_checkpoint
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
@@ -126,7 +126,7 @@ def prepare(
     for origin, numbers in sources:
         found = read(connection, numbers)
         _find_segments(connection, origin, found)
-        written = {} if with_ancestors else _give_bases(connection, origin.number, found)
+        written = {} if with_ancestors else _give_bases(connection, origin.ref, found)
         try:
             bring_values(connection, origin.family, origin, found, supplied, written)
         except ValuesEvicted as lack:
@@ -147,7 +147,7 @@ def closure(
     if thread is None or place is None:
         return None
     found = read(connection, closure_numbers(connection, thread.number, place))
-    written = _give_bases(connection, thread.number, found)
+    written = _give_bases(connection, thread.ref, found)
     of = CheckpointKey(key.thread_id, *place)
     check_bytes(of, sum(map(_whole_bytes, found)))
     wanted = frozenset[bytes]().union(*(referred(one.known.state, one.delta_base) for one in found))
@@ -236,7 +236,7 @@ def _gather(
 
 
 def _give_bases(
-    connection: Connection, number: int, found: Sequence[StoredCheckpoint]
+    connection: Connection, of: ThreadRef, found: Sequence[StoredCheckpoint]
 ) -> dict[bytes, int]:
     """Give checkpoints of a thread all that their delta channels are rebuilt from.
 
@@ -249,7 +249,7 @@ def _give_bases(
             channels = decode_channels(one.known.state)
             names = set(json.loads(one.known.delta_channels))
             names -= {channel.name for channel in channels if channel.digest is not None}
-            paths = follow(connection, number, one.place, sorted(names))
+            paths = follow(connection, of, one.place, sorted(names))
             base = encode_delta_base(rebuilt_from(paths)) or None
             for write in (write for path in paths.values() for write in path.newest_first):
                 if write.number is not None:
@@ -288,7 +288,7 @@ def check(connection: Connection, tenant: str, key: CheckpointKey, *, whole: boo
         numbers = closure_numbers(connection, thread.number, place) if place is not None else []
     for some in in_lists(numbers):
         found = read(connection, some)
-        written = {} if whole else _give_bases(connection, thread.number, found)
+        written = {} if whole else _give_bases(connection, thread.ref, found)
         for one in found:
             _check(connection, thread, one, written)
 

@@ -29,7 +29,8 @@ from ...domain.threads import EventKind
 from ...domain.values import split
 from ..checkpoints import located
 from ..checkpoints.delta_history import DeltaPath, follow, path_parent
-from ..database.logs import Log, Place
+from ..database.binding import binder_of
+from ..database.logs import KNOWN, Known, Log, Place, ThreadRef
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
 from ..database.statements import LISTED, Statement, of_thread, same_checkpoint
@@ -81,8 +82,11 @@ class NewBase(NamedTuple):
     taken: tuple[int, ...]
 
 
+_NODES_AT_ONCE = 100  # whose states are held in memory
 _NODES = Statement(
-    select(*(checkpoints.c[name] for name in Node._fields)).where(of_thread(checkpoints))
+    select(
+        *(checkpoints.c.number, checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id), *KNOWN
+    ).where(of_thread(checkpoints))
 )
 _STATES = Statement(
     select(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id, checkpoints.c.state).where(
@@ -91,13 +95,26 @@ _STATES = Statement(
 )
 
 
-def read_nodes(connection: Connection, thread: int) -> Nodes:
-    """Return all checkpoints of a thread, by its number."""
+def read_nodes(connection: Connection, of: ThreadRef) -> Nodes:
+    """Return all checkpoints of a thread.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`: the row of one was changed.
+    """
     nodes: Nodes = {}
-    for *columns, parent_id, stored in _NODES.run(connection, of_thread=thread).fetchall():
-        base = decode_delta_base(stored, columns[1]) if stored else ()
-        node = Node._make([*columns, path_parent(parent_id, base), base])
-        nodes[node.place] = node
+    binder = binder_of(connection)
+    answer = _NODES.run(connection, of_thread=of.number)
+    while rows := answer.fetchmany(_NODES_AT_ONCE):
+        for number, checkpoint_ns, checkpoint_id, *columns in rows:
+            known = Known(*columns)
+            known.check(binder, of, (checkpoint_ns, checkpoint_id))
+            base = decode_delta_base(known.delta_base, checkpoint_id) if known.delta_base else ()
+            node = Node(
+                *(checkpoint_ns, checkpoint_id, known.root_id, known.run_id),
+                *(known.delta_channels, number, known.label, known.created_us),
+                *(path_parent(known.parent_id, base), base),
+            )
+            nodes[node.place] = node
     return nodes
 
 
@@ -111,7 +128,7 @@ def rebuilt_from(paths: Mapping[str, DeltaPath]) -> tuple[DeltaChannel, ...]:
 
 
 def needed_bases(
-    connection: Connection, thread: int, nodes: Nodes, doomed: AbstractSet[Place]
+    connection: Connection, of: ThreadRef, nodes: Nodes, doomed: AbstractSet[Place]
 ) -> list[NewBase]:
     """Return which checkpoints get a base once others are removed.
 
@@ -147,7 +164,7 @@ def needed_bases(
             asked.append((nodes[node.parent], names))
         elif names:
             found = follow(
-                connection, thread, node.place, sorted(names), until=staying[node.checkpoint_ns]
+                connection, of, node.place, sorted(names), until=staying[node.checkpoint_ns]
             )
             paths[node.place].update(found)
             # At the ancestor where a path continues, the channel is needed as well.

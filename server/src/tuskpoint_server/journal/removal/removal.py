@@ -289,11 +289,11 @@ def remove_checkpoints(
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:
         return 0
-    nodes = read_nodes(batch.connection, log.row.number)
+    nodes = read_nodes(batch.connection, log.row.ref)
     doomed = choose(nodes)
     if not doomed:
         return 0
-    give(batch, log, needed_bases(batch.connection, log.row.number, nodes, doomed))
+    give(batch, log, needed_bases(batch.connection, log.row.ref, nodes, doomed))
     drop(batch, log, sorted(doomed))
     _DROP_HOLES.run(batch.connection, of_thread=log.row.number)
     # The bytes that they brought are estimated as an average: else every state would be read.

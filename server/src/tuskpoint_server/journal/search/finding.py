@@ -21,6 +21,7 @@ from ...domain.model import CheckpointKey
 from ...domain.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
 from ...domain.state import matches
 from ..checkpoints import vectors
+from ..checkpoints.integrity import damaged_rows
 from ..database.database import Database
 from ..database.schema import UNEMBEDDED, checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
@@ -45,7 +46,7 @@ def _looked_at(column: ColumnElement[str]) -> ColumnElement[str]:
 
 
 _KEY = (T.thread_id, C.checkpoint_ns, C.checkpoint_id)
-_FOUND = (*_KEY, C.summary, C.metadata, _INDEXED, D.number, D.truncated)
+_FOUND = (*_KEY, C.summary, C.metadata, _INDEXED, D.number, D.truncated, C.number)
 _NUMBERS: sa.BindParameter[Any] = sa.bindparam("numbers", expanding=True)
 _BY_DOCUMENT = (
     sa.select(D.number, *_FOUND)
@@ -267,7 +268,10 @@ def _find(
     candidates: Candidates,
     table: sa.Table | None = None,
 ) -> list[Found]:
-    """Return the first candidates that are live and in scope, each checkpoint once."""
+    """Return the first candidates that are live and in scope, each checkpoint once.
+
+    Those whose row was changed have a `damage`, and nothing else.
+    """
     lookup = lookup.where(*_in_scope(tenant, scope, _looked_at))
     found: dict[CheckpointKey, Found] = {}
     left, size, looked_at = candidates(None), FIRST_PAGE, 0
@@ -279,9 +283,12 @@ def _find(
             if row is None or len(found) == limit:
                 continue
             key = CheckpointKey(*row[:3])
-            summary, metadata, indexed, number, truncated = row[3:]
+            summary, metadata, indexed, number, truncated, of_row = row[3:]
             forged = one.summary is not None and one_line(summary) != one.summary
             if key in found or forged or not matches(metadata, scope.filter, typed=True):
+                continue
+            if refusal := damaged_rows(connection, [of_row]).get(of_row):
+                found[key] = Found(key, "", "", b"", one.distance, damage=str(refusal))
                 continue
             content = ""
             if indexed:

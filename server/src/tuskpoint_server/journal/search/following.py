@@ -8,6 +8,7 @@ thread) all checkpoints are gone through by key instead.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -28,9 +29,12 @@ from sqlalchemy import (
 from ...domain.model import CheckpointKey
 from ...domain.reserved import SNAPSHOTS, SNAPSHOTS_END
 from ...domain.threads import INTERRUPT, EventKind
+from ..checkpoints.integrity import damaged_rows
 from ..database.schema import changes, checkpoints, documents, memories, threads, vectors, writes
 from ..database.statements import EMPTY, LISTED, Answer, Statement, outside_reserved
 from .searched_values import Document, Read, with_values
+
+_log = logging.getLogger(__name__)
 
 # bytes of stored states that one stretch reads at most, after the first row
 MAX_READ_BYTES = 8 * 1024 * 1024
@@ -72,8 +76,11 @@ _LOGS = Statement(
 )
 _LOG_OF = Statement(select(*_LOG).where(T.number == bindparam("of_thread")))
 _KEY = (C.number, C.checkpoint_ns, C.checkpoint_id)
-_CHECKPOINT = (*_KEY, C.seq, C.summary, C.label, C.state, C.delta_channels, _parents.c.state)
-_STATE, _BEFORE = -3, -1  # where the states stand in a row that ends with `_CHECKPOINT`
+_CHECKPOINT = (
+    *(*_KEY, C.seq, C.summary, C.label, C.state, C.delta_channels),
+    *(_parents.c.number, _parents.c.state),
+)
+_STATE, _BEFORE = -4, -1  # where the states stand in a row that ends with `_CHECKPOINT`
 _ASKED = exists().where(
     W.thread == L.thread,
     W.checkpoint_ns == L.checkpoint_ns,
@@ -232,7 +239,8 @@ def stretch(connection: Connection, limit: int, walk: Walk | None) -> Stretch:
         walk = replace(walk, after=after)
         advances.append(walked.advance(walk.through if more is None else walked.indexed_seq))
     complete = len(logs) < limit and not cut and walked is None
-    return Stretch(tuple(with_values(connection, read)), tuple(advances), complete, walk)
+    due = with_values(connection, _sound(connection, read))
+    return Stretch(tuple(due), tuple(advances), complete, walk)
 
 
 def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -> list[Read]:
@@ -241,6 +249,20 @@ def _changed(connection: Connection, log: _Log, rows: Sequence[Sequence[Any]]) -
         orphans = _ORPHANS.run(connection, of_thread=log.number).fetchall()
         found |= {row[0]: row for row in orphans}
     return list(map(log.read, found.values()))
+
+
+def _sound(connection: Connection, read: Sequence[Read]) -> list[Read]:
+    """Leave out checkpoints whose row was changed, and parents whose row was."""
+    numbers = {one.due.number for one in read}
+    numbers |= {one.parent for one in read if one.parent is not None}
+    damaged = damaged_rows(connection, numbers)
+    for refusal in damaged.values():
+        _log.error("not indexed: %s", refusal)
+    return [
+        one if one.parent not in damaged else one._replace(before=None)
+        for one in read
+        if one.due.number not in damaged
+    ]
 
 
 def _some(cursor: Answer, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any] | None]:

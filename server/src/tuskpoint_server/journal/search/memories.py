@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 
 from ...domain.search import Memory, MemoryState, memory_text
+from ..checkpoints.integrity import damaged_rows
 from ..database.database import Database
 from ..database.overlay import Batch
 from ..database.schema import UNSURE, checkpoints, documents, memories, threads
@@ -41,7 +42,7 @@ _DUE_UNSURE = Statement(_oldest_due().where(UNSURE, M.state + 0 == bindparam("of
 # Not `following.FINDABLE`: with it, SQLite begins with all the checkpoints. What it excludes
 # besides, threads of the server's own, has no documents, or none with such a pointer.
 _SUMMARIES = Statement(
-    select(C.summary)
+    select(C.number, C.summary)
     .select_from(documents)
     .join(checkpoints, ITS_DOCUMENT)
     .join(threads, ITS_THREAD)
@@ -51,7 +52,6 @@ _SUMMARIES = Statement(
         T.deleted.is_(False),
         T.unsearchable.is_(False),
     )
-    .distinct()
 )
 _OF_NUMBER = M.number == bindparam("of_number")
 _DROP = Statement(delete(memories).where(_OF_NUMBER))
@@ -200,4 +200,5 @@ def _due(
 def _lives(connection: Connection, memory: Memory) -> bool:
     pointer = memory.pointer
     rows = _SUMMARIES.run(connection, of_tenant=memory.tenant, of_pointer=pointer).fetchall()
-    return any(memory_text(summary, pointer) == memory.text for (summary,) in rows)
+    same = [number for number, summary in rows if memory_text(summary, pointer) == memory.text]
+    return len(damaged_rows(connection, same)) < len(same)

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, and_, literal_column, select
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ...domain.formats.segments import DeltaWrite
+from ...domain.errors import Refusal
 from ...domain.items import keeps_items
 from ...domain.json_view.escapes import MAX_ENCODED
 from ...domain.json_view.excerpts import joined, latest_part, new_part, shares
@@ -29,7 +29,9 @@ from ...domain.model import EVICTED, CheckpointKey, DamagedValue, Value
 from ...domain.search import pointer_of
 from ...domain.searchable import ASKS, PLAN, head_of, is_internal
 from ...domain.threads import INTERRUPT
-from ..checkpoints.delta_history import PathWrite, follow, read_values
+from ..checkpoints.delta_history import PathWrite, delta_write, follow, read_values
+from ..database.binding import binder_of
+from ..database.logs import StoredWrite, ThreadRef
 from ..database.schema import checkpoints, writes
 from ..database.sealing import seal_of
 from ..database.statements import LISTED, Statement
@@ -48,10 +50,8 @@ EMBEDDED_BODY = 1000
 
 _INTERRUPTS = Statement(
     select(
-        checkpoints.c.number,
-        writes.c.checkpoint_id,
-        writes.c.number,
-        *(writes.c[name] for name in DeltaWrite._fields),
+        *(checkpoints.c.number, writes.c.number, writes.c.mac),
+        *(writes.c[name] for name in StoredWrite._fields[:-1]),
     )
     .select_from(
         checkpoints.join(
@@ -117,6 +117,7 @@ class Read(NamedTuple):
     family: int
     state: bytes
     delta_channels: bytes
+    parent: int | None  # number of its row
     before: bytes | None
 
 
@@ -140,7 +141,7 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
     """
     if seal_of(connection) is not None:
         return [replace(one.due, truncated=True) for one in read]
-    asked = _interrupts(connection, [one.due.number for one in read])
+    asked = _interrupts(connection, {one.due.number: one.due for one in read})
     wanted = [(one, *_channels(connection, one, asked.get(one.due.number, ()))) for one in read]
     keys: dict[int, set[int | bytes]] = {}
     for one, channels, _ in wanted:
@@ -186,11 +187,18 @@ def _channels(
     return taken, len(taken) < len(found)
 
 
-def _interrupts(connection: Connection, numbers: Sequence[int]) -> dict[int, list[PathWrite]]:
+def _interrupts(connection: Connection, due: Mapping[int, Document]) -> dict[int, list[PathWrite]]:
     """Return the interrupts of checkpoints, by number of the checkpoint, the last task's first."""
-    found: dict[int, list[PathWrite]] = {}
-    for checkpoint, holder, number, *columns in _INTERRUPTS.run_listed(connection, numbers):
-        written = PathWrite(holder, DeltaWrite(*columns), number)
+    binder, found = binder_of(connection), dict[int, list[PathWrite]]()
+    for checkpoint, number, mac, *columns in _INTERRUPTS.run_listed(connection, due):
+        key, write = due[checkpoint].key, StoredWrite._make([*columns, None])
+        place = (key.checkpoint_ns, key.checkpoint_id)
+        try:
+            write.check(binder, key.thread_id, due[checkpoint].thread, place, mac)
+        except Refusal as refusal:
+            _log.error("an interrupt is not indexed: %s", refusal)
+            continue
+        written = PathWrite(key.checkpoint_id, delta_write(write), number)
         found.setdefault(checkpoint, []).append(written)
     for interrupts in found.values():
         interrupts.sort(key=lambda one: one.write[:3], reverse=True)
@@ -208,7 +216,13 @@ def _stored(state: bytes) -> dict[str, tuple[bytes, int]]:
 def _rebuilt(connection: Connection, one: Read, names: Sequence[str]) -> Iterator[_Channel]:
     """Yield delta channels that are not stored: what was written at the parent is new."""
     place = (one.due.key.checkpoint_ns, one.due.key.checkpoint_id)
-    for name, path in follow(connection, one.due.thread, place, names, most=1).items():
+    of = ThreadRef(one.due.tenant, one.due.key.thread_id, one.due.thread)
+    try:
+        paths = follow(connection, of, place, names, most=1)
+    except Refusal as refusal:
+        _log.error("delta channels of checkpoint '%s' are not indexed: %s", place[1], refusal)
+        return
+    for name, path in paths.items():
         seed = path.seed if one.before is None else None
         if seed is None and not path.newest_first:
             continue

@@ -5,7 +5,7 @@ Requests must have passed `validation`; saves have a module of their own, `saves
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, TypeVar
 
@@ -31,6 +31,13 @@ BACKLOG_WARNING = errors_pb2.Warning(
     kind=errors_pb2.WARNING_KIND_BACKLOG,
     message="much is waiting for certification; saves are refused if it grows on",
 )
+
+
+def damaged_warning(damaged: Sequence[str]) -> errors_pb2.Warning:
+    """Return the warning of a search that left out what is damaged in the journal."""
+    more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    text = f"left out of the results: {damaged[0]}{more}"
+    return errors_pb2.Warning(kind=errors_pb2.WARNING_KIND_DAMAGED, message=text)
 
 
 def below_latest(saved: model.Saved) -> errors_pb2.Warning:

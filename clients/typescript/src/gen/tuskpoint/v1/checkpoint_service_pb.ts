@@ -1114,7 +1114,7 @@ export const CheckpointService: GenService<{
    * stored value among the ancestors of a checkpoint and the writes since,
    * oldest first. The checkpoint's own writes are excluded, those of the
    * ancestor that stores the value are included. An unknown checkpoint has no
-   * history.
+   * history. Errors: those of `LoadCheckpoint`, also for a damaged ancestor.
    *
    * @generated from rpc tuskpoint.v1.CheckpointService.GetDeltaHistory
    */

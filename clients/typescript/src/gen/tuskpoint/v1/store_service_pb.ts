@@ -550,7 +550,9 @@ export const StoreService: GenService<{
   },
   /**
    * Returns items by namespace and key. Those that do not exist, or have
-   * expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`.
+   * expired, are left out. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`;
+   * `DATA_LOSS` / `JOURNAL_DAMAGED` if one of them was changed behind the
+   * server's back.
    *
    * @generated from rpc tuskpoint.v1.StoreService.GetItems
    */
@@ -564,7 +566,8 @@ export const StoreService: GenService<{
    * takes grows with the number of items below the namespace; with a filter or a
    * query it reads all of them. Errors: `INVALID_ARGUMENT` / `INVALID_FIELD`, also for an
    * operator that is not known; `INVALID_ARGUMENT` / `METADATA_NOT_JSON` for a
-   * filter that is not a JSON object.
+   * filter that is not a JSON object. What was changed behind the server's back
+   * is left out, and a warning says so.
    *
    * @generated from rpc tuskpoint.v1.StoreService.SearchItems
    */
