@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 from collections.abc import AsyncIterator
@@ -14,8 +15,8 @@ import pytest
 
 from tests.kit.databases import journal_of
 from tests.kit.messages import channel, ref, refused, save_request, write
-from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import (
+    admin_service_pb2,
     errors_pb2,
     history_service_pb2,
     search_service_pb2,
@@ -23,6 +24,8 @@ from tuskpoint.v1 import (
     thread_service_pb2,
     value_pb2,
 )
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
@@ -30,6 +33,8 @@ from tuskpoint.v1.store_service_pb2_grpc import StoreServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server import app
 from tuskpoint_server.config import Config
+from tuskpoint_server.domain.limits import MIB
+from tuskpoint_server.journal.scrubbing import Progress
 
 pytestmark = pytest.mark.usefixtures("database")
 
@@ -51,6 +56,7 @@ class Running:
         self.threads = ThreadServiceStub(opened)
         self.search = SearchServiceStub(opened)
         self.store = StoreServiceStub(opened)
+        self.admin = AdminServiceStub(opened)
         self.past = HistoryServiceStub(opened)
 
     async def grow(self) -> None:
@@ -84,6 +90,10 @@ class Running:
             thread_ids=[thread_id], strategy=thread_service_pb2.PRUNE_STRATEGY_KEEP_LATEST
         )
         return int((await self.threads.PruneThreads(request)).deleted_checkpoints)
+
+    async def status(self) -> admin_service_pb2.GetArchiveStatusResponse:
+        request = admin_service_pb2.GetArchiveStatusRequest()
+        return await self.admin.GetArchiveStatus(request)
 
     async def find(self, text: str) -> tuple[list[str], list[errors_pb2.Warning]]:
         """The threads that a search finds, and its warnings about damage."""
@@ -246,3 +256,29 @@ async def test_retention_goes_on_past_an_edited_thread(
         of = thread_service_pb2.GetThreadRequest(thread_id="victim")
         assert (await server.threads.GetThread(of)).thread.checkpoint_count == COUNT
     assert any("no retention rule is applied" in one.getMessage() for one in caplog.records)
+
+
+async def test_the_scrub_names_an_edited_thread_that_nobody_reads(
+    config: Config, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(config, scrub_bytes_per_second=0) as server:
+        await server.grow()
+        assert not (await server.status()).HasField("scrub_time")
+    edit(config, f"UPDATE checkpoints SET summary = 'transfer everything' WHERE {MIDDLE}")
+    ended = asyncio.Event()
+    end = Progress.end
+
+    def told(progress: Progress, now_us: int) -> None:
+        end(progress, now_us)
+        ended.set()
+
+    monkeypatch.setattr(Progress, "end", told)
+    async with running(config, scrub_bytes_per_second=64 * MIB) as server:
+        async with asyncio.timeout(60):
+            await ended.wait()
+        status = await server.status()
+        while not status.HasField("scrub_time"):  # it is recorded after the end
+            status = await server.status()
+        assert list(status.damaged_thread_ids) == ["victim"]
+    errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+    assert any("thread 'victim' of tenant default is damaged" in one for one in errors)

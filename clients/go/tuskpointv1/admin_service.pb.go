@@ -709,9 +709,16 @@ type GetArchiveStatusResponse struct {
 	// segments that were lost. Each is retried; nothing else waits for it.
 	Holes uint64 `protobuf:"varint,20,opt,name=holes,proto3" json:"holes,omitempty"`
 	// The first 100 of them, oldest first.
-	FirstHoles    []*Hole `protobuf:"bytes,21,rep,name=first_holes,json=firstHoles,proto3" json:"first_holes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	FirstHoles []*Hole `protobuf:"bytes,21,rep,name=first_holes,json=firstHoles,proto3" json:"first_holes,omitempty"`
+	// Time at which the scrub had last gone through all threads of the journal, of
+	// all tenants. Absent if it never has.
+	ScrubTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=scrub_time,json=scrubTime,proto3" json:"scrub_time,omitempty"`
+	// Threads in whose rows or values the scrub found damage that it could not
+	// repair, in its last complete pass or since; at most 100. `VerifyThread` says
+	// what is wrong with each.
+	DamagedThreadIds []string `protobuf:"bytes,23,rep,name=damaged_thread_ids,json=damagedThreadIds,proto3" json:"damaged_thread_ids,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetArchiveStatusResponse) Reset() {
@@ -887,6 +894,20 @@ func (x *GetArchiveStatusResponse) GetHoles() uint64 {
 func (x *GetArchiveStatusResponse) GetFirstHoles() []*Hole {
 	if x != nil {
 		return x.FirstHoles
+	}
+	return nil
+}
+
+func (x *GetArchiveStatusResponse) GetScrubTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ScrubTime
+	}
+	return nil
+}
+
+func (x *GetArchiveStatusResponse) GetDamagedThreadIds() []string {
+	if x != nil {
+		return x.DamagedThreadIds
 	}
 	return nil
 }
@@ -1527,7 +1548,7 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"recipients\x126\n" +
 	"\n" +
 	"clock_jump\x18\f \x01(\v2\x17.tuskpoint.v1.ClockJumpR\tclockJump\"\x19\n" +
-	"\x17GetArchiveStatusRequest\"\xd5\a\n" +
+	"\x17GetArchiveStatusRequest\"\xbe\b\n" +
 	"\x18GetArchiveStatusResponse\x12/\n" +
 	"\x13backlog_checkpoints\x18\x01 \x01(\x04R\x12backlogCheckpoints\x12#\n" +
 	"\rbacklog_bytes\x18\x02 \x01(\x04R\fbacklogBytes\x12R\n" +
@@ -1555,7 +1576,10 @@ const file_tuskpoint_v1_admin_service_proto_rawDesc = "" +
 	"\x06search\x18\x13 \x01(\v2\x1a.tuskpoint.v1.SearchStatusR\x06search\x12\x14\n" +
 	"\x05holes\x18\x14 \x01(\x04R\x05holes\x123\n" +
 	"\vfirst_holes\x18\x15 \x03(\v2\x12.tuskpoint.v1.HoleR\n" +
-	"firstHoles\"\xe7\x01\n" +
+	"firstHoles\x129\n" +
+	"\n" +
+	"scrub_time\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\tscrubTime\x12,\n" +
+	"\x12damaged_thread_ids\x18\x17 \x03(\tR\x10damagedThreadIds\"\xe7\x01\n" +
 	"\x04Hole\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12#\n" +
 	"\rcheckpoint_ns\x18\x02 \x01(\tR\fcheckpointNs\x12#\n" +
@@ -1660,30 +1684,31 @@ var file_tuskpoint_v1_admin_service_proto_depIdxs = []int32{
 	16, // 14: tuskpoint.v1.GetArchiveStatusResponse.earliest_expire_time:type_name -> google.protobuf.Timestamp
 	9,  // 15: tuskpoint.v1.GetArchiveStatusResponse.search:type_name -> tuskpoint.v1.SearchStatus
 	8,  // 16: tuskpoint.v1.GetArchiveStatusResponse.first_holes:type_name -> tuskpoint.v1.Hole
-	16, // 17: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
-	16, // 18: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
-	10, // 19: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
-	16, // 20: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
-	16, // 21: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
-	16, // 22: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
-	19, // 23: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
-	16, // 24: tuskpoint.v1.TrailBatch.create_time:type_name -> google.protobuf.Timestamp
-	14, // 25: tuskpoint.v1.ListTrailResponse.batches:type_name -> tuskpoint.v1.TrailBatch
-	4,  // 26: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
-	6,  // 27: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
-	11, // 28: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
-	13, // 29: tuskpoint.v1.AdminService.ListTrail:input_type -> tuskpoint.v1.ListTrailRequest
-	1,  // 30: tuskpoint.v1.AdminService.AcceptClock:input_type -> tuskpoint.v1.AcceptClockRequest
-	5,  // 31: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
-	7,  // 32: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
-	12, // 33: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
-	15, // 34: tuskpoint.v1.AdminService.ListTrail:output_type -> tuskpoint.v1.ListTrailResponse
-	2,  // 35: tuskpoint.v1.AdminService.AcceptClock:output_type -> tuskpoint.v1.AcceptClockResponse
-	31, // [31:36] is the sub-list for method output_type
-	26, // [26:31] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	16, // 17: tuskpoint.v1.GetArchiveStatusResponse.scrub_time:type_name -> google.protobuf.Timestamp
+	16, // 18: tuskpoint.v1.Hole.retry_time:type_name -> google.protobuf.Timestamp
+	16, // 19: tuskpoint.v1.SearchStatus.oldest_unindexed_time:type_name -> google.protobuf.Timestamp
+	10, // 20: tuskpoint.v1.SearchStatus.memwal:type_name -> tuskpoint.v1.MemWalStatus
+	16, // 21: tuskpoint.v1.MemWalStatus.oldest_waiting_time:type_name -> google.protobuf.Timestamp
+	16, // 22: tuskpoint.v1.MemWalStatus.last_error_time:type_name -> google.protobuf.Timestamp
+	16, // 23: tuskpoint.v1.MemWalStatus.last_recall_time:type_name -> google.protobuf.Timestamp
+	19, // 24: tuskpoint.v1.FlushResponse.catalog:type_name -> tuskpoint.v1.BlobLocation
+	16, // 25: tuskpoint.v1.TrailBatch.create_time:type_name -> google.protobuf.Timestamp
+	14, // 26: tuskpoint.v1.ListTrailResponse.batches:type_name -> tuskpoint.v1.TrailBatch
+	4,  // 27: tuskpoint.v1.AdminService.GetServerInfo:input_type -> tuskpoint.v1.GetServerInfoRequest
+	6,  // 28: tuskpoint.v1.AdminService.GetArchiveStatus:input_type -> tuskpoint.v1.GetArchiveStatusRequest
+	11, // 29: tuskpoint.v1.AdminService.Flush:input_type -> tuskpoint.v1.FlushRequest
+	13, // 30: tuskpoint.v1.AdminService.ListTrail:input_type -> tuskpoint.v1.ListTrailRequest
+	1,  // 31: tuskpoint.v1.AdminService.AcceptClock:input_type -> tuskpoint.v1.AcceptClockRequest
+	5,  // 32: tuskpoint.v1.AdminService.GetServerInfo:output_type -> tuskpoint.v1.GetServerInfoResponse
+	7,  // 33: tuskpoint.v1.AdminService.GetArchiveStatus:output_type -> tuskpoint.v1.GetArchiveStatusResponse
+	12, // 34: tuskpoint.v1.AdminService.Flush:output_type -> tuskpoint.v1.FlushResponse
+	15, // 35: tuskpoint.v1.AdminService.ListTrail:output_type -> tuskpoint.v1.ListTrailResponse
+	2,  // 36: tuskpoint.v1.AdminService.AcceptClock:output_type -> tuskpoint.v1.AcceptClockResponse
+	32, // [32:37] is the sub-list for method output_type
+	27, // [27:32] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_tuskpoint_v1_admin_service_proto_init() }

@@ -32,6 +32,7 @@ export function findingsOf(status: GetArchiveStatusResponse, now: number): Findi
   const found = [
     ...certification(status, now),
     ...content(status),
+    ...damage(status),
     ...renewal(status, now),
     ...(status.search ? search(status.search, now) : []),
   ];
@@ -87,6 +88,21 @@ function content({ holes, firstHoles }: GetArchiveStatusResponse): Finding[] {
       advice: lost
         ? "A stored segment was lost. Verify the threads listed under Holes, and restore the blobs from a copy of the store."
         : "All other checkpoints are certified all the same. The reasons are listed under Holes: the server tries each again with the next flush, and by itself after ten minutes.",
+    },
+  ];
+}
+
+function damage({ damagedThreadIds }: GetArchiveStatusResponse): Finding[] {
+  if (damagedThreadIds.length === 0) {
+    return [];
+  }
+  return [
+    {
+      kind: "bad",
+      title: `${counted(damagedThreadIds.length, "thread")} with damage in the journal`,
+      detail: damagedThreadIds.join(", "),
+      advice:
+        "Nothing damaged is served. Verify each thread to see what is wrong, find out who else writes to the database, then restore a backup.",
     },
   ];
 }

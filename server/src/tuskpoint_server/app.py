@@ -229,6 +229,8 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         ]
         if recall is not None:
             duties.append(recall.keeping)
+        if config.scrub_bytes_per_second:
+            duties.append(partial(_doing, archive.scrubber(config.scrub_bytes_per_second).run))
         keeper = await start_keeper(lease, duties)
         stack.push_async_callback(keeper.stop)
         stack.push_async_callback(trail.flush)

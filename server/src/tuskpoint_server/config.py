@@ -175,6 +175,9 @@ class Config(BaseModel):
     journal_bytes: int = Field(default=1024 * MIB, ge=0)
     """Bytes that the journal may use before values of certified checkpoints are evicted from it; 0
     evicts them as soon as possible."""
+    scrub_bytes_per_second: int = Field(default=MIB, ge=0, le=1024 * MIB)
+    """Bytes of the journal that are checked in a second, although nobody reads them; 0 checks
+    none. All threads are gone through, at most once an hour."""
     eviction_interval: float = Field(default=30.0, gt=0, le=3600)
     """Seconds between two checks of the size of the journal."""
     eviction_grace: float = Field(default=60.0, ge=0)

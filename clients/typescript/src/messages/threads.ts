@@ -116,6 +116,10 @@ export interface ArchiveStatus {
   readonly cost: bigint;
   /** Number of blobs that are due for renewal and whose last renewal failed. */
   readonly failingRenewals: number;
+  /** Time at which the scrub had last gone through all threads of the journal. */
+  readonly scrubbed: Date | undefined;
+  /** Threads in which the scrub found damage that it could not repair; at most 100. */
+  readonly damagedThreads: readonly string[];
   /** The state of the search index, as the contract has it; `undefined` without one. */
   readonly search: SearchStatus | undefined;
 }
@@ -214,6 +218,8 @@ export function archiveStatus(message: GetArchiveStatusResponse): ArchiveStatus 
     billedBytes: message.billedBytes,
     cost: message.cost,
     failingRenewals: message.failingRenewals,
+    scrubbed: moment(message.scrubTime),
+    damagedThreads: message.damagedThreadIds,
     search: message.search,
   };
 }

@@ -19,6 +19,7 @@ from ..domain.formats.manifests import Manifest, encode_manifest, fold
 from ..domain.formats.records import MemberRecord
 from ..domain.formats.stored_json import Kind
 from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
+from ..journal import scrubbing
 from ..journal.archiving import asking, holes, lifetimes, plan, standing, status
 from ..journal.archiving.holes import Hole
 from ..journal.archiving.status import KnownCatalog
@@ -36,6 +37,7 @@ from .lifetime.lifetime import Lifetime
 from .lifetime.rewriting import Rewriting
 from .mending import Mender
 from .read import Segments, placed, records_of
+from .scrubbing import Scrubber
 from .verify import ThreadVerification
 from .watching import StoreWatch
 
@@ -67,6 +69,8 @@ class ArchiveStatus:
     holes: int = 0  # how much below a watermark cannot be read from the blob store
     first_holes: Sequence[Hole] = ()
     failing_renewals: int = 0  # blobs that are due and could not be stored again
+    scrubbed_us: int | None = None  # when the last complete pass of the scrub ended
+    damaged_threads: Sequence[str] = ()  # in which the scrub found something
 
 
 class StoreChangedError(Exception):
@@ -115,6 +119,7 @@ class Archive:
         self._origin_segments = Segments(self._origin, 0, placed(database))
         self._instruments = Instruments(meters)
         self.mender = Mender(database, self._segments, self._instruments)
+        self.scrubber = partial(Scrubber, database, self.mender, self._instruments)
         self._flushers: dict[str, TenantFlusher] = {}
         self._keeping = False
         database.added.append(self._added)
@@ -393,6 +398,7 @@ class Archive:
             certified_count, waiting_count = status.counts(connection, tenant)
             known = status.catalog(connection, tenant)
             stored_blobs, billed_bytes, cost = lifetimes.totals(connection, tenant)
+            scrub = scrubbing.read(connection)
             return ArchiveStatus(
                 backlog_checkpoints=waiting_count,
                 backlog_bytes=waiting.size_bytes,
@@ -413,6 +419,8 @@ class Archive:
                 holes=holes.count(connection, tenant),
                 first_holes=holes.first(connection, tenant, _HOLES_SHOWN),
                 failing_renewals=failing,
+                scrubbed_us=scrub.ended_us or None,
+                damaged_threads=scrub.of_tenant(tenant),
             )
 
         trouble, failing = self._trouble(tenant)

@@ -59,6 +59,8 @@ class AdminServicer:
                 for hole in status.first_holes
             ],
             journal_bytes=journal_bytes,
+            damaged_thread_ids=status.damaged_threads,
+            scrub_time=timestamp(status.scrubbed_us) if status.scrubbed_us else None,
             catalog=location(status.catalog) if status.catalog is not None else None,
             search=_search_status(search) if search is not None else None,
         )

@@ -141,6 +141,9 @@ class ArchiveStatus:
             that were lost. Each is retried; nothing else waits for it.
         first_holes: The first of them, at most 100.
         search: The state of the search index; `None` if the server does not index.
+        scrubbed: Time at which the scrub had last gone through all threads of the journal.
+        damaged_threads: Threads in which the scrub found damage that it could not repair; at most
+            100. `verify` says what is wrong with each.
     """
 
     backlog_checkpoints: int
@@ -163,6 +166,8 @@ class ArchiveStatus:
     holes: int
     first_holes: tuple[Hole, ...]
     search: SearchStatus | None
+    scrubbed: datetime | None = None
+    damaged_threads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +293,8 @@ def archive_status(message: GetArchiveStatusResponse) -> ArchiveStatus:
             for one in message.first_holes
         ),
         search=search_status(message.search) if message.HasField("search") else None,
+        scrubbed=_when(message, "scrub_time"),
+        damaged_threads=tuple(message.damaged_thread_ids),
     )
 
 

@@ -59,6 +59,14 @@ class Instruments:
             "Values of the journal that did not have their digest when they were read, by outcome: "
             "repaired, lost.",
         )
+        self.scrubbed = meter.create_counter(
+            "tuskpoint.journal.scrubbed", "By", "Bytes of the journal that the scrub has checked."
+        )
+        self.scrub_problems = meter.create_counter(
+            "tuskpoint.journal.scrub.problems",
+            "{problem}",
+            "Damaged rows and values that the scrub has found, by outcome: repaired, found.",
+        )
 
     def gauge(
         self, name: str, unit: str, described: str, read: Callable[[], Iterable[tuple[str, float]]]

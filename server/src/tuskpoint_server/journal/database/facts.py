@@ -24,6 +24,8 @@ CLOCK = "clock"
 """The last time of a journal and the uptime of the server that recorded it; see `journal.clock`."""
 ROW_KEY = "row_key"
 """Key that binds the rows (`binding`), wrapped, in base64."""
+SCRUB = "scrub"
+"""How far the scrub has come; see `journal.scrubbing`."""
 BOUND = "bound"
 """Says that all rows are bound: one without a MAC is damaged."""
 

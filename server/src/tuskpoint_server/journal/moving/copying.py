@@ -15,6 +15,7 @@ from ..database.facts import (
     GENERATION,
     JOURNAL_ID,
     OWN,
+    SCRUB,
     finish,
     is_unfinished,
     make,
@@ -168,7 +169,7 @@ def _make(target: Backend, connection: Connection, known: dict[str, str]) -> Non
 
 def _copy_facts(connection: Connection, known: dict[str, str]) -> None:
     """Copy what else the source says of itself: where its blobs are, whose vectors it has."""
-    kept = (*OWN, CLOCK)  # a copy begins with the time that it finds
+    kept = (*OWN, CLOCK, SCRUB)  # a copy begins with the time that it finds, and is not scrubbed
     connection.execute(delete(journal_info).where(journal_info.c.name.not_in(kept)))
     others = [{"name": name, "value": value} for name, value in known.items() if name not in kept]
     if others:

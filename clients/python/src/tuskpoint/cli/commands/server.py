@@ -88,6 +88,12 @@ def judge(info: ServerInfo, archive: ArchiveStatus, *, is_serving: bool) -> Heal
             f"{counted(archive.holes, 'hole')}: what cannot be stored, or was lost; the first, of "
             f"thread '{archive.first_holes[0].thread_id}': {archive.first_holes[0].reason}"
         )
+    if archive.damaged_threads:
+        count = counted(len(archive.damaged_threads), "thread")
+        problems.append(
+            f"{count} with damage in the journal; the first: '{archive.damaged_threads[0]}', which "
+            "`tuskpoint verify` judges"
+        )
     if archive.failing_renewals:
         problems.append(f"{counted(archive.failing_renewals, 'blob')} could not be renewed")
     if archive.earliest_expiry is not None and archive.earliest_expiry - now() < _SOON:
