@@ -285,3 +285,40 @@ def test_a_listing_sends_all_but_the_changed_row(tmp_path: Path, kind: str) -> N
             with pytest.raises(DataLoss, match="1 checkpoint was left out of this listing"):
                 sent.extend(records)
         assert sent == [name for name in home.ids("victim") if name != middle]
+
+
+def test_a_thread_put_back_as_a_whole_is_found_by_what_is_certified(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home", certified=True)
+    with home.server:
+        kept, journal = tmp_path / "kept.db", home.server.data_dir / "journal.db"
+        shutil.copy(journal, kept)
+        home.server.start()
+        with Client(home.server.target) as client:
+            client.save("victim", {"state": "later"})
+            client.flush()
+            client.save("other", {"state": "the last change, which the witness notes"})
+        home.server.stop()
+        with closing(sqlite3.connect(journal)) as file, file:
+            [(number,)] = file.execute("SELECT number FROM threads WHERE thread_id = 'victim'")
+            file.execute("ATTACH ? AS kept", (str(kept),))
+            for table, column in (
+                ("threads", "number"),
+                ("checkpoints", "thread"),
+                ("writes", "thread"),
+                ("changes", "thread"),
+            ):
+                file.execute(f"DELETE FROM main.{table} WHERE {column} = ?", (number,))
+                file.execute(
+                    f"INSERT INTO main.{table} SELECT * FROM kept.{table} WHERE {column} = ?",
+                    (number,),
+                )
+            file.commit()
+        home.server.start()
+        with Client(home.server.target) as client:
+            outcome = client.verify("victim")
+            assert not outcome.ok
+            assert any(
+                "an older state of it was put in its place" in one
+                for one in outcome.journal_details
+            )
+            assert is_verified(client, "other")
