@@ -394,3 +394,17 @@ func TestSearchFindsPointersThatLoad(t *testing.T) {
 	failure := wantError(t, err, tuskpoint.ErrInvalidRequest, "INVALID_FIELD")
 	want(t, "the field", failure.Violations[0].Field, "limit")
 }
+
+func TestSearchWarnsOfTextThatWasCut(t *testing.T) {
+	client, thread := dial(t), newThread()
+	plan := "begin with the walrus" + strings.Repeat(" and then", 2000) + " end with the puffin"
+	must(client.Save(within(t), thread, map[string]any{"current_plan": plan}, nil))(t)
+	in := &tuskpoint.SearchOptions{ThreadID: thread}
+	missed := must(client.Search(within(t), "walrus", in))(t)
+	want(t, "the number of results", len(missed.Results), 0)
+	want(t, "the number of warnings", len(missed.Warnings), 1)
+	want(t, "the kind", missed.Warnings[0].Kind, tuskpointv1.WarningKind_WARNING_KIND_TEXT_TRUNCATED)
+	found := must(client.Search(within(t), "puffin", in))(t)
+	want(t, "whether it was cut", found.Results[0].Truncated, true)
+	want(t, "the number of warnings", len(found.Warnings), 0)
+}

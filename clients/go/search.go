@@ -76,6 +76,9 @@ type SearchResult struct {
 
 	// Distance from the query; smaller is nearer. Comparable within one answer.
 	Distance float64
+
+	// Truncated: the checkpoint has more text than Content, which is the latest part.
+	Truncated bool
 }
 
 // SearchResults is what a search found, nearest first, and how.
@@ -169,6 +172,7 @@ func (c *Client) searchWith(
 			Content:      one.GetContent(),
 			Metadata:     objectOf(one.GetMetadataJson()),
 			Distance:     one.GetDistance(),
+			Truncated:    one.GetTruncated(),
 		}
 	}
 	return found, nil

@@ -73,6 +73,7 @@ test("everything that an answer leaves out is said, with what to do", () => {
     unindexedCheckpoints: 1n,
     warnings: [
       { kind: WarningKind.SEARCH_FELL_BACK, message: "MemWal did not answer." },
+      { kind: WarningKind.TEXT_TRUNCATED, message: "Not found: 2." },
       { kind: 99 as WarningKind, message: "Something new." },
     ],
     results: [{}, {}],
@@ -83,10 +84,12 @@ test("everything that an answer leaves out is said, with what to do", () => {
     "More results may exist: MemWal returns at most 100 memories, and the filters apply to these.",
     "Only the nearest 2 are shown, as many as were asked for.",
     "The search was made in another mode than the server is set up for.",
+    "Some checkpoints have more text than is indexed, so this search may have missed them.",
     "The server has a remark.",
   ]);
   expect(said[3]?.detail).toBe("MemWal did not answer.");
-  expect(said[4]?.detail).toBe("Something new.");
+  expect(said[4]?.detail).toBe("Not found: 2.");
+  expect(said[5]?.detail).toBe("Something new.");
   expect(leftOut(create(SearchCheckpointsResponseSchema, {}), 25)).toEqual([]);
 });
 

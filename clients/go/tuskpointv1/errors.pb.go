@@ -416,6 +416,9 @@ const (
 	// behind the server's back. The message names the first such checkpoint or
 	// item.
 	WarningKind_WARNING_KIND_DAMAGED WarningKind = 7
+	// A search of text may have missed checkpoints, because of their text only the
+	// latest part is indexed. The message has their number.
+	WarningKind_WARNING_KIND_TEXT_TRUNCATED WarningKind = 8
 )
 
 // Enum value maps for WarningKind.
@@ -429,6 +432,7 @@ var (
 		5: "WARNING_KIND_VALUES_SEALED",
 		6: "WARNING_KIND_BELOW_LATEST",
 		7: "WARNING_KIND_DAMAGED",
+		8: "WARNING_KIND_TEXT_TRUNCATED",
 	}
 	WarningKind_value = map[string]int32{
 		"WARNING_KIND_UNSPECIFIED":      0,
@@ -439,6 +443,7 @@ var (
 		"WARNING_KIND_VALUES_SEALED":    5,
 		"WARNING_KIND_BELOW_LATEST":     6,
 		"WARNING_KIND_DAMAGED":          7,
+		"WARNING_KIND_TEXT_TRUNCATED":   8,
 	}
 )
 
@@ -742,7 +747,7 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x1eERROR_REASON_SIGNATURE_REFUSED\x10,\x12$\n" +
 	" ERROR_REASON_SEALING_UNAVAILABLE\x10-\x12 \n" +
 	"\x1cERROR_REASON_JOURNAL_DAMAGED\x10.\x12 \n" +
-	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/*\x81\x02\n" +
+	"\x1cERROR_REASON_OUTCOME_UNKNOWN\x10/*\xa2\x02\n" +
 	"\vWarningKind\x12\x1c\n" +
 	"\x18WARNING_KIND_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14WARNING_KIND_BACKLOG\x10\x01\x12!\n" +
@@ -751,7 +756,8 @@ const file_tuskpoint_v1_errors_proto_rawDesc = "" +
 	"\x17WARNING_KIND_NO_VECTORS\x10\x04\x12\x1e\n" +
 	"\x1aWARNING_KIND_VALUES_SEALED\x10\x05\x12\x1d\n" +
 	"\x19WARNING_KIND_BELOW_LATEST\x10\x06\x12\x18\n" +
-	"\x14WARNING_KIND_DAMAGED\x10\aB\xa4\x01\n" +
+	"\x14WARNING_KIND_DAMAGED\x10\a\x12\x1f\n" +
+	"\x1bWARNING_KIND_TEXT_TRUNCATED\x10\bB\xa4\x01\n" +
 	"\x10com.tuskpoint.v1B\vErrorsProtoP\x01Z2tuskpoint.dev/go/tuskpoint/tuskpointv1;tuskpointv1\xa2\x02\x03TXX\xaa\x02\fTuskpoint.V1\xca\x02\fTuskpoint\\V1\xe2\x02\x18Tuskpoint\\V1\\GPBMetadata\xea\x02\rTuskpoint::V1b\x06proto3"
 
 var (

@@ -443,8 +443,12 @@ type SearchCheckpointsResponse struct {
 	// filters apply to these.
 	Truncated bool `protobuf:"varint,5,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// Conditions that the caller should know: the search fell back to another
-	// mode, MemWal has memories that it cannot return, or there are no vectors to
-	// compare with.
+	// mode, MemWal has memories that it cannot return, there are no vectors to
+	// compare with, the journal is sealed, or text was cut before it was indexed.
+	//
+	// `WARNING_KIND_TEXT_TRUNCATED`: the search of a text found fewer results than
+	// `limit`, or no text with its phrases and identifiers; and checkpoints in its
+	// scope that are not among the results have more text than is indexed.
 	Warnings      []*Warning `protobuf:"bytes,6,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

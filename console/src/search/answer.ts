@@ -95,6 +95,10 @@ const WARNINGS: Partial<Record<WarningKind, [string, string]>> = {
     "The journal is sealed: the search knows summaries, and nothing of the state.",
     "Search for words of the summaries.",
   ],
+  [WarningKind.TEXT_TRUNCATED]: [
+    "Some checkpoints have more text than is indexed, so this search may have missed them.",
+    "Search for words of their summaries or of the latest part of their text.",
+  ],
 };
 
 function ofWarning({ kind, message }: Warning): LeftOut {

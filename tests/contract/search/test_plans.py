@@ -72,6 +72,7 @@ async def test_a_look_up_begins_with_its_numbers(
         ),
         (index._UNEMBEDDED, "search_documents_unembedded"),
         (finding._OWED, "search_documents_unembedded"),
+        (finding._CUT, "USING INDEX search_documents_truncated"),
         (vectors_of._ANY_SIZE, "search_vectors_by_tenant (tenant=?)"),
     ],
 )

@@ -51,6 +51,7 @@ class ScriptedRecall:
     embedder_error: EmbedderError | None = None
     known_dimension: int = 0
     owed: int = 0
+    truncated: int = 0
     asked: list[object] = field(default_factory=list)
     measured: list[tuple[SearchMode, bool]] = field(default_factory=list)
 
@@ -65,6 +66,10 @@ class ScriptedRecall:
     async def vectors_owed(self, tenant: str) -> int:
         self.asked.append("vectors")
         return self.owed
+
+    async def cut(self, tenant: str, scope: SearchScope, but: set[CheckpointKey]) -> int:
+        self.asked.append(("cut", {one.checkpoint_id for one in but}))
+        return self.truncated
 
     async def dimension(self, tenant: str) -> int:
         return self.known_dimension
@@ -134,7 +139,23 @@ async def test_an_embedder_searches_text_by_meaning() -> None:
     recall = ScriptedRecall(modes=(LEXICAL, VECTOR))
     answer = await search(recall, text="when did the writer start", metric=Metric.L2)
     assert (ids(answer), answer.mode, answer.metric) == (["near"], VECTOR, "l2")
-    assert recall.asked == ["catch up", "vectors", ("vector", VECTOR_OF_QUERY, Metric.L2)]
+    compared = ("vector", VECTOR_OF_QUERY, Metric.L2)
+    assert recall.asked == ["catch up", "vectors", compared, ("cut", {"near"})]
+
+
+async def test_text_that_was_cut_is_looked_for_where_a_search_may_have_missed_it() -> None:
+    recall = ScriptedRecall(modes=(LEXICAL, VECTOR, MEMWAL), truncated=4, exact=[])
+    assert (await search(recall, text="the writer", mode=LEXICAL)).cut == 4
+    assert recall.asked[-1] == ("cut", {"worded"})
+    assert (await search(recall, text="the writer", mode=LEXICAL, limit=1)).cut == 0
+    assert (await search(recall, text="the writer", mode=VECTOR)).cut == 4
+    assert (await search(recall, text="the writer", mode=VECTOR, limit=1)).cut == 0
+    assert (await search(recall, text="PAY-1234", mode=VECTOR, limit=1)).cut == 4
+    assert (await search(recall, text="the writer", mode=MEMWAL)).cut == 0
+    assert (await search(recall, text="PAY-1234")).cut == 4
+    assert (await search(recall, vector=VECTOR_OF_QUERY)).cut == 0
+    recall.is_sealed = True
+    assert (await search(recall, text="the writer", mode=LEXICAL)).cut == 0
 
 
 async def test_checkpoints_without_a_vector_are_not_indexed_for_a_search_by_vectors() -> None:

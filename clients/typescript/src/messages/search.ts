@@ -69,6 +69,8 @@ export interface SearchResult {
   readonly metadata: JsonObject;
   /** Distance from the query; smaller is nearer. Comparable within one answer. */
   readonly distance: number;
+  /** Whether the checkpoint has more text than `content`, which is the latest part. */
+  readonly truncated: boolean;
 }
 
 /** What a search found, nearest first, and how. */
@@ -128,6 +130,7 @@ export function searchResults(answer: SearchCheckpointsResponse): SearchResults 
       content: one.content || one.summary,
       metadata: decodeObject(one.metadataJson),
       distance: one.distance,
+      truncated: one.truncated,
     })),
     mode: nameOf(SearchMode, answer.mode),
     metric: answer.metric,

@@ -234,6 +234,20 @@ describe("search", () => {
     expect(near).toMatchObject({ mode: "vector", metric: "cosine" });
     expect(none.results).toEqual([]);
   });
+
+  test("warns of text that was cut before it was indexed", async () => {
+    const thread = newThread();
+    const plan = `begin with the walrus${" and then".repeat(2000)} end with the puffin`;
+    await client.save(thread, { current_plan: plan });
+
+    const missed = await client.search("walrus", { threadId: thread });
+    const found = await client.search("puffin", { threadId: thread });
+
+    expect(missed.results).toEqual([]);
+    expect(missed.warnings).toMatchObject([{ kind: "text_truncated" }]);
+    expect(found.results).toMatchObject([{ threadId: thread, truncated: true }]);
+    expect(found.warnings).toEqual([]);
+  });
 });
 
 describe("the server", () => {

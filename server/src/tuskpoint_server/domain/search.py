@@ -87,6 +87,7 @@ class SearchAnswer:
     damaged: tuple[str, ...] = ()  # why matches were left out: their rows were changed
     no_vectors: str = ""  # why there is nothing to compare a vector with
     sealed: bool = False  # the index has summaries and no values
+    cut: int = 0  # checkpoints that may have been missed: of their text only a part is indexed
 
 
 MAX_WORDS = 64

@@ -100,4 +100,10 @@ class SearchServicer:
         if answer.sealed:
             text = "the journal is sealed: summaries were searched, and no values"
             message.warnings.add(kind=errors_pb2.WARNING_KIND_VALUES_SEALED, message=text)
+        if answer.cut:
+            text = (
+                f"checkpoints with more text than is indexed that were not found: {answer.cut}; "
+                "search finds words of their summaries and of the latest part of their text"
+            )
+            message.warnings.add(kind=errors_pb2.WARNING_KIND_TEXT_TRUNCATED, message=text)
         return message

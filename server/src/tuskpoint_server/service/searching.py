@@ -46,6 +46,11 @@ class Search:
         else:
             lacking = f"this server lacks what SEARCH_MODE_{query.mode.name} needs: "
             raise _unavailable(lacking + _LACKING[query.mode])
+        if recall.finding.is_sealed:
+            answer = replace(answer, sealed=True)
+        elif asked.may_miss(answer):
+            found = {one.key for one in answer.results}
+            answer = replace(answer, cut=await recall.finding.cut(tenant, query.scope, found))
         took = time.monotonic() - began
         recall.searched(answer.mode, took, fell_back=bool(answer.fell_back))
         damaged = tuple(one.damage for one in answer.results if one.damage)
@@ -54,7 +59,7 @@ class Search:
                 _log.error("left out of a search: %s", damage)
             sound = tuple(one for one in answer.results if not one.damage)
             answer = replace(answer, results=sound, damaged=damaged)
-        return replace(answer, sealed=True) if recall.finding.is_sealed else answer
+        return answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,18 @@ class _Asked:
     tenant: str
     query: SearchQuery
     words: Words
+
+    def may_miss(self, answer: SearchAnswer) -> bool:
+        """Return whether text that is not indexed could have been among the results.
+
+        An answer as long as its limit may have more results anyway, but not where phrases or
+        identifiers occur in no indexed text. MemWal knows no text that is cut.
+        """
+        if self.query.vector:
+            return False
+        if answer.mode is not SearchMode.LEXICAL and self.words.asks_exactly:
+            return True
+        return answer.mode is not SearchMode.MEMWAL and len(answer.results) < self.query.limit
 
     async def by_vector(self) -> SearchAnswer:
         if self.query.mode not in (None, SearchMode.VECTOR):

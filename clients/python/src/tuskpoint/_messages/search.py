@@ -91,7 +91,8 @@ class SearchWarning:
     Attributes:
         kind: "search_fell_back" (another mode was used), "memories_dropped" (MemWal has
             matches that it could not return), "no_vectors" (nothing in the scope of the search has
-            a vector), "values_sealed" (only summaries were searched), or the number of a kind of a
+            a vector), "values_sealed" (only summaries were searched), "text_truncated" (checkpoints
+            with more text than is indexed may have been missed), or the number of a kind of a
             newer server.
         message: The message, for people.
     """

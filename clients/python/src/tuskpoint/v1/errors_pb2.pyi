@@ -71,6 +71,7 @@ class WarningKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WARNING_KIND_VALUES_SEALED: _ClassVar[WarningKind]
     WARNING_KIND_BELOW_LATEST: _ClassVar[WarningKind]
     WARNING_KIND_DAMAGED: _ClassVar[WarningKind]
+    WARNING_KIND_TEXT_TRUNCATED: _ClassVar[WarningKind]
 ERROR_REASON_UNSPECIFIED: ErrorReason
 ERROR_REASON_INVALID_FIELD: ErrorReason
 ERROR_REASON_METADATA_NOT_JSON: ErrorReason
@@ -127,6 +128,7 @@ WARNING_KIND_NO_VECTORS: WarningKind
 WARNING_KIND_VALUES_SEALED: WarningKind
 WARNING_KIND_BELOW_LATEST: WarningKind
 WARNING_KIND_DAMAGED: WarningKind
+WARNING_KIND_TEXT_TRUNCATED: WarningKind
 
 class FieldViolation(_message.Message):
     __slots__ = ("field", "description")

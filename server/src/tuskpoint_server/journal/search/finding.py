@@ -8,7 +8,7 @@ it is asked which do. However few they are, they are found, and an answer is of 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import islice
@@ -36,6 +36,7 @@ LOOKED_AT_FIRST = 480
 MANY = 4000  # so many more look-ups take longer than to ask
 # vectors that are owed to all tenants, oldest first, of which those of a tenant are counted
 COUNTED_OWED = 10_000
+COUNTED_CUT = 10_000  # checkpoints of a tenant with more text than is indexed that are looked at
 # the document says what the checkpoint does; else it is of earlier content
 _INDEXED = D.seq == C.seq
 
@@ -97,6 +98,27 @@ _FIRST_OWED = (
     .order_by(D.number)
     .limit(sa.bindparam("max_rows"))
     .subquery()
+)
+_FIRST_CUT = (
+    sa.select(D.number, D.thread)
+    .where(
+        _looked_at(D.tenant) == sa.bindparam("of_tenant"),
+        sa.literal_column("search_documents.truncated"),
+    )
+    .limit(sa.bindparam("max_rows"))
+    .subquery()
+)
+_IS_CUT_IN_SCOPE = sa.and_(
+    FINDABLE,
+    sa.or_(sa.bindparam("of_thread") == EMPTY, T.thread_id == sa.bindparam("of_thread")),
+    sa.or_(sa.bindparam("of_agent") == EMPTY, T.agent_id == sa.bindparam("of_agent")),
+)
+_CUT = Statement(
+    sa.select(_IS_CUT_IN_SCOPE, *_KEY, C.metadata).select_from(
+        _FIRST_CUT.outerjoin(checkpoints, C.number == _FIRST_CUT.c.number).outerjoin(
+            threads, T.number == _FIRST_CUT.c.thread
+        )
+    )
 )
 _IS_OF_TENANT = sa.and_(C.number.is_not(None), FINDABLE, T.tenant == sa.bindparam("of_tenant"))
 _OWED = Statement(
@@ -242,6 +264,20 @@ class FindRows:
         rows = await self._database.rows(_OWED, of_tenant=tenant, max_rows=COUNTED_OWED + 1)
         mine = frozenset(number for number, is_of_tenant in rows if is_of_tenant)
         return OwedVectors(mine, more=len(rows) > COUNTED_OWED)
+
+    async def cut(self, tenant: str, scope: SearchScope, but: Collection[CheckpointKey]) -> int:
+        """Return how many checkpoints in scope have more text than is indexed; `but` without these.
+
+        Where there are too many to look at, it is at least 1.
+        """
+        of = {"of_tenant": tenant, "of_thread": scope.thread_id, "of_agent": scope.agent_id}
+        rows = await self._database.rows(_CUT, **of, max_rows=COUNTED_CUT + 1)
+        count = sum(
+            CheckpointKey(*row[1:4]) not in but and matches(row[4], scope.filter, typed=True)
+            for row in rows
+            if row[0] and row[1] is not None and row[2] is not None
+        )
+        return max(count, int(len(rows) > COUNTED_CUT))
 
     async def standing(self, tenant: str) -> IndexStanding:
         """Return how the index stands."""

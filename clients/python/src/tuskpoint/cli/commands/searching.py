@@ -73,6 +73,9 @@ def search(
         )
     else:
         cli.out.note("nothing found")
+    for warning in found.warnings:
+        if warning.kind == "text_truncated":
+            cli.out.note(plain(warning.message))
     if found.unindexed:
         cli.out.note(f"{counted(found.unindexed, 'checkpoint')} are not indexed yet")
     if found.truncated:

@@ -235,8 +235,12 @@ export type SearchCheckpointsResponse = Message<"tuskpoint.v1.SearchCheckpointsR
 
   /**
    * Conditions that the caller should know: the search fell back to another
-   * mode, MemWal has memories that it cannot return, or there are no vectors to
-   * compare with.
+   * mode, MemWal has memories that it cannot return, there are no vectors to
+   * compare with, the journal is sealed, or text was cut before it was indexed.
+   *
+   * `WARNING_KIND_TEXT_TRUNCATED`: the search of a text found fewer results than
+   * `limit`, or no text with its phrases and identifiers; and checkpoints in its
+   * scope that are not among the results have more text than is indexed.
    *
    * @generated from field: repeated tuskpoint.v1.Warning warnings = 6;
    */
