@@ -65,7 +65,8 @@ const (
 	// No such thread. `NOT_FOUND`. Example: {"reason": "THREAD_NOT_FOUND",
 	// "metadata": {"thread_id": "t1"}}
 	ErrorReason_ERROR_REASON_THREAD_NOT_FOUND ErrorReason = 9
-	// The change belongs to an incarnation of the thread that was deleted.
+	// The change belongs to an incarnation of the thread that was deleted, less
+	// than 90 days ago: the service forgets a deleted thread then.
 	// `FAILED_PRECONDITION`. Example: {"reason": "THREAD_DELETED", "metadata":
 	// {"thread_id": "t1", "incarnation": "1"}}
 	ErrorReason_ERROR_REASON_THREAD_DELETED ErrorReason = 10

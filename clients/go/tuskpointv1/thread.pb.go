@@ -140,7 +140,11 @@ type Thread struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Number of times the thread began, from 1. Deletion ends an incarnation.
+	// Number of the thread's incarnation. Deletion ends an incarnation, and a
+	// later one has a greater number: the next one, or after the service has
+	// forgotten the deleted thread (90 days after its deletion) any greater one.
+	// Likewise the first incarnation of a thread is 1, or greater in a tenant of
+	// which deleted threads were forgotten.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Position of the last change.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`

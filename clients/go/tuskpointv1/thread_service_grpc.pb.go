@@ -55,7 +55,7 @@ type ThreadServiceClient interface {
 	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
 	ListThreads(ctx context.Context, in *ListThreadsRequest, opts ...grpc.CallOption) (*ListThreadsResponse, error)
 	// Deletes all checkpoints and writes of a thread and ends its incarnation.
-	// Saves and writes that belong to it are refused from then on. A thread that
+	// Saves and writes that belong to it are refused for 90 days. A thread that
 	// does not exist is no error: the count is 0.
 	DeleteThread(ctx context.Context, in *DeleteThreadRequest, opts ...grpc.CallOption) (*DeleteThreadResponse, error)
 	// Sets how long a thread is kept after its last change.
@@ -362,7 +362,7 @@ type ThreadServiceServer interface {
 	// `INVALID_ARGUMENT` / `PAGE_TOKEN_INVALID`.
 	ListThreads(context.Context, *ListThreadsRequest) (*ListThreadsResponse, error)
 	// Deletes all checkpoints and writes of a thread and ends its incarnation.
-	// Saves and writes that belong to it are refused from then on. A thread that
+	// Saves and writes that belong to it are refused for 90 days. A thread that
 	// does not exist is no error: the count is 0.
 	DeleteThread(context.Context, *DeleteThreadRequest) (*DeleteThreadResponse, error)
 	// Sets how long a thread is kept after its last change.

@@ -14,6 +14,7 @@ from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock
 from tuskpoint_server import app, process
 from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.process import DataDirLock
 
@@ -135,3 +136,33 @@ async def test_refusals_name_the_remedy(tmp_path: Path, capsys: pytest.CaptureFi
     for path in await asyncio.to_thread(lambda: list(blobs.glob("??/*"))):
         path.unlink()
     assert await collect(data_dir, blobs) == process.EXIT_DAMAGED
+
+
+async def test_bytes_of_a_deleted_thread_go_also_once_its_row_is_gone(tmp_path: Path) -> None:
+    data_dir, blobs = tmp_path / "data", tmp_path / "blobs"
+    await asyncio.to_thread(data_dir.mkdir)
+    store, secret = DirectoryStore(blobs), os.urandom(3000)
+    async with house(data_dir, store, Clock()) as home:
+        # Both in one pack, of which more than half stays needed.
+        kept = {"x": os.urandom(9000)}
+        await home.journal.save_checkpoint(TENANT, draft("1", "", {"x": secret}, thread_id="gone"))
+        await home.journal.save_checkpoint(TENANT, draft("1", "", kept, thread_id="stays"))
+        await home.flush()
+        await home.journal.removal.delete_thread(TENANT, "gone")
+        await home.flush()
+        for _ in range(2):
+            home.clock.advance((KEPT_DAYS + 1) * 86_400)
+            await home.journal.removal.sweep(early_write_ttl_s=1, indexing=False)
+        assert await home.ask("SELECT 1 FROM threads WHERE thread_id = ?", "gone") == []
+    await store.close()
+    assert any(secret in path.read_bytes() for path in blobs.glob("??/*"))
+    assert await collect(data_dir, blobs) == 0
+    assert not any(secret in path.read_bytes() for path in blobs.glob("??/*"))
+    store = DirectoryStore(blobs)
+    async with house(data_dir, store, Clock()) as home:
+        assert await check_certified(home) == 1
+        [[count]] = await home.ask(
+            "SELECT count(*) FROM members WHERE thread NOT IN (SELECT number FROM threads)"
+        )
+        assert count == 0
+    await store.close()

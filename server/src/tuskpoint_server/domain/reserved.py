@@ -1,4 +1,4 @@
-"""Names of threads that only the server uses: snapshots, items of stores, and the trail."""
+"""Names of threads that only the server uses: snapshots, stores, the trail, and the floor."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ STORES, STORES_END = "$store/", "$store0"
 TRAIL, TRAIL_END = "$trail/", "$trail0"
 """The same for the thread of the audit trail."""
 
-RESERVED = ((SNAPSHOTS, SNAPSHOTS_END), (STORES, STORES_END), (TRAIL, TRAIL_END))
+FLOOR, FLOOR_END = "$floor/", "$floor0"
+"""The same for the row that stands for the deleted threads whose rows are gone."""
+
+RESERVED = (
+    (SNAPSHOTS, SNAPSHOTS_END),
+    (STORES, STORES_END),
+    (TRAIL, TRAIL_END),
+    (FLOOR, FLOOR_END),
+)
 """All of them, in order."""
 
 
 def is_reserved(thread_id: str) -> bool:
     """Return whether a thread's name is one that only the server may use."""
-    return thread_id.startswith((SNAPSHOTS, STORES, TRAIL))
+    return thread_id.startswith((SNAPSHOTS, STORES, TRAIL, FLOOR))

@@ -49,7 +49,7 @@ class ThreadServiceStub:
     """
     DeleteThread: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteThreadRequest, _thread_service_pb2.DeleteThreadResponse]
     """Deletes all checkpoints and writes of a thread and ends its incarnation.
-    Saves and writes that belong to it are refused from then on. A thread that
+    Saves and writes that belong to it are refused for 90 days. A thread that
     does not exist is no error: the count is 0.
     """
     SetRetention: _grpc.UnaryUnaryMultiCallable[_thread_service_pb2.SetRetentionRequest, _thread_service_pb2.SetRetentionResponse]
@@ -194,7 +194,7 @@ class ThreadServiceAsyncStub(ThreadServiceStub):
     """
     DeleteThread: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.DeleteThreadRequest, _thread_service_pb2.DeleteThreadResponse]  # type: ignore[assignment]
     """Deletes all checkpoints and writes of a thread and ends its incarnation.
-    Saves and writes that belong to it are refused from then on. A thread that
+    Saves and writes that belong to it are refused for 90 days. A thread that
     does not exist is no error: the count is 0.
     """
     SetRetention: _aio.UnaryUnaryMultiCallable[_thread_service_pb2.SetRetentionRequest, _thread_service_pb2.SetRetentionResponse]  # type: ignore[assignment]
@@ -354,7 +354,7 @@ class ThreadServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_thread_service_pb2.DeleteThreadResponse, _abc.Awaitable[_thread_service_pb2.DeleteThreadResponse]]:
         """Deletes all checkpoints and writes of a thread and ends its incarnation.
-        Saves and writes that belong to it are refused from then on. A thread that
+        Saves and writes that belong to it are refused for 90 days. A thread that
         does not exist is no error: the count is 0.
         """
 

@@ -220,12 +220,21 @@ def _users(
     """Return by segment the threads that need it or whose log it holds, and those of ended ones."""
     found: dict[bytes, set[str]] = {}
     ended: set[bytes] = set()
-    is_ended = sa.or_(threads.c.deleted, threads.c.incarnation > members.c.incarnation)
+    # The row of a thread that was deleted long ago is gone (`removal.forgetting`).
+    is_ended = sa.or_(
+        threads.c.number.is_(None),
+        threads.c.deleted,
+        threads.c.incarnation > members.c.incarnation,
+    )
     for some in in_lists(hashes):
         own = (
             sa.select(members.c.sha256, threads.c.thread_id, is_ended)
-            .join(threads, threads.c.number == members.c.thread)
-            .where(members.c.tenant == tenant, members.c.sha256.in_(some))
+            .outerjoin(threads, threads.c.number == members.c.thread)
+            .where(
+                members.c.tenant == tenant,
+                members.c.sha256.in_(some),
+                members.c.thread.is_not(None),
+            )
         )
         others = (
             sa.select(uses.c.segment, threads.c.thread_id, sa.false())
@@ -233,7 +242,8 @@ def _users(
             .where(uses.c.tenant == tenant, uses.c.segment.in_(some))
         )
         for sha256, thread_id, ends in connection.execute(own.union_all(others)):
-            found.setdefault(sha256, set()).add(thread_id)
+            if thread_id is not None:
+                found.setdefault(sha256, set()).add(thread_id)
             if ends:
                 ended.add(sha256)
     return found, ended

@@ -151,6 +151,12 @@ class ThreadRow:
         # Changes that were swept since the last incarnation ended cannot be watched any more.
         self.begun_seq = max(self.begun_seq, self.compacted_seq)
 
+    def begin_above(self, floor: ThreadRow) -> None:
+        """Start the log after those of threads whose rows are gone: the thread may be one."""
+        self.incarnation = floor.incarnation + 1
+        self.seq = self.certified_seq = self.indexed_seq = floor.seq
+        self.begun_seq = self.compacted_seq = floor.seq
+
     def set_updated(self, now_us: int) -> None:
         """Record the time of a change, and when the thread expires because of it."""
         self.updated_us = now_us
@@ -171,9 +177,9 @@ _FIXED = ("number", "tenant", "thread_id", "taken")
 _VARYING = tuple(name for name in _FIELDS if name not in _FIXED)
 _whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter(*_VARYING)
 _seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
-_HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
+HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
 _FIND = Statement(
-    select(*THREAD, _HAS_EARLY).where(
+    select(*THREAD, HAS_EARLY).where(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )
@@ -186,7 +192,7 @@ _WANTED = tuple_(threads.c.tenant, threads.c.thread_id).in_(
 _BY_NUMBER = select(threads.c.number).where(_WANTED).order_by(threads.c.number)
 _LOCK = Statement(_BY_NUMBER.with_for_update())
 _LOCK_FREE = Statement(_BY_NUMBER.with_for_update(skip_locked=True))
-_LOCKED = Statement(select(*THREAD, _HAS_EARLY).where(_WANTED))
+_LOCKED = Statement(select(*THREAD, HAS_EARLY).where(_WANTED))
 _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
@@ -216,7 +222,7 @@ def find_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRo
 def find_log(connection: Connection, tenant: str, thread_id: str) -> Log | None:
     """Return what is known of a thread at first, or `None` if it never was."""
     found = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
-    return _log(binder_of(connection), found) if found is not None else None
+    return log_of(binder_of(connection), found) if found is not None else None
 
 
 def lock_logs(
@@ -235,7 +241,7 @@ def lock_logs(
     rows = _LOCKED.run(connection, **of)
     binder = binder_of(connection)
     return lambda: (
-        [_log(binder, row) for row in rows.fetchall()],
+        [log_of(binder, row) for row in rows.fetchall()],
         {row[0] for row in numbers.fetchall()},
     )
 
@@ -247,7 +253,8 @@ def row_of(found: Sequence[Any]) -> ThreadRow:
     return row
 
 
-def _log(binder: Binder, found: Sequence[Any]) -> Log:
+def log_of(binder: Binder, found: Sequence[Any]) -> Log:
+    """Return what the columns `THREAD` and `HAS_EARLY` say of a thread, compared with its MAC."""
     row = row_of(found[:-1])
     row.written = _seldom(row)
     log = Log(row, new=False, early=bool(found[-1]))

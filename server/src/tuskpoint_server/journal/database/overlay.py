@@ -16,6 +16,7 @@ from ...domain.threads import EventKind
 from ...domain.values import Encoding
 from .backend import Backend
 from .binding import Binder, binder_of, equal, new_nonce
+from .floor import find_or_floor
 from .logs import (
     KNOWN,
     Known,
@@ -26,7 +27,6 @@ from .logs import (
     StoredWrite,
     ThreadName,
     ThreadRow,
-    find_log,
     greatest_id,
     insert_threads,
     lock_logs,
@@ -177,6 +177,7 @@ class Batch:
         self.is_shared = shared
         self.binder = binder_of(connection)
         self._locked: set[ThreadName] = set()
+        self._floors: dict[str, Log | None] = {}  # as of the last look for a missing thread
         self.now_us = now_us
         self.changed: set[tuple[str, str]] = set()
         self.added: dict[str, tuple[int, int]] = {}
@@ -199,6 +200,7 @@ class Batch:
         self.discard()
         self.logs.clear()
         self._locked.clear()
+        self._floors.clear()
 
     def lock(self, names: Iterable[ThreadName]) -> None:
         """Let nobody else change threads until the transaction ends, whether they exist or not.
@@ -248,7 +250,7 @@ class Batch:
             self.lock([(tenant, thread_id)])
         log = self.logs.get(tenant, thread_id)
         if log is None:
-            log = find_log(self.connection, tenant, thread_id)
+            log, self._floors[tenant] = find_or_floor(self.connection, tenant, thread_id)
             if log is not None:
                 self.logs.put(log)
         return log
@@ -269,7 +271,21 @@ class Batch:
             created_us=self.now_us,
             updated_us=self.now_us,
         )
+        if (floor := self._floor(tenant, thread_id)) is not None:
+            row.begin_above(floor)
         return Log(row, new=True, early=False, fresh=True)
+
+    def _floor(self, tenant: str, thread_id: str) -> ThreadRow | None:
+        """Return what stands for a tenant's threads whose rows are gone; `None`: there are none.
+
+        A thread that begins was looked for before, which has read the floor.
+        """
+        if tenant not in self._floors:
+            _, self._floors[tenant] = find_or_floor(self.connection, tenant, thread_id)
+        floor = self._floors[tenant]
+        if floor is not None and floor.damage is not None:
+            raise floor.damage
+        return floor.row if floor is not None else None
 
     def new_family(self) -> int:
         """Return the number of a family that nobody belongs to."""

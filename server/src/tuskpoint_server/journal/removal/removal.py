@@ -2,8 +2,8 @@
 
 Rows are really removed, and noted in `removed` until the archive has certified that they are gone;
 `delta_bases` keeps what remaining checkpoints need. The row of a deleted thread stays as a
-tombstone that refuses late changes; the values of its family go once none of its threads lives
-(`passes`).
+tombstone that refuses late changes (`forgetting`); the values of its family go once none of its
+threads lives (`passes`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from ..database.statements import (
     parameters_of,
     same_checkpoint,
 )
-from . import passes
+from . import forgetting, passes
 from .delta_bases import Nodes, give, needed_bases, read_nodes
 
 ROWS_AT_ONCE = 1000  # that one write transaction removes, at most
@@ -114,6 +114,7 @@ class Swept:
     early_writes: int = 0
     requests: int = 0
     changes: int = 0
+    threads: int = 0
 
 
 class Removal:
@@ -220,6 +221,7 @@ class Removal:
             requests=await _drop(database, _DROP_ANSWERS, answered_us),
             changes=await drop_changes(database, changed_us, indexing=indexing),
             contents=(await passes.remove_due(database)).values,
+            threads=await forgetting.forget_threads(database, now_us),
         )
 
 

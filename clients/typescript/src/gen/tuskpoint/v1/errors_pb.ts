@@ -223,7 +223,8 @@ export enum ErrorReason {
   THREAD_NOT_FOUND = 9,
 
   /**
-   * The change belongs to an incarnation of the thread that was deleted.
+   * The change belongs to an incarnation of the thread that was deleted, less
+   * than 90 days ago: the service forgets a deleted thread then.
    * `FAILED_PRECONDITION`. Example: {"reason": "THREAD_DELETED", "metadata":
    * {"thread_id": "t1", "incarnation": "1"}}
    *

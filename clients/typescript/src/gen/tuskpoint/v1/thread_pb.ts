@@ -56,7 +56,11 @@ export type Thread = Message<"tuskpoint.v1.Thread"> & {
   threadId: string;
 
   /**
-   * Number of times the thread began, from 1. Deletion ends an incarnation.
+   * Number of the thread's incarnation. Deletion ends an incarnation, and a
+   * later one has a greater number: the next one, or after the service has
+   * forgotten the deleted thread (90 days after its deletion) any greater one.
+   * Likewise the first incarnation of a thread is 1, or greater in a tenant of
+   * which deleted threads were forgotten.
    *
    * @generated from field: uint64 incarnation = 2;
    */

@@ -1647,7 +1647,7 @@ export const ThreadService: GenService<{
   },
   /**
    * Deletes all checkpoints and writes of a thread and ends its incarnation.
-   * Saves and writes that belong to it are refused from then on. A thread that
+   * Saves and writes that belong to it are refused for 90 days. A thread that
    * does not exist is no error: the count is 0.
    *
    * @generated from rpc tuskpoint.v1.ThreadService.DeleteThread

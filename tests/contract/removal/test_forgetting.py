@@ -1,0 +1,200 @@
+"""Rows of deleted threads go after a documented time, and nothing of the threads comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+
+from tests.integration.archive.recover.recovered import recovered_house
+from tests.kit.archives import House, house
+from tests.kit.blobs.stores import MemoryStore
+from tests.kit.drafts import TENANT, data_of, draft, key, refused
+from tests.kit.journal import Journal, thread_of
+from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.domain.formats.stored_json import Kind
+from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.domain.lineage import mint_checkpoint_id
+from tuskpoint_server.domain.model import View
+from tuskpoint_server.journal.archiving import lifetimes
+from tuskpoint_server.journal.database.floor import FLOOR_THREAD
+from tuskpoint_server.journal.database.schema import threads
+from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
+
+DAY_S = 86_400
+THREADS = "SELECT thread_id FROM threads WHERE thread_id <> ? ORDER BY thread_id"
+
+
+async def grow(home: House, count: int, thread_id: str = "t") -> None:
+    for n in range(count):
+        parent = f"{n - 1:04}" if n else ""
+        one = draft(f"{n:04}", parent, {"text": b"%d" % n}, thread_id=thread_id)
+        await home.journal.save_checkpoint(TENANT, one)
+
+
+async def sweep(home: House) -> None:
+    await home.journal.removal.sweep(early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=False)
+
+
+async def delete(home: House, thread_id: str = "t") -> None:
+    """Delete a thread, certify that, and let the sweeps of the next days run."""
+    await home.journal.removal.delete_thread(TENANT, thread_id)
+    await home.flush()
+    await sweep(home)
+
+
+async def wait(home: House, days: float) -> None:
+    """Let days pass, with a sweep after the events are gone, and one at the end."""
+    home.clock.advance(days * DAY_S)
+    await sweep(home)
+    await sweep(home)
+
+
+async def names(home: House) -> list[str]:
+    """Return the names of the threads that have rows, deleted or not."""
+    return [row[0] for row in await home.ask(THREADS, FLOOR_THREAD)]
+
+
+async def test_rows_of_deleted_threads_go_after_the_time(home: House) -> None:
+    await grow(home, 3)
+    await grow(home, 1, "other")
+    await delete(home)
+    await wait(home, KEPT_DAYS - 1)
+    assert await names(home) == ["other", "t"]
+    await wait(home, 1.1)
+    assert await names(home) == ["other"]
+    assert await home.journal.thread(TENANT, "t") is None
+
+
+async def test_a_late_retry_is_refused_until_then(home: House) -> None:
+    first = draft(mint_checkpoint_id(home.clock(), home.clock(), ""))
+    await home.journal.save_checkpoint(TENANT, first)
+    await grow(home, 1, "other")
+    await delete(home)
+    await wait(home, KEPT_DAYS - 1)
+    await refused(home.journal.save_checkpoint(TENANT, first), Reason.THREAD_DELETED)
+    await wait(home, 1.1)
+    assert await names(home) == ["other"]
+
+
+async def test_incarnations_and_numbers_do_not_go_back(home: House) -> None:
+    for run in "abc":
+        parent = ""
+        for n in range(4):
+            one = draft(f"{run}{n}", parent, {"text": b"%d" % n})
+            await home.journal.save_checkpoint(TENANT, one)
+            parent = f"{run}{n}"
+        incarnation, seq = (await thread_of(home.journal)).incarnation, (await home.watermark())[0]
+        await delete(home)
+    assert incarnation == 3
+    await grow(home, 1, "other")
+    await home.flush()
+    await wait(home, KEPT_DAYS + 1)
+    assert await names(home) == ["other"]
+    await grow(home, 2)
+    assert (await thread_of(home.journal)).incarnation > incarnation
+    assert (await home.watermark())[0] > seq
+    assert (await home.journal.save_checkpoint(TENANT, draft("1", thread_id="x"))).incarnation > 1
+
+
+async def test_other_tenants_learn_nothing_of_the_floor(home: House) -> None:
+    await grow(home, 2)
+    await grow(home, 1, "other")
+    await delete(home)
+    await wait(home, KEPT_DAYS + 1)
+    saved = await home.journal.save_checkpoint("stranger", draft("1"))
+    assert (saved.incarnation, saved.seq) == (1, 1)
+
+
+async def test_a_row_stays_while_something_needs_it(home: House) -> None:
+    """Not certified; values that a fork shares; the greatest number."""
+    await grow(home, 2, "uncertified")
+    await grow(home, 2, "forked")
+    await home.flush()
+    await home.journal.lineage.fork(TENANT, key("0001", "forked"), "fork", "")
+    await home.flush()
+    await delete(home, "forked")
+    await grow(home, 1, "last")
+    await delete(home, "last")
+    await home.journal.removal.delete_thread(TENANT, "uncertified")
+    await wait(home, KEPT_DAYS + 1)
+    assert await names(home) == ["fork", "forked", "last", "uncertified"]
+    found = await home.journal.load(TENANT, key("0001", "fork"), View.FULL)
+    assert data_of(found)["text"] == b"1"
+    await home.flush()
+    await delete(home, "fork")
+    await wait(home, KEPT_DAYS + 1)
+    assert "uncertified" not in await names(home)
+
+
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_recovered_journal_does_not_bring_the_thread_back(
+    home: House, tmp_path: Path, *, again: bool
+) -> None:
+    await grow(home, 3)
+    await grow(home, 1, "other")
+    await home.flush()
+    await delete(home)
+    await wait(home, KEPT_DAYS + 1)
+    assert await names(home) == ["other"]
+    if again:
+        await home.journal.save_checkpoint(TENANT, draft("0000", "", {"text": b"again"}))
+    await grow(home, 1, "later")
+    await home.flush()
+    async with recovered_house(tmp_path / "second", home) as second:
+        found = await second.journal.load(TENANT, key("0000"), View.FULL)
+        assert (found is not None) is again
+        if again:
+            assert data_of(found)["text"] == b"again"
+        assert await second.journal.load(TENANT, key("0002"), View.FULL) is None
+        assert await second.journal.load(TENANT, key("0000", "other"), View.FULL) is not None
+
+
+async def test_what_is_stored_of_the_thread_still_counts_as_deleted(home: House) -> None:
+    """A collection has to remove the packs that have bytes of the thread."""
+    await grow(home, 1)
+    await grow(home, 1, "other")
+    await home.flush()
+    await delete(home)
+    await wait(home, KEPT_DAYS + 1)
+    blobs = [row[0] for row in await home.ask("SELECT DISTINCT blob_id FROM members")]
+    facts = await home.journal.database.query(
+        lambda connection: lifetimes.facts(connection, TENANT, blobs)
+    )
+    held = [member for of in facts.held.values() for member in of]
+    assert [member.ended for member in held if member.kind is Kind.SEGMENT] == [True, False]
+
+
+async def test_a_restart_and_a_new_thread_follow(tmp_path: Path, store: MemoryStore) -> None:
+    """The witness finds no older journal, and no number of a thread is given again."""
+    async with house(tmp_path, store) as home:
+        await grow(home, 2)
+        await grow(home, 1, "other")
+        await delete(home)
+        await delete(home, "other")
+        await wait(home, KEPT_DAYS + 1)
+        [[greatest]] = await home.ask("SELECT max(number) FROM threads")
+        clock = home.clock
+    async with house(tmp_path, store, clock) as home:
+        await grow(home, 1)
+        [[number]] = await home.ask("SELECT number FROM threads WHERE thread_id = ?", "t")
+        assert number > greatest
+        assert (await thread_of(home.journal)).incarnation == 2
+
+
+async def test_the_floor_is_bound_like_any_thread(home: House) -> None:
+    await grow(home, 1)
+    await grow(home, 1, "other")
+    await delete(home)
+    await wait(home, KEPT_DAYS + 1)
+    await lower_floor(home.journal)
+    home.journal.is_edited = True
+    await refused(home.journal.save_checkpoint(TENANT, draft("1")), Reason.JOURNAL_DAMAGED)
+    await grow(home, 2, "other")
+
+
+async def lower_floor(journal: Journal) -> None:
+    """Change the row behind the server's back."""
+    statement = update(threads).where(threads.c.thread_id == FLOOR_THREAD).values(incarnation=0)
+    await journal.database.transact(lambda batch: batch.connection.execute(statement).close())
