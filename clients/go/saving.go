@@ -18,7 +18,7 @@ import (
 // How Save decides what to send: parent, versions, and what is unchanged.
 
 const (
-	stateLayout = 4  // the layout that LangGraph 1.x writes and reads without migrating
+	stateLayout = 4 // the layout that LangGraph 1.x writes and reads without migrating
 	jsonType    = "json"
 )
 
