@@ -40,13 +40,14 @@ END_SECONDS = 40
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    """Settings of a server with an empty directory that flushes when asked to."""
+    """Settings of a server with an empty directory that does nothing by itself."""
     data_dir = tmp_path / "data"
     return Config(
         listen="127.0.0.1:0",
         data_dir=data_dir,
         journal=journal_of(data_dir),
         flush_interval=3600,
+        scrub_bytes_per_second=0,
     )
 
 

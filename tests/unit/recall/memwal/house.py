@@ -245,6 +245,7 @@ class House:
         """Begin a life: with what the journal has, and nothing else."""
         self.life = Life()
         self.journal = MemoryDatabase(self.disk, now_us, self.rng, self.life, self.faults)
+        self.journal.binder.is_complete = False  # the rows of this house have no MACs
         self.rows = MemoryRows(self.journal)
         self.delivery = Delivery(
             self.rows,
