@@ -218,6 +218,7 @@ def guarded(tmp_path: Path, tokens: dict[str, str]) -> Config:
         listen="127.0.0.1:0",
         data_dir=tmp_path / "guarded",
         flush_interval=3600,
+        scrub_bytes_per_second=0,
         tokens=tmp_path / "tokens.toml",
     )
 
