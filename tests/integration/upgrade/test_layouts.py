@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.kit.databases import in_postgres, postgres, rows_of_server
 from tests.kit.golden import expected, lay_out
 from tests.kit.servers.processes import ServerEndedError, ServerProcess
 from tuskpoint import Client
+from tuskpoint.errors import DataLoss
 from tuskpoint_server.journal.migrations import LATEST
 
 LAYOUTS = ["layout-1"]
@@ -82,6 +85,21 @@ def test_a_migration_that_was_killed_is_continued(tmp_path: Path, place: str) ->
         assert export(server, tmp_path) == expected("layout-1")
         facts = dict(rows_of_server(server.data_dir, "SELECT name, value FROM journal_info"))
         assert (facts["migration"], facts["bound"]) == (str(LATEST), "1")
+
+
+def test_a_value_that_was_damaged_before_a_migration_is_told(tmp_path: Path) -> None:
+    with older(tmp_path, "layout-1") as server:
+        with closing(sqlite3.connect(server.data_dir / "journal.db")) as journal, journal:
+            [[digest]] = journal.execute(
+                "UPDATE contents SET data = x'00' WHERE family ="
+                " (SELECT family FROM threads WHERE thread_id = 'late') RETURNING digest"
+            ).fetchall()
+        server.start()
+        assert f"value {digest.hex()} of the journal is damaged" in server.log.read_text("utf-8")
+        with Client(server.target) as client:
+            with pytest.raises(DataLoss) as refused:
+                client.load("late")
+            assert refused.value.reason == "JOURNAL_DAMAGED"
 
 
 def test_a_server_that_must_not_migrate_leaves_the_journal_as_it_is(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from typing import Any
 from sqlalchemy import bindparam, func, or_, select, update
 
 from ..domain.failpoints import failpoint
-from ..domain.values import DamagedValueError
 from .checkpoints import contents
 from .database.binding import EMPTY_SUM, Binder, added
 from .database.database import Connection, Database
@@ -146,18 +145,11 @@ async def _compare(database: Database) -> int:
 
 
 def _damaged(connection: Connection, family: int, digests: Sequence[bytes]) -> int:
-    try:
-        contents.read(connection, family, digests)
-    except DamagedValueError:
-        count = 0
-        for digest in digests:
-            try:
-                contents.read(connection, family, [digest])
-            except DamagedValueError as error:
-                _log.error("a value of the journal is damaged: %s", error)
-                count += 1
-        return count
-    return 0
+    count = 0
+    for digest, damage in contents.damaged(connection, family, digests):
+        _log.error("value %s of the journal is damaged: %s", digest.hex(), damage.problem)
+        count += 1
+    return count
 
 
 async def _bind_threads(database: Database, count: int) -> int:
