@@ -20,6 +20,7 @@ else:
     from backports import zstd
 
 GOLDEN = Path(__file__).parent.parent / "golden"
+_SIGNING, _SEALING = "signing.key", "tuskpoint.keys"  # files of keys in a data directory
 _NOT_COPIED = ("search_documents",)  # their text has another form in each kind of database
 
 
@@ -33,19 +34,27 @@ def lay_out(layout: str, data_dir: Path) -> dict[str, str]:
     made = GOLDEN / layout
     shutil.copytree(made / "blobs", data_dir / "blobs")
     shutil.copy(made / "catalog", data_dir)
+    for name in (_SIGNING, _SEALING):
+        if (made / name).exists():
+            (data_dir / name).write_bytes((made / name).read_bytes())
+            (data_dir / name).chmod(0o600)
+    settings: dict[str, str] = {}
+    if (keys := data_dir / _SEALING).exists():
+        settings = {"TUSKPOINT_KEY_FILE": str(keys), "TUSKPOINT_SEAL_JOURNAL": "1"}
     journal = data_dir / "journal.db"
     journal.write_bytes(zstd.decompress((made / "journal.db.zst").read_bytes()))
     url = journal_of(data_dir)
     if not url:
-        return {}
+        return settings
     with closing(sqlite3.connect(journal)) as source, psycopg.connect(url) as target:
-        target.execute((made / "postgresql.sql").read_bytes())
+        tables = GOLDEN / layout.removesuffix("-sealed") / "postgresql.sql"
+        target.execute(tables.read_bytes())
         for table in metadata.sorted_tables:
             if table.name not in _NOT_COPIED:
                 _copy(table.name, source, target)
         target.execute("SELECT setval('thread_numbers', 100000)")
     journal.unlink()
-    return {"TUSKPOINT_JOURNAL": url}
+    return {**settings, "TUSKPOINT_JOURNAL": url}
 
 
 def _copy(

@@ -25,7 +25,7 @@ from .access import Access, Followed, open_access
 from .config import Config
 from .domain.errors import Refusal
 from .domain.limits import LIMITS
-from .journal import rebinding
+from .journal import rebinding, resealing
 from .journal.archiving.eviction import EvictionSettings, Evictor
 from .journal.changes import Events
 from .journal.checkpoints.store import Checkpoints as CheckpointRows
@@ -342,13 +342,14 @@ async def _doing(work: Callable[[], Coroutine[object, object, None]]) -> AsyncIt
 
 
 async def _bind(journal: Database) -> None:
-    """Bind the rows that servers of an older version still write, until there are none."""
-    while not journal.binder.is_complete:
+    """Bind what servers of an older version still write, until there are none."""
+    while not journal.binder.is_complete or not (journal.seal is None or journal.seal.is_complete):
         await asyncio.sleep(BIND_SECONDS)
         try:
             await rebinding.bind_rows(journal)
+            await resealing.reseal(journal)
         except Refusal as refusal:
-            _log.warning("rows are not bound: %s", refusal)
+            _log.warning("what the journal has is not bound: %s", refusal)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

@@ -25,7 +25,7 @@ from .blobs.directory import DirectoryStore
 from .blobs.packed import UnknownLayoutError
 from .config import ENV_PREFIX, Config
 from .domain.errors import Reason, Refusal
-from .journal import rebinding
+from .journal import rebinding, resealing
 from .journal.clock import JournalClock
 from .journal.database import binding
 from .journal.database.database import Database
@@ -155,7 +155,7 @@ async def _unwrapped_row_key(config: Config, wrapped: bytes) -> bytes:
 
 
 async def bind_rows(config: Config, journal: Database) -> None:
-    """Bind the rows of a journal that was migrated or restored."""
+    """Bind the rows of a journal that was migrated or restored, and its sealed values."""
     if _wrapped_by(config) == IN_THE_CLEAR:
         _log.warning(
             "the key that binds the rows of the journal is in the database: give all its servers "
@@ -163,6 +163,7 @@ async def bind_rows(config: Config, journal: Database) -> None:
         )
     try:
         bound = await rebinding.bind_rows(journal)
+        resealed = await resealing.reseal(journal)
     except Refusal as refusal:
         problem = f"journal {config.journal_name} cannot be migrated: {refusal}"
         raise process.StartError(process.EXIT_JOURNAL, problem) from None
@@ -170,6 +171,11 @@ async def bind_rows(config: Config, journal: Database) -> None:
         _log.warning(
             "rows are not protected against edits yet: servers of an older version are connected "
             "to the journal; upgrade all of them"
+        )
+    if not resealed.is_complete:
+        _log.warning(
+            "sealed values are not bound to their places yet: servers of an older version are "
+            "connected to the journal; upgrade all of them"
         )
 
 

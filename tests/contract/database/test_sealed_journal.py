@@ -11,10 +11,11 @@ from sqlalchemy import Connection
 
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.model import DamagedValue, View
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey
+from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import metadata
 from tuskpoint_server.journal.database.statements import driver_of
 from tuskpoint_server.journal.search.index import IndexRows
@@ -132,3 +133,42 @@ async def test_it_is_opened_only_as_what_it_is(tmp_path: Path, database: str) ->
     with pytest.raises(RuntimeError, match="it is not sealed, and only a new journal can be"):
         async with opened(tmp_path / "plain.db"):
             pass
+
+
+OTHER = "other-tenant"
+
+
+def moved(table: str, source: str, target: str) -> str:
+    """Return the statement that copies sealed bytes from one tenant's row to the other's."""
+    owner = {"contents": "family", "writes": "number"}[table]
+    own = {"contents": "family", "writes": "thread"}[table]
+    of = f"(SELECT {owner} FROM threads WHERE tenant = '%s')"
+    bytes_of = f"SELECT data FROM {table} WHERE {own} = {of % source}"
+    return f"UPDATE {table} SET data = ({bytes_of}) WHERE {own} = {of % target}"
+
+
+@pytest.mark.parametrize("table", ["contents", "writes"])
+async def test_the_same_value_of_another_tenant_does_not_open(
+    tmp_path: Path, database: str, table: str
+) -> None:
+    """The digest is the same, and so are the bytes: the tenant and the thread are not."""
+    async with opened(tmp_path / "sealed.db") as (sealed, journal):
+        for tenant in (TENANT, OTHER):
+            saved = draft("1", "", {"short": SECRET}, writes=(write("w", SECRET),))
+            await journal.save_checkpoint(tenant, saved)
+
+        def edit(batch: Batch) -> None:
+            driver_of(batch.connection).execute(moved(table, OTHER, TENANT))
+
+        await sealed.transact(edit)
+        loaded = await journal.load(TENANT, key("1"), View.FULL)
+        assert loaded is not None
+        assert loaded.state is not None
+        values = (loaded.state.channels[0].value, loaded.writes[0].value)
+        damaged = values[("contents", "writes").index(table)]
+        assert isinstance(damaged, DamagedValue)
+        assert "does not open it there" in damaged.damage.problem
+        assert sum(isinstance(value, DamagedValue) for value in values) == 1
+        other = await journal.load(OTHER, key("1"), View.FULL)
+        assert data_of(other) == {"short": SECRET}
+        assert [one[-1] for one in written(other)] == [SECRET]

@@ -303,7 +303,7 @@ async def test_what_is_read_depends_on_the_items_below_the_namespace(journal: Jo
     def plan(connection: Connection) -> str:
         read: list[str] = []
         for statement in (items._NUMBERS, items._NAMESPACES, items._OWED):
-            sql = statement.compiled(connection).sql
+            sql = statement.compiled(connection)[0].sql
             found = ask(connection, f"EXPLAIN QUERY PLAN {sql}", *[None] * sql.count("?"))
             read += (str(row[3]) for row in found if "threads" in row[3] or "documents" in row[3])
         return "\n".join(read)

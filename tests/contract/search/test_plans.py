@@ -78,7 +78,7 @@ async def test_a_look_up_begins_with_its_numbers(
 )
 async def test_indexes_serve_the_index(journal: Journal, statement: Statement, step: str) -> None:
     def work(connection: Connection) -> str:
-        sql = statement.compiled(connection).sql
+        sql = statement.compiled(connection)[0].sql
         values = ("",) * sql.count("?")
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {sql}", values).all()
         steps = [row[3] for row in rows]
@@ -98,7 +98,7 @@ async def test_due_changes_are_read_in_the_order_of_indexes(
     """Sorted, all that is due would be read for every batch."""
 
     def work(connection: Connection) -> list[str]:
-        text = statement.compiled(connection).sql
+        text = statement.compiled(connection)[0].sql
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
         return [row[3] for row in rows]
 
@@ -109,7 +109,7 @@ async def test_due_changes_are_read_in_the_order_of_indexes(
 @pytest.mark.parametrize("name", ["_STANDING", "_BY_CALLER"])
 async def test_documents_of_a_batch_are_read_by_number(journal: Journal, name: str) -> None:
     def work(connection: Connection) -> list[str]:
-        text = getattr(index, name).compiled(connection).sql
+        text = getattr(index, name).compiled(connection)[0].sql
         text = text.replace(statements._LISTED, "IN (?, ?)")
         rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {text}", ("",) * text.count("?"))
         return [row[3] for row in rows]
@@ -131,7 +131,7 @@ async def test_memories_of_a_state_are_found_by_indexes(journal: Journal) -> Non
 
     def plan(name: str, connection: Connection) -> str:
         statement: Statement = getattr(memories, name)
-        text = statement.compiled(connection)
+        text, _ = statement.compiled(connection)
         known = {**text.defaults, **values}
         cursor = connection.connection.cursor()
         cursor.execute(f"EXPLAIN QUERY PLAN {text.sql}", [known[name] for name in text.names])

@@ -5,27 +5,45 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.crash.killing import die_at
-from tests.kit.databases import in_postgres, postgres, rows_of_server
+from tests.kit.databases import in_postgres, journal_of, postgres, rows_of_server
 from tests.kit.golden import expected, lay_out
 from tests.kit.servers.processes import ServerEndedError, ServerProcess
 from tuskpoint import Client
 from tuskpoint.errors import DataLoss
 from tuskpoint_server.journal.migrations import LATEST
 
-LAYOUTS = ["layout-1"]
+LAYOUTS = ["layout-1", "layout-1-sealed", "layout-2", "layout-2-sealed"]
 PLACES = [
     "journal.before_migrated",
     "journal.after_migrated",
     "journal.before_binding",
     "journal.after_binding_some",
     "journal.before_bound",
+]
+SEALED_PLACES = [
+    "journal.before_migrated",
+    "journal.after_migrated",
+    "journal.before_resealing",
+    "journal.after_resealing_some",
+    "journal.before_resealed",
+]
+SEALED = [
+    # Of a family without threads nothing is needed any more.
+    "SELECT data FROM contents WHERE family IN (SELECT family FROM threads)",
+    "SELECT data FROM writes",
+    "SELECT answer FROM requests",
+    "SELECT key FROM members",
+    "SELECT content FROM catalogs",
+    "SELECT plan FROM packs",
 ]
 
 
@@ -66,25 +84,41 @@ def test_an_older_journal_is_migrated_and_served(tmp_path: Path, layout: str) ->
             client.save("late", {"only": "journaled", "and": "more"}, durability="certified")
             assert client.verify("plain").ok
         server.stop()
-        assert "migrated from layout 1" in server.log.read_text(encoding="utf-8")
+        number = layout.split("-")[1]
+        assert f"migrated from layout {number}" in server.log.read_text(encoding="utf-8")
         server.start()
         with Client(server.target) as client:
             assert client.load("late").state == {"only": "journaled", "and": "more"}
             assert next(iter(client.watch("plain", kinds=["checkpoint_saved"]))).checkpoint
-        facts = dict(rows_of_server(server.data_dir, "SELECT name, value FROM journal_info"))
-        assert (facts["migration"], facts["bound"]) == (str(LATEST), "1")
+        check(server, layout)
+
+
+def check(server: ServerProcess, layout: str) -> None:
+    """Check that a journal says that it is migrated, and has sealed bytes of the new format."""
+    facts = dict(rows_of_server(server.data_dir, "SELECT name, value FROM journal_info"))
+    assert (facts["migration"], facts["bound"]) == (str(LATEST), "1")
+    assert facts.get("sealing") == ("3" if layout.endswith("-sealed") else None)
+    if layout.endswith("-sealed"):
+        for query in SEALED:
+            found = rows_of_server(server.data_dir, query)
+            assert {bytes(one)[:4] for [one] in found if one is not None} <= {b"TPS2"}
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("layout", "place"),
+    [
+        *(("layout-1", place) for place in PLACES),
+        *(("layout-2-sealed", place) for place in SEALED_PLACES),
+    ],
+)
 @pytest.mark.usefixtures("kind")
-def test_a_migration_that_was_killed_is_continued(tmp_path: Path, place: str) -> None:
-    with older(tmp_path, "layout-1") as server:
+def test_a_migration_that_was_killed_is_continued(tmp_path: Path, layout: str, place: str) -> None:
+    with older(tmp_path, layout) as server:
         die_at(server, place)
         server.start()
-        assert export(server, tmp_path) == expected("layout-1")
-        facts = dict(rows_of_server(server.data_dir, "SELECT name, value FROM journal_info"))
-        assert (facts["migration"], facts["bound"]) == (str(LATEST), "1")
+        assert export(server, tmp_path) == expected(layout)
+        check(server, layout)
 
 
 def test_a_value_that_was_damaged_before_a_migration_is_told(tmp_path: Path) -> None:
@@ -102,6 +136,55 @@ def test_a_value_that_was_damaged_before_a_migration_is_told(tmp_path: Path) -> 
             assert refused.value.reason == "JOURNAL_DAMAGED"
 
 
+def test_what_does_not_open_is_told_and_concerns_its_checkpoint_alone(tmp_path: Path) -> None:
+    with older(tmp_path, "layout-2-sealed") as server:
+        with closing(sqlite3.connect(server.data_dir / "journal.db")) as journal, journal:
+            [[number]] = journal.execute(
+                "SELECT contents.number FROM contents JOIN threads USING (family)"
+                " WHERE thread_id = 'late' AND data IS NOT NULL"
+            ).fetchall()
+            journal.execute("UPDATE contents SET data = x'00' WHERE number = ?", (number,))
+        server.start()
+        assert "1 sealed values of the journal do not open" in server.log.read_text("utf-8")
+        check(server, "layout-2-sealed")
+        with Client(server.target) as client:
+            with pytest.raises(DataLoss) as refused:
+                client.load("late")
+            assert refused.value.reason == "JOURNAL_DAMAGED"
+            assert client.load("plain") is not None
+            saved = client.save("late", {"only": "saved again"})
+            assert client.load("late", saved).state == {"only": "saved again"}
+
+
+@pytest.mark.crash
+def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path) -> None:
+    """While one is connected, all seal as that one can read; it has no lock of a later layout."""
+    with in_postgres(postgres()), older(tmp_path, "layout-2-sealed") as server:
+        url = journal_of(server.data_dir)
+        with psycopg.connect(url, autocommit=True) as older_server:
+            for key in (0x7475736C, 0x7475736D):
+                lock = f"SELECT pg_advisory_lock_shared({key}, hashtext(current_schema()))"
+                older_server.execute(lock.encode())
+            server.start()
+            assert "upgrade all of them" in server.log.read_text("utf-8")
+            with Client(server.target) as client:
+                client.save("meanwhile", {"value": "of an older format"})
+                stored = rows_of_server(server.data_dir, "SELECT data FROM contents")
+                assert not any(bytes(one).startswith(b"TPS2") for [one] in stored if one)
+        deadline = time.monotonic() + 60
+        asked = "SELECT value FROM journal_info WHERE name = 'sealing'"
+        while rows_of_server(server.data_dir, asked) != [("3",)]:
+            assert time.monotonic() < deadline, server.last_words()
+            time.sleep(0.2)
+        check(server, "layout-2-sealed")
+        with Client(server.target) as client:
+            found = client.load("meanwhile")
+            assert found is not None
+            assert found.state == {"value": "of an older format"}
+        with psycopg.connect(url) as late, pytest.raises(psycopg.errors.CheckViolation):
+            late.execute("UPDATE contents SET data = 'sealed in the former format'::bytea")
+
+
 def test_a_server_that_must_not_migrate_leaves_the_journal_as_it_is(tmp_path: Path) -> None:
     with older(tmp_path, "layout-1", TUSKPOINT_MIGRATE="0") as server:
         before = (server.data_dir / "journal.db").read_bytes()
@@ -110,19 +193,23 @@ def test_a_server_that_must_not_migrate_leaves_the_journal_as_it_is(tmp_path: Pa
         assert (server.data_dir / "journal.db").read_bytes() == before
 
 
-def test_the_blobs_of_an_older_server_are_recovered(tmp_path: Path) -> None:
-    with older(tmp_path, "layout-1") as server:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_blobs_of_an_older_server_are_recovered(tmp_path: Path, layout: str) -> None:
+    with older(tmp_path, layout) as server:
+        keys = server.data_dir / "tuskpoint.keys"
+        sealed = ["--key-file", str(keys)] if keys.exists() else []
         catalog = (server.data_dir / "catalog").read_text(encoding="ascii").split()[0]
         command = [sys.executable, "-m", "tuskpoint_server", "recover", "--catalog", catalog]
         recovered = tmp_path / "recovered" / "data"
         places = ["--data-dir", str(recovered), "--blob-dir", str(server.data_dir / "blobs")]
-        done = subprocess.run([*command, *places], capture_output=True, check=False)
+        done = subprocess.run([*command, *places, *sealed], capture_output=True, check=False)
         assert done.returncode == 0, done.stderr
     settings = {"TUSKPOINT_BLOB_DIR": str(server.data_dir / "blobs")}
+    settings |= {"TUSKPOINT_KEY_FILE": str(keys)} if sealed else {}
     with ServerProcess(recovered.parent, settings) as again:
         again.start()
         found = set(export(again, tmp_path).splitlines())
         # What was certified is there, byte for byte; what was saved later never reached a blob.
-        lines = {line for line in expected("layout-1").splitlines() if b'"forked"' in line}
+        lines = {line for line in expected(layout).splitlines() if b'"forked"' in line}
         assert lines
         assert lines <= found

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..domain.errors import Refusal
+from ..domain.errors import Reason, Refusal
 from ..domain.model import BlobLocation, CheckpointKey, Damage, Value
 from ..journal.archiving import mending
 from ..journal.database.database import Connection, Database
@@ -70,7 +70,7 @@ class Mender:
             [stored] = await self._segments.read([place])
             return (await self._segments.values(stored, [digest])).get(digest)
         except Refusal as refusal:
-            if refusal.reason not in DAMAGE:
+            if refusal.reason not in (*DAMAGE, Reason.JOURNAL_DAMAGED):
                 raise
             return None
 

@@ -74,6 +74,24 @@ class DamagedValueError(Exception):
     """Stored bytes cannot be read, or are not the bytes that were stored."""
 
 
+class Unopened(bytes):
+    """Empty, in the place of sealed bytes that their key does not open where they are stored.
+
+    Attributes:
+        stored: The sealed bytes.
+        problem: Why they count as damaged, for people.
+    """
+
+    stored: bytes
+    problem: str
+
+    def __new__(cls, stored: bytes, problem: str) -> Unopened:
+        """Note what is stored."""
+        one = super().__new__(cls)
+        one.stored, one.problem = stored, problem
+        return one
+
+
 class Packed(NamedTuple):
     """A value's stored bytes."""
 

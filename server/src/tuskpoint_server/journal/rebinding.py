@@ -123,9 +123,9 @@ async def bind_rows(database: Database) -> Bound:
 
 def _end_older(database: Database, batch: Batch) -> bool:
     """Let nothing be written without a MAC any more; return whether that can be."""
-    if database.has_older_servers(batch.connection):
+    if database.has_older_servers(batch.connection, 2):
         return False
-    database.refuse_older_servers(batch.connection)
+    database.refuse_unbound(batch.connection)
     return True
 
 

@@ -17,6 +17,7 @@ from tuskpoint.v1 import sealed_pb2
 
 from ..errors import Reason, Refusal, malformed
 from ..model import BlobLocation
+from ..values import Unopened
 from .segments import SKIPPABLE
 
 KEY_BYTES = 32
@@ -91,9 +92,14 @@ def opened(data: bytes, location: BlobLocation) -> bytes:
 
     Raises:
         Refusal: `KEY_MISSING` if it is sealed and the reference has no key; `BLOB_MALFORMED` if it
-            is not sealed and the reference has one, or if the key does not open it.
+            is not sealed and the reference has one, or if the key does not open it;
+            `JOURNAL_DAMAGED` if the journal's own record of the key does not open.
     """
     name = location.blob_id
+    if isinstance(location.key, Unopened):
+        raise Refusal(
+            Reason.JOURNAL_DAMAGED, what=f"the key of blob {name}", problem=location.key.problem
+        )
     if not location.key:
         if is_sealed(data):
             problem = "the reference to it has no key"

@@ -9,14 +9,15 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
-from ...domain.values import DIGEST_BYTES, split
-from ..checkpoints.located import decode_held
+from ...domain.values import DIGEST_BYTES, Unopened, split
+from ..checkpoints.located import PLACE, decode_held
 from ..database.logs import ThreadRow
 from ..database.schema import checkpoints, members, uses
 from ..database.statements import LISTED, Statement, inserting, of_thread
 from .plan import MEMBER_COLUMNS, StoredMember
 
 _RECENT_SEGMENTS, _LOOKUPS = 4, 32
+_KEY = PLACE.index("key")
 _WORTH_NAMING = 256  # bytes; a smaller value is stored again instead of naming its segment
 
 
@@ -109,7 +110,7 @@ class Holders:
         return [
             self._found.get(row[0]) or self._found.setdefault(row[0], StoredMember.of(row))
             for row in rows
-            if row[0] not in self._lost
+            if row[0] not in self._lost and not isinstance(row[_KEY], Unopened)
         ]
 
 

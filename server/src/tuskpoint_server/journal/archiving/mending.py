@@ -32,6 +32,7 @@ _REPLACED = ("type", "size", "encoding", "keyframe", "patches", "patch_bytes", "
 _PUT_BACK = Statement(
     putting(contents, ("family", "digest"), _REPLACED, _CONTENT, contents.c.data.is_not(None)),
     distinct=True,
+    beside=("tenant",),
 )
 _MEND_WRITE = Statement(
     update(writes)
@@ -41,7 +42,8 @@ _MEND_WRITE = Statement(
             name: bindparam(f"new_{name}", type_=writes.c[name].type)
             for name in ("type", "size", "encoding", "data")
         }
-    )
+    ),
+    beside=("tenant",),
 )
 
 
@@ -93,10 +95,14 @@ def put_back(batch: Batch, tenant: str, thread_id: str, mended: Mapping[Damage, 
         if damage.is_write:
             new = {f"new_{name}": content for name, content in of.items()}
             _MEND_WRITE.run(
-                batch.connection, of_thread=damage.owner, of_digest=damage.digest, **new
+                batch.connection,
+                of_thread=damage.owner,
+                of_digest=damage.digest,
+                tenant=tenant,
+                **new,
             )
         elif at is not None:
             row = {"family": damage.owner, "digest": damage.digest, **of, "keyframe": None}
             row |= {"patches": 0, "patch_bytes": 0, "segment": None}
-            row |= {"thread": at.number, "seq": at.certified_seq}
+            row |= {"thread": at.number, "seq": at.certified_seq, "tenant": tenant}
             _PUT_BACK.run_many(batch.connection, [row])

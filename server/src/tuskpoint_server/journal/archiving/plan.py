@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -14,10 +15,12 @@ from sqlalchemy import Connection, delete, select
 from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.formats.stored_json import Kind
 from ...domain.model import BlobLocation
-from ...domain.values import DIGEST_BYTES, split
+from ...domain.values import DIGEST_BYTES, Unopened, split
 from ..checkpoints.located import PLACE, location_of
 from ..database.schema import members, packs
 from ..database.statements import Statement, inserting
+
+_log = logging.getLogger(__name__)
 
 _UNFINISHED = Statement(
     select(packs.c.number, packs.c.tenant, packs.c.spool, packs.c.plan).order_by(packs.c.number)
@@ -181,11 +184,14 @@ class StoredPack(NamedTuple):
 
 
 def unfinished(connection: Connection) -> list[StoredPack]:
-    """Return the packs on their way, oldest first."""
-    rows = _UNFINISHED.run(connection).fetchall()
-    return [
-        StoredPack(number, tenant, spool, decode_plan(plan)) for number, tenant, spool, plan in rows
-    ]
+    """Return the packs on their way, oldest first; a flush builds those again that are damaged."""
+    found = []
+    for number, tenant, spool, plan in _UNFINISHED.run(connection).fetchall():
+        if isinstance(plan, Unopened):
+            _log.error("a pack of tenant %s is damaged and built again: %s", tenant, plan.problem)
+        else:
+            found.append(StoredPack(number, tenant, spool, decode_plan(plan)))
+    return found
 
 
 def record_spooled(connection: Connection, tenant: str, spool: str, plan: Plan, now_us: int) -> int:

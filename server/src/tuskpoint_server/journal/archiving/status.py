@@ -8,8 +8,10 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from ...domain.errors import Reason, Refusal
 from ...domain.formats.catalogs import Catalog, decode_catalog
 from ...domain.model import BlobLocation, CheckpointKey
+from ...domain.values import Unopened
 from ..database.schema import (
     catalogs,
     changes,
@@ -120,13 +122,22 @@ def catalog_tenants(connection: sa.Connection) -> list[str]:
 
 
 def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
-    """Return the newest certified catalog, or `None` before the first flush."""
+    """Return the newest certified catalog, or `None` before the first flush.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`.
+    """
     row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
     if row is None:
         return None
     content, certified_us, root, sha256, size, blob_id, identifier, key = row
+    if isinstance(content, Unopened):
+        what = f"the newest catalog of tenant {tenant}"
+        raise Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=content.problem)
     # Its location may not be known any more; the next catalog names it by its hash all the same.
-    location = BlobLocation(sha256, size or 0, blob_id or "", identifier or "", key or b"")
+    location = BlobLocation(
+        sha256, size or 0, blob_id or "", identifier or "", b"" if key is None else key
+    )
     catalog = decode_catalog(content, location.blob_id)
     return KnownCatalog(catalog, location, certified_us, root or b"")
 

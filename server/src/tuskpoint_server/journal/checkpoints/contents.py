@@ -16,7 +16,7 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
 from ...domain.limits import LIMITS, MIB
 from ...domain.model import EVICTED, Damage, DamagedValue, Value
-from ...domain.values import DamagedValueError, Encoding, unpack, value_digest
+from ...domain.values import DamagedValueError, Encoding, Unopened, unpack, value_digest
 from ..database.schema import contents
 from ..database.statements import LISTED, Statement
 
@@ -147,7 +147,9 @@ def _value(owner: int, one: StoredValue, keyframe: bytes | None) -> Value:
     data, problem = one.data, ""
     if data is None:
         return EVICTED
-    if one.encoding != Encoding.PLAIN or len(data) != one.size:
+    if isinstance(data, Unopened):
+        problem = data.problem
+    elif one.encoding != Encoding.PLAIN or len(data) != one.size:
         try:
             data = unpack(one.encoding, data, one.size, keyframe, LIMITS.max_value)
         except DamagedValueError as error:
@@ -165,7 +167,7 @@ def _value(owner: int, one: StoredValue, keyframe: bytes | None) -> Value:
 
 def _keyframe(one: StoredValue) -> bytes | None:
     """Return the bytes of a keyframe; a value that is a patch on it shows if they are damaged."""
-    if one.data is None or one.encoding == Encoding.PATCH:
+    if one.data is None or one.encoding == Encoding.PATCH or isinstance(one.data, Unopened):
         return None
     try:
         return unpack(one.encoding, one.data, one.size, None, LIMITS.max_value)

@@ -251,7 +251,7 @@ def by_hash(
 def location_of(row: Sequence[Any]) -> BlobLocation:
     """Return the location in a row that begins with the columns of `PLACE`."""
     sha256, size, blob_id, identifier, key = row[: len(PLACE)]
-    return BlobLocation(sha256, size, blob_id, identifier, key or b"")
+    return BlobLocation(sha256, size, blob_id, identifier, b"" if key is None else key)
 
 
 def anywhere(connection: Connection, hashes: Collection[bytes]) -> dict[bytes, BlobLocation]:

@@ -153,12 +153,21 @@ class Backend(ABC):
             Exception: Another server does, or one uses it alone; `storage_problem` describes it.
         """
 
-    def has_older(self, connection: Connection) -> bool:
-        """Return whether servers that know no layout after the first use the journal, too."""
+    def has_older(self, connection: Connection, layout: int) -> bool:
+        """Return whether servers that do not know a layout use the journal, too."""
         return False
 
-    def refuse_older(self, connection: Connection) -> None:  # noqa: B027 - they cannot open it
+    def refuse_unbound(self, connection: Connection) -> None:  # noqa: B027 - they cannot open it
         """Let nothing be written by servers that know no layout after the first."""
+
+    def refuse_unplaced(  # noqa: B027 - they cannot open it
+        self, connection: Connection, table: str, column: str
+    ) -> None:
+        """Let sealed bytes of a column be written only if they are bound to their place.
+
+        Raises:
+            Exception: The table is in use for long; `storage_problem` describes the error.
+        """
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""

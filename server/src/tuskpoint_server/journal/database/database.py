@@ -23,7 +23,7 @@ from .journal_keys import OpenKey, bind, in_the_clear, unseal
 from .logs import Logs, ThreadName
 from .notices import KEEPING, POLL_S, Notices, Waiter, Waiters
 from .overlay import Batch
-from .sealing import seal_of
+from .sealing import Seal, seal_of
 from .statements import Statement
 from .witness import Witness
 from .writer import Committed, Writer, raise_unavailable, unavailable
@@ -44,7 +44,7 @@ class Database:
             changed, with the number of changes and the bytes of their new content.
         journal_id: Identity of this journal; a recovered one has another.
         generation: Raised by each recovery; with `seq` it orders what was stored.
-        is_sealed: Values in it are encrypted.
+        seal: What encrypts the values in it; `None`: nothing does.
         binder: Makes and checks the MACs of its rows.
     """
 
@@ -69,7 +69,7 @@ class Database:
         self.random_bits = entropy  # 62 of them
         self.journal_id = facts[JOURNAL_ID]
         self.generation = int(facts[GENERATION])
-        self.is_sealed = seal_of(backend.engine) is not None
+        self.seal = seal_of(backend.engine)
         self.waiters = Waiters(POLL_S) if backend.is_shared else Waiters()
         self.added: list[Callable[[str, int, int], None]] = []
         logs = Logs()
@@ -127,17 +127,21 @@ class Database:
         """
         backend = backend_of(where)
         facts: dict[str, str] = {}
+        noting: Witness | None = None
         try:
             facts = await asyncio.to_thread(
                 _prepared, backend, generation, migrates=migrates, accepts_rows=accepts_rows
             )
-            await unseal(backend, facts, open_key)
             noting = Witness(witness) if witness is not None else None
+            approve_seal = partial(_approve_seal, noting, accepts_older)
+            await unseal(backend, facts, open_key, approve_seal)
             approve = partial(_approve, noting, accepts_older, backend)
             binder = await bind(backend, facts, open_row_key, approve)
         except Exception as error:
             if facts and generation is not None:
                 await asyncio.to_thread(backend.remove)
+            if noting is not None:
+                noting.close()
             backend.engine.dispose()
             raise_unavailable(backend, error)
             raise
@@ -171,13 +175,27 @@ class Database:
         """What keeps the journal from being used now, for people; empty if nothing is known."""
         return self._backend.problem()
 
-    def has_older_servers(self, connection: Connection) -> bool:
-        """Return whether servers that do not bind rows use the journal, too."""
-        return self._backend.has_older(connection)
+    @property
+    def is_sealed(self) -> bool:
+        """Whether values in it are encrypted."""
+        return self.seal is not None
 
-    def refuse_older_servers(self, connection: Connection) -> None:
+    def has_older_servers(self, connection: Connection, layout: int) -> bool:
+        """Return whether servers that do not know a layout use the journal, too."""
+        return self._backend.has_older(connection, layout)
+
+    def refuse_unbound(self, connection: Connection) -> None:
         """Let nothing be written by servers that do not bind rows."""
-        self._backend.refuse_older(connection)
+        self._backend.refuse_unbound(connection)
+
+    def refuse_unplaced(self, connection: Connection, table: str, column: str) -> None:
+        """Let nothing be written to a sealed column by servers that do not bind it to a place."""
+        self._backend.refuse_unplaced(connection, table, column)
+
+    def note_seal(self) -> None:
+        """Note beside the journal that all that is sealed is bound to its place."""
+        if self._witness is not None and self.seal is not None:
+            self._witness.note_seal(self.seal)
 
     async def finish(self) -> None:
         """Let a journal that was filled be opened from now on; durable on return."""
@@ -330,6 +348,11 @@ def _prepared(
         if backend.storage_problem(error) is None or not backend.make_room():
             raise
     return prepared()
+
+
+def _approve_seal(witness: Witness | None, accepted: Collection[str], seal: Seal) -> None:
+    if witness is not None:
+        witness.check_seal(seal, accepted)
 
 
 def _approve(

@@ -13,12 +13,16 @@ from ...domain.failpoints import failpoint
 from ..migrations import FIRST, LATEST, Migration, after
 from .backend import Backend
 from .schema import catalogs, checkpoints, journal_info, packs, threads, writes
+from .sealing import BY_PLACE, Seal
 from .sqlite import Sqlite
 from .statements import Statement, driver_of, inserting, putting
 
 JOURNAL_ID, GENERATION = "journal_id", "generation"
 JOURNAL_KEY = "journal_key"
 """Key of a sealed journal, wrapped by the key provider, in base64; others have none."""
+
+SEALING = "sealing"
+"""How a sealed journal seals (`sealing.BY_VALUE` and the others)."""
 
 CLOCK = "clock"
 """The last time of a journal and the uptime of the server that recorded it; see `journal.clock`."""
@@ -55,6 +59,9 @@ _DROP_FACT = Statement(delete(journal_info).where(journal_info.c.name == bindpar
 _UNBIND = (
     Statement(update(threads).values(binding=None)),
     *(Statement(update(table).values(mac=None)) for table in (checkpoints, writes)),
+)
+_SEALING = Statement(
+    select(journal_info.c.value).where(journal_info.c.name == SEALING).with_for_update(read=True)
 )
 _SET_FACT = Statement(
     update(journal_info)
@@ -136,8 +143,9 @@ def _migrate(
         failpoint("journal.before_migrated")
         for name, value in facts.items():
             _PUT_FACT.run(connection, name=name, value=value).close()
+        known = read_facts(connection) or known
     failpoint("journal.after_migrated")
-    return known | facts
+    return known
 
 
 def begin_sealing(backend: Backend, wrapped: str) -> str:
@@ -155,7 +163,19 @@ def begin_sealing(backend: Backend, wrapped: str) -> str:
             )
         if known is None:
             _ADD_FACT.run(connection, name=JOURNAL_KEY, value=wrapped).close()
+            _ADD_FACT.run(connection, name=SEALING, value=BY_PLACE).close()
         return known or wrapped
+
+
+def follow_sealing(connection: Connection, seal: Seal) -> None:
+    """Seal in this transaction as the journal does by now, and let that not change meanwhile."""
+    row = _SEALING.run(connection).fetchone()
+    seal.state = row[0] if row is not None else BY_PLACE
+
+
+def set_sealing(connection: Connection, state: str) -> None:
+    """Note how the journal seals from now on."""
+    _PUT_FACT.run(connection, name=SEALING, value=state).close()
 
 
 def add_row_key(backend: Backend, wrapped: str) -> str:

@@ -9,7 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from . import binding, sealing
 from .backend import Backend
-from .facts import BOUND, JOURNAL_KEY, ROW_KEY, add_row_key, begin_sealing, replace_key
+from .facts import (
+    BOUND,
+    JOURNAL_KEY,
+    ROW_KEY,
+    SEALING,
+    add_row_key,
+    begin_sealing,
+    replace_key,
+)
 
 OpenKey = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Gets a key of the journal, wrapped, and returns the key with what to store in its place: the same
@@ -34,8 +42,15 @@ async def in_the_clear(stored: str) -> tuple[bytes, str]:
     return base64.b64decode(text), stored
 
 
-async def unseal(backend: Backend, facts: Mapping[str, str], open_key: OpenKey | None) -> None:
+async def unseal(
+    backend: Backend,
+    facts: Mapping[str, str],
+    open_key: OpenKey | None,
+    approve: Callable[[sealing.Seal], None],
+) -> None:
     """Let connections opened from now on seal what they write, if the journal is sealed.
+
+    `approve` raises if the journal is not sealed as the server expects.
 
     Raises:
         RuntimeError: It is sealed without `open_key`, or has rows and is not sealed.
@@ -52,7 +67,9 @@ async def unseal(backend: Backend, facts: Mapping[str, str], open_key: OpenKey |
             key, _ = await open_key(stored)
     elif kept != wrapped:
         await asyncio.to_thread(replace_key, backend, JOURNAL_KEY, kept)
-    backend.engine.update_execution_options(**sealing.options(sealing.Seal(key)))
+    seal = sealing.Seal(key, facts.get(SEALING, sealing.BY_PLACE))
+    approve(seal)
+    backend.engine.update_execution_options(**sealing.options(seal))
 
 
 async def bind(

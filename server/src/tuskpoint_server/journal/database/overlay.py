@@ -57,7 +57,9 @@ def _put_checkpoint() -> Insert:
 
 _PUT_CHECKPOINT = Statement(_put_checkpoint(), distinct=True)
 _PUT_WRITE = Statement(
-    putting(writes, (*_KEY, "task_id", "idx"), names=_WRITE_COLUMNS), distinct=True
+    putting(writes, (*_KEY, "task_id", "idx"), names=_WRITE_COLUMNS),
+    distinct=True,
+    beside=("tenant",),
 )
 # One that comes back belongs to the change that brings it: that one's segment holds it.
 _PUT_CONTENT = Statement(
@@ -65,7 +67,9 @@ _PUT_CONTENT = Statement(
         contents, ("family", "digest"), names=_CONTENT_COLUMNS, where=contents.c.data.is_(None)
     ),
     distinct=True,
+    beside=("tenant",),
 )
+_CONTENT, _WRITE = (*_CONTENT_COLUMNS, "tenant"), (*_WRITE_COLUMNS, "tenant")
 _PUT_CHANGE = Statement(inserting(changes))
 _KNOWN = Statement(select(*KNOWN).where(of_checkpoint(checkpoints)))
 _of_pending = (writes.c[name] for name in StoredWrite._fields[:-1])
@@ -519,7 +523,7 @@ class Batch:
         family, thread = log.row.family, log.row.number
         digest, kind, size, encoding, data, *_ = value
         row = (family, digest, kind, size, encoding, keyframe, patches, patch_bytes, thread, seq)
-        self._contents.setdefault((family, digest), (*row, segment, data))
+        self._contents.setdefault((family, digest), (*row, segment, data, log.row.tenant))
 
     def put_write(
         self,
@@ -535,7 +539,7 @@ class Batch:
         mac = write._replace(seq=seq, early_us=early_us).mac(binder, number, place)
         old = before.mac(binder, number, place) if before is not None else None
         log.row.move(binder, mac, old)
-        row = (number, *place, *write[:-3], seq, early_us, mac, write.data)
+        row = (number, *place, *write[:-3], seq, early_us, mac, write.data, log.row.tenant)
         self._writes[row[:5]] = row
 
     def amend_checkpoint(self, log: Log, place: Place, known: Known) -> None:
@@ -574,7 +578,7 @@ class Batch:
         """Write what the changes so far have done; nothing is left to be written after."""
         nonce = new_nonce()
         insert_threads(self.connection, list(self._new_threads.values()), nonce)
-        _PUT_CONTENT.run_rows(self.connection, _CONTENT_COLUMNS, list(self._contents.values()))
+        _PUT_CONTENT.run_rows(self.connection, _CONTENT, list(self._contents.values()))
         self._write_out_checkpoints()
         self._write_out_writes()
         _PUT_CHANGE.run_rows(self.connection, _CHANGE_COLUMNS, self._changes)
@@ -587,5 +591,5 @@ class Batch:
         self._checkpoints = {}
 
     def _write_out_writes(self) -> None:
-        _PUT_WRITE.run_rows(self.connection, _WRITE_COLUMNS, list(self._writes.values()))
+        _PUT_WRITE.run_rows(self.connection, _WRITE, list(self._writes.values()))
         self._writes = {}

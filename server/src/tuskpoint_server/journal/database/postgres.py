@@ -25,6 +25,7 @@ from .logs import ThreadName
 from .pipelined import PipelinedConnection
 from .pulse import PROBE_S, Pulse, patience
 from .schema import NUMBERS, NUMBERS_AT_ONCE
+from .sealing import PREFIX
 from .statements import driver_of
 
 _log = logging.getLogger(__name__)
@@ -46,8 +47,9 @@ _LOCK_TIMEOUT_MS = 100  # for a thread; others of the batch wait meanwhile
 _OUTCOME_TIMEOUT_S = 11  # from the commit on; a call must end within 15
 _OUTCOME_PAUSE_S = 0.1
 # First keys of the advisory locks; the second one is of the schema.
-_TABLES, _USE, _BINDS = 0x7475736B, 0x7475736C, 0x7475736D
-# Servers of layout 1 hold the lock `_USE`, and not `_BINDS`.
+_TABLES, _USE = 0x7475736B, 0x7475736C
+# Besides `_USE`, a server holds the locks of all layouts that it knows.
+_LAYOUTS = {2: 0x7475736D, 3: 0x7475736E}
 _HAS_OLDER = (
     "SELECT count(*) FILTER (WHERE classid::bigint = $1)"
     " > count(*) FILTER (WHERE classid::bigint = $2) FROM pg_locks"
@@ -55,11 +57,17 @@ _HAS_OLDER = (
     " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
     " AND objid::bigint = hashtext(current_schema())::bigint & 4294967295"
 )
-# Every change has a row there. Rows from before are bound later, and not looked at here: that would
-# keep others waiting.
-_REFUSE_OLDER = (
+# Every change has a row there. Rows from before are changed later, and not looked at here: that
+# would keep others waiting.
+_REFUSE_UNBOUND = (
     "ALTER TABLE changes DROP CONSTRAINT IF EXISTS changes_bound,"
     " ADD CONSTRAINT changes_bound CHECK (mac IS NOT NULL) NOT VALID"
+)
+_REFUSE_UNPLACED = (
+    "SET LOCAL lock_timeout = '1s'",
+    "ALTER TABLE {table} DROP CONSTRAINT IF EXISTS {table}_sealed, ADD CONSTRAINT {table}_sealed"
+    " CHECK ({column} IS NULL OR substring({column} FROM 1 FOR {size}) = '\\x{prefix}') NOT VALID",
+    "SET LOCAL lock_timeout = 0",
 )
 # Classes of SQLSTATE that name a statement or a value, and so a defect of ours
 # (https://www.postgresql.org/docs/current/errcodes-appendix.html).
@@ -257,17 +265,29 @@ class Postgres(Backend):
         """
         name = "pg_advisory_lock" if alone else "pg_advisory_lock_shared"
         _lock(connection, name, _USE)
-        _lock(connection, "pg_advisory_lock_shared", _BINDS)
+        for key in _LAYOUTS.values():
+            _lock(connection, "pg_advisory_lock_shared", key)
         if alone:  # nobody waits for its transactions, and it may do other things in their midst
             driver_of(connection).execute("SET idle_in_transaction_session_timeout = 0")
 
-    def has_older(self, connection: Connection) -> bool:
-        """Return whether servers that know no layout after the first use the journal, too."""
-        return bool(driver_of(connection).execute(_HAS_OLDER, (_USE, _BINDS)).fetchone()[0])
+    def has_older(self, connection: Connection, layout: int) -> bool:
+        """Return whether servers that do not know a layout use the journal, too."""
+        keys = (_USE, _LAYOUTS[layout])
+        return bool(driver_of(connection).execute(_HAS_OLDER, keys).fetchone()[0])
 
-    def refuse_older(self, connection: Connection) -> None:
+    def refuse_unbound(self, connection: Connection) -> None:
         """Let nothing be written by servers that know no layout after the first."""
-        driver_of(connection).execute(_REFUSE_OLDER)
+        driver_of(connection).execute(_REFUSE_UNBOUND)
+
+    def refuse_unplaced(self, connection: Connection, table: str, column: str) -> None:
+        """Let sealed bytes of a column be written only if they are bound to their place.
+
+        Raises:
+            psycopg.errors.LockNotAvailable: The table is in use for long.
+        """
+        named = {"table": table, "column": column, "size": len(PREFIX), "prefix": PREFIX.hex()}
+        for statement in _REFUSE_UNPLACED:
+            driver_of(connection).execute(statement.format(**named))
 
     def notify(self, connection: Connection, channel: str, payload: str) -> None:
         """Send a text of less than 8000 bytes to every server that listens to a channel."""

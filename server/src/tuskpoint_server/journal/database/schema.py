@@ -31,7 +31,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
-from .sealing import Sealed
+from .sealing import Sealed, bind_to_place
 from .statements import EMPTY
 
 metadata = MetaData()
@@ -360,3 +360,21 @@ memories = _table(
 UNSURE: ColumnElement[bool] = literal_column("unsure")
 """A memory is unsure, spelled as in the index: `unsure = 1` would not use it."""
 _partial("search_memories_unsure", memories.c.due_us, where=UNSURE)
+
+
+# To which places sealed bytes are bound. A digest says which value it is, so a write needs no more.
+# All threads of a family have one tenant.
+_OF_FAMILY: ColumnElement[str] = literal_column(
+    "(SELECT owner.tenant FROM threads AS owner WHERE owner.family = contents.family LIMIT 1)"
+)
+_OF_THREAD: ColumnElement[str] = literal_column(
+    "(SELECT owner.tenant FROM threads AS owner WHERE owner.number = writes.thread)"
+)
+bind_to_place(contents, _OF_FAMILY, "family", "digest")
+bind_to_place(writes, _OF_THREAD, "thread", "digest")
+bind_to_place(requests, requests.c.tenant, "request_id", "method", "fingerprint")
+bind_to_place(members, members.c.tenant, "sha256")
+bind_to_place(catalogs, catalogs.c.tenant, "generation", "number", "sha256")
+bind_to_place(packs, packs.c.tenant, "spool")
+SEALED = (contents, writes, requests, members, catalogs, packs)
+"""Tables with a sealed column."""

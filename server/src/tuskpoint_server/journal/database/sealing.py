@@ -1,29 +1,43 @@
 """Sealing of columns: values, and the keys of what is stored, encrypted in the database.
 
 `Statement` seals what it sends to a column of type `Sealed`, and opens what it reads from one, so
-no other module sees sealed bytes. Rows that a statement copies inside the database stay sealed.
+no other module sees sealed bytes. What is sealed is bound to its place: the table, the column, the
+tenant and the columns that say which row it is (`SealedPlace`). So it opens nowhere else.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
+from hashlib import sha256
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, LargeBinary
+from sqlalchemy import Column, Connection, Engine, LargeBinary, Table
 from sqlalchemy.engine.interfaces import Dialect
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import TypeDecorator
 
-from ...domain.values import DamagedValueError
+from ...domain.values import Unopened
 
 KEY_BYTES = 32
+PREFIX = b"TPS2"
+"""What bytes begin with that are bound to their place; the digit is the version of the format."""
+
+BY_VALUE, MOVING, BY_PLACE = "1", "2", "3"
+"""How a journal seals: in the former format, which is bound to no place; by place, while values in
+the former format are left; by place, and all other bytes are damage."""
+
 _SALT_BYTES = 16
 _COUNT_BYTES = 8
 _HEAD_BYTES = _SALT_BYTES + _COUNT_BYTES
-_PURPOSE = b"tuskpoint journal"
+_FORMER_PURPOSE = b"tuskpoint journal"
+_PURPOSE = b"tuskpoint journal, tenant "
 _OPTION = "journal_seal"
-_SALTS = 64  # derived keys kept: one for each start of a server that wrote what is read
+_PLACE = "sealed_place"
+_KEYS = 1024  # derived keys kept: one for each tenant and start of a server that wrote what is read
 
 
 class Sealed(TypeDecorator[bytes]):
@@ -50,57 +64,140 @@ def _refuse(value: object) -> bytes | None:
     return None
 
 
+class SealedPlace(NamedTuple):
+    """Where the bytes of a sealed column belong.
+
+    Nothing of it changes while the row has these bytes.
+    """
+
+    label: bytes  # table and column
+    tenant: ColumnElement[str]  # of the row
+    names: tuple[str, ...]  # columns that say which row it is
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the parameters that a statement needs to seal, besides the bytes."""
+        return ("tenant", *self.names)
+
+
+def bind_to_place(table: Table, tenant: ColumnElement[str], *names: str) -> None:
+    """Let the sealed column of a table be bound to the tenant and these columns of its row."""
+    column = sealed_column(table)
+    column.info[_PLACE] = SealedPlace(f"{table.name}.{column.name}".encode(), tenant, names)
+
+
+def sealed_column(table: Table) -> Column[Any]:
+    """Return the sealed column of a table, of which there is one."""
+    [column] = (column for column in table.columns if isinstance(column.type, Sealed))
+    return column
+
+
+def place_of(expression: ColumnElement[Any] | Table) -> tuple[Column[Any], SealedPlace]:
+    """Return the sealed column that an expression is made of, and where its bytes belong."""
+    if isinstance(expression, Table):
+        column = sealed_column(expression)
+        return column, column.info[_PLACE]
+    for part in iterate(expression):
+        if isinstance(part, Column) and _PLACE in part.info:
+            return part, part.info[_PLACE]
+    raise TypeError(f"{expression} is of no sealed column of a table")
+
+
 class Seal:
     """Seals with AES-256-GCM; safe between threads.
 
-    Each `Seal` derives a key of its own from the journal's key and a random salt (HKDF with
-    SHA-256, RFC 5869), and numbers what it seals. So no nonce comes twice with one key, however
-    many servers write.
+    Each `Seal` derives a key of its own for each tenant from the journal's key and a random salt
+    (HKDF with SHA-256, RFC 5869), and numbers what it seals. So no nonce comes twice with one key,
+    however many servers write.
 
     Args:
         key: Key of the journal, `KEY_BYTES` long.
+        state: How the journal seals: `BY_VALUE`, `MOVING` or `BY_PLACE`.
+
+    Attributes:
+        state: The same, by now.
+        name: Name of the key, which says nothing about the key.
     """
 
-    def __init__(self, key: bytes) -> None:
-        salt = os.urandom(_SALT_BYTES)
+    def __init__(self, key: bytes, state: str = BY_PLACE) -> None:
+        self.state = state
+        self.name = sha256(b"tuskpoint journal, name" + key).digest()[:16]
         self._key = key
-        self._salt = salt
+        self._salt = os.urandom(_SALT_BYTES)
         self._numbers = count(1)
-        self._derived = lru_cache(_SALTS)(self._derive)
-        self._own = self._derive(salt)
+        self._derived = lru_cache(_KEYS)(self._derive)
 
-    def seal(self, data: bytes) -> bytes:
-        """Return sealed bytes, 40 more than `data`."""
-        number = next(self._numbers).to_bytes(_COUNT_BYTES, "big")
-        sealed: bytes = self._own.encrypt(_nonce(number), data, None)
-        return b"".join((self._salt, number, sealed))
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that is sealed is bound to its place, so that other bytes are damage."""
+        return self.state == BY_PLACE
 
-    def open(self, data: bytes) -> bytes:
-        """Return what was sealed.
+    def seal(self, label: bytes, place: Sequence[Any], data: bytes) -> bytes:
+        """Return sealed bytes, 44 more than `data`.
 
-        Raises:
-            DamagedValueError: The bytes were changed, or another key sealed them.
+        Args:
+            label: Table and column.
+            place: The tenant, and what says which row it is.
+            data: What is sealed. What did not open is returned as it is stored.
         """
+        if isinstance(data, Unopened):
+            is_kept = data.stored.startswith(PREFIX) or self.state == BY_VALUE
+            return data.stored if is_kept else PREFIX + data.stored
+        number = next(self._numbers).to_bytes(_COUNT_BYTES, "big")
+        if self.state == BY_VALUE:
+            former: bytes = self._derived(self._salt, None).encrypt(_nonce(number), data, None)
+            return b"".join((self._salt, number, former))
+        key = self._derived(self._salt, place[0])
+        sealed: bytes = key.encrypt(_nonce(number), data, _bound(label, place))
+        return b"".join((PREFIX, self._salt, number, sealed))
+
+    def open(self, label: bytes, place: Sequence[Any], data: bytes) -> bytes:
+        """Return what was sealed there, or `Unopened`; arguments as for `seal`."""
+        if data.startswith(PREFIX):
+            head = len(PREFIX)
+            opened = self._decrypted(place[0], data[head:], _bound(label, place))
+            if opened is not None:
+                return opened
+        if self.state != BY_PLACE and (opened := self._decrypted(None, data, None)) is not None:
+            return opened
+        return Unopened(
+            data, "the journal's key does not open it there: it was changed, moved, or not sealed"
+        )
+
+    def _decrypted(self, tenant: str | None, data: bytes, bound: bytes | None) -> bytes | None:
         from cryptography.exceptions import InvalidTag
 
+        if tenant is None and bound is not None:
+            return None  # the row has no owner
         salt, number = data[:_SALT_BYTES], data[_SALT_BYTES:_HEAD_BYTES]
         try:
-            opened: bytes = self._derived(salt).decrypt(_nonce(number), data[_HEAD_BYTES:], None)
+            key = self._derived(salt, tenant)
+            opened: bytes = key.decrypt(_nonce(number), data[_HEAD_BYTES:], bound)
         except (InvalidTag, ValueError):
-            problem = "the journal's key does not open it: it was changed, or is not sealed"
-            raise DamagedValueError(problem) from None
+            return None
         return opened
 
-    def _derive(self, salt: bytes) -> Any:
+    def _derive(self, salt: bytes, tenant: str | None) -> Any:
+        """Return the key of a tenant; without one that of the former format."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # takes long to load
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-        return AESGCM(HKDF(SHA256(), KEY_BYTES, salt, _PURPOSE).derive(self._key))
+        purpose = _FORMER_PURPOSE if tenant is None else _PURPOSE + tenant.encode()
+        return AESGCM(HKDF(SHA256(), KEY_BYTES, salt, purpose).derive(self._key))
 
 
 def _nonce(number: bytes) -> bytes:
     return bytes(4) + number
+
+
+def _bound(label: bytes, place: Sequence[Any]) -> bytes:
+    """Return a place as bytes that no other place has."""
+    parts = [label]
+    for one in place:
+        data = one if isinstance(one, bytes) else str(one).encode()
+        parts.append(b"\0%d:" % len(data) + data)
+    return b"".join(parts)
 
 
 def options(seal: Seal) -> dict[str, Seal]:

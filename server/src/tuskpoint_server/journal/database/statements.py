@@ -14,7 +14,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from sqlalchemy import (
     Connection,
     FromClause,
+    Insert,
+    Select,
     Table,
+    Update,
     and_,
     bindparam,
     literal_column,
@@ -29,7 +32,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
 from ...domain.reserved import RESERVED
-from .sealing import Seal, Sealed, seal_of
+from .sealing import Seal, Sealed, place_of, seal_of
 
 _T = TypeVar("_T")
 
@@ -76,6 +79,14 @@ class Answer(Protocol):
         """Let go of the rows."""
 
 
+class Bound(NamedTuple):
+    """A sealed item of a row, and where the row says what place the item is bound to."""
+
+    at: int
+    label: bytes
+    place: tuple[int, ...]  # of the tenant and the columns; -1: the row does not say it
+
+
 class Text(NamedTuple):
     """A statement as one kind of database takes it."""
 
@@ -84,8 +95,15 @@ class Text(NamedTuple):
     defaults: Mapping[str, object]
     listing: dict[int, str]  # the text by the number of items, or of rows
     row: str  # what is repeated for more rows; empty if it takes one
-    sealed: tuple[int, ...]  # places of parameters that go to sealed columns
-    opened: tuple[int, ...]  # places of sealed columns in the rows that it returns
+    given: tuple[str, ...]  # names of what callers pass: the parameters, and what only seals
+    width: int  # columns that callers get of a row
+    sealed: tuple[Bound, ...]  # parameters that go to sealed columns
+    opened: tuple[Bound, ...]  # sealed columns in the rows that it returns
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it does not concern sealed columns."""
+        return not self.sealed and not self.opened
 
 
 class Statement:
@@ -96,9 +114,11 @@ class Statement:
         postgresql: The statement for PostgreSQL, where it is another one.
         distinct: No two rows of a `run_rows` have the same key. PostgreSQL takes the rows of an
             upsert one by one otherwise: one statement updates no row twice.
+        beside: Names of what callers pass after the parameters: it is not sent, and says to which
+            place a sealed column is bound.
     """
 
-    __slots__ = ("_distinct", "_expressions", "_texts")
+    __slots__ = ("_beside", "_distinct", "_expressions", "_texts")
 
     def __init__(
         self,
@@ -106,23 +126,24 @@ class Statement:
         postgresql: ClauseElement | None = None,
         *,
         distinct: bool = False,
+        beside: tuple[str, ...] = (),
     ) -> None:
         self._distinct = distinct
+        self._beside = beside
         other = expression if postgresql is None else postgresql
         self._expressions = {"sqlite": expression, "postgresql": other}
-        self._texts: dict[str, Text] = {}
+        self._texts: dict[tuple[str, bool], Text] = {}
 
     def run(self, connection: Connection, **values: object) -> Answer:
         """Execute it; PostgreSQL says whether it failed once the answer is asked for."""
-        text = self.compiled(connection)
+        text, seal = self.compiled(connection)
         if text.defaults:
             values = {**text.defaults, **values}
-        parameters = [values[name] for name in text.names]
-        seal = seal_of(connection) if text.sealed or text.opened else None
+        parameters = [values[name] for name in (text.names if seal is None else text.given)]
         if seal is not None:
             [parameters] = _sealed(seal, text, [parameters])
         answer: Answer = driver_of(connection).execute(text.sql, parameters)
-        return answer if seal is None else _OpenedAnswer(answer, seal, text.opened)
+        return answer if seal is None else _OpenedAnswer(answer, seal, text)
 
     def run_listed(
         self, connection: Connection, items: Iterable[object], **values: object
@@ -132,7 +153,7 @@ class Statement:
         One `IN` takes a run of them, which is filled up to the next power of two, so that few
         texts are prepared.
         """
-        text = self.compiled(connection)
+        text, seal = self.compiled(connection)
         place = text.names.index("listed")
         values = {**text.defaults, **values, "listed": None}
         known = [values[name] for name in text.names]
@@ -146,17 +167,15 @@ class Statement:
                 sql, filled = _listing(text, some)
                 answers.append(execute(sql, [*known[:place], *filled, *known[place + 1 :]]))
         rows = (row for answer in answers for row in answer.fetchall())
-        seal = seal_of(connection) if text.opened else None
-        return rows if seal is None else (_opened(seal, text.opened, row) for row in rows)
+        return rows if seal is None else (_opened(seal, text, row) for row in rows)
 
     def run_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> None:
         """Execute it once for each row of parameters."""
-        self.run_rows(connection, self.compiled(connection).names, self._items(connection, rows))
+        self.run_rows(connection, self._given(connection), self._items(connection, rows))
 
     def count_many(self, connection: Connection, rows: Sequence[Mapping[str, object]]) -> int:
         """Do as `run_many`, and return how many rows it changed."""
-        names = self.compiled(connection).names
-        answers = self._run_rows(connection, names, self._items(connection, rows))
+        answers = self._run_rows(connection, self._given(connection), self._items(connection, rows))
         return sum(int(answer.rowcount) for answer in answers)
 
     def run_rows(
@@ -172,31 +191,43 @@ class Statement:
     def _items(
         self, connection: Connection, rows: Sequence[Mapping[str, object]]
     ) -> list[list[object]]:
-        text = self.compiled(connection)
+        text, _ = self.compiled(connection)
         known = [{**text.defaults, **row} for row in rows] if text.defaults else rows
-        return [[row[name] for name in text.names] for row in known]
+        return [[row[name] for name in text.given] for row in known]
+
+    def _given(self, connection: Connection) -> tuple[str, ...]:
+        return self.compiled(connection)[0].given
 
     def _run_rows(
         self, connection: Connection, names: tuple[str, ...], rows: Sequence[Sequence[object]]
     ) -> list[Answer]:
-        text = self.compiled(connection)
-        if text.names != names:
+        text, seal = self.compiled(connection)
+        if text.given != names:
             rows = self._items(connection, [dict(zip(names, row, strict=True)) for row in rows])
         if not rows:
             return []
-        if text.sealed and (seal := seal_of(connection)) is not None:
+        if seal is not None:
             rows = _sealed(seal, text, rows)
+        elif self._beside:
+            rows = [row[: len(text.names)] for row in rows]
         if connection.dialect.name == "postgresql":
             return _send_rows(driver_of(connection), text, rows)
         return [driver_of(connection).executemany(text.sql, rows)]
 
-    def compiled(self, connection: Connection) -> Text:
-        """Return the statement as the database of a connection takes it."""
+    def compiled(self, connection: Connection) -> tuple[Text, Seal | None]:
+        """Return the statement as a database takes it, and what seals and opens its rows."""
         kind = connection.dialect.name
-        return self._texts.get(kind) or self._compile(kind)
+        text = self._texts.get((kind, False)) or self._compile(kind)
+        if text.is_open or (seal := seal_of(connection)) is None:
+            return text, None
+        return self._texts.get((kind, True)) or self._compile(kind, is_sealed=True), seal
 
-    def _compile(self, kind: str) -> Text:
-        compiled: Any = self._expressions[kind].compile(dialect=_DIALECTS[kind])
+    def _compile(self, kind: str, *, is_sealed: bool = False) -> Text:
+        expression, opened = self._expressions[kind], list[Bound]()
+        width = len(getattr(expression, "exported_columns", ()))
+        if isinstance(expression, Select):
+            expression, opened = _with_places(expression, is_sealed=is_sealed)
+        compiled: Any = expression.compile(dialect=_DIALECTS[kind])
         defaults = {
             name: bind.effective_value for name, bind in compiled.binds.items() if not bind.required
         }
@@ -209,22 +240,50 @@ class Statement:
         row = _ROW.search(sql) if self._distinct or "DO UPDATE" not in sql else None
         takes_more = row is not None and len(_PARAMETER.findall(row[1])) == len(names)
         types = {name: bind.type for name, bind in compiled.binds.items()}
-        sealed = [n for n, name in enumerate(names) if isinstance(types[name], Sealed)]
-        columns = getattr(self._expressions[kind], "exported_columns", ())
-        opened = [n for n, column in enumerate(columns) if isinstance(column.type, Sealed)]
+        given = (*names, *self._beside)
+        sealed = tuple(
+            _parameter(expression, n, given)
+            for n, name in enumerate(names)
+            if isinstance(types[name], Sealed)
+        )
         repeated = row[1] if row and takes_more else ""
-        text = Text(sql, names, defaults, listing, repeated, tuple(sealed), tuple(opened))
-        self._texts[kind] = text
+        text = Text(sql, names, defaults, listing, repeated, given, width, sealed, tuple(opened))
+        self._texts[kind, is_sealed] = text
         return text
+
+
+def _with_places(statement: Select[Any], *, is_sealed: bool) -> tuple[Select[Any], list[Bound]]:
+    """Return a query with the places of the sealed columns in it, if these are to be opened."""
+    opened: list[Bound] = []
+    width = len(statement.selected_columns)
+    for at, column in enumerate(list(statement.selected_columns)):
+        if isinstance(column.type, Sealed):
+            own, place = place_of(column)
+            opened.append(Bound(at, place.label, tuple(range(width, width + len(place.names) + 1))))
+            if is_sealed:
+                of_row = [own.table.c[name] for name in place.names]
+                statement = statement.add_columns(place.tenant, *of_row)
+                width += len(of_row) + 1
+    return statement, opened
+
+
+def _parameter(statement: ClauseElement, at: int, given: Sequence[str]) -> Bound:
+    """Return where a statement says to which place a parameter is bound."""
+    if not isinstance(statement, Insert | Update) or not isinstance(statement.table, Table):
+        raise TypeError("only an insert or an update of a table seals")
+    _, place = place_of(statement.table)
+    named = {name: n for n, name in reversed(list(enumerate(given)))}
+    found = (named.get(name, named.get(f"of_{name}", -1)) for name in place.parameters)
+    return Bound(at, place.label, tuple(found))
 
 
 class _OpenedAnswer:
     """An answer whose rows have sealed columns."""
 
-    def __init__(self, answer: Answer, seal: Seal, places: tuple[int, ...]) -> None:
+    def __init__(self, answer: Answer, seal: Seal, text: Text) -> None:
         self._answer = answer
         self._seal = seal
-        self._places = places
+        self._text = text
         self.close = answer.close
 
     @property
@@ -233,30 +292,33 @@ class _OpenedAnswer:
 
     def fetchone(self) -> Any:
         row = self._answer.fetchone()
-        return None if row is None else _opened(self._seal, self._places, row)
+        return None if row is None else _opened(self._seal, self._text, row)
 
     def fetchall(self) -> list[Any]:
-        return [_opened(self._seal, self._places, row) for row in self._answer.fetchall()]
+        return [_opened(self._seal, self._text, row) for row in self._answer.fetchall()]
 
     def fetchmany(self, size: int) -> list[Any]:
-        return [_opened(self._seal, self._places, row) for row in self._answer.fetchmany(size)]
+        return [_opened(self._seal, self._text, row) for row in self._answer.fetchmany(size)]
 
 
-def _opened(seal: Seal, places: tuple[int, ...], row: Sequence[Any]) -> tuple[Any, ...]:
-    changed = list(row)
-    for place in places:
-        if changed[place] is not None:
-            changed[place] = seal.open(changed[place])
+def _opened(seal: Seal, text: Text, row: Sequence[Any]) -> tuple[Any, ...]:
+    changed = list(row[: text.width])
+    for at, label, place in text.opened:
+        if changed[at] is not None:
+            changed[at] = seal.open(label, [row[n] for n in place], changed[at])
     return tuple(changed)
 
 
 def _sealed(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    changed = list(map(list, rows))
-    for row in changed:
-        for place in text.sealed:
-            if row[place] is not None:
-                row[place] = seal.seal(row[place])
-    return changed
+    """Return the parameters of rows, in which what goes to sealed columns is sealed."""
+    sent = [list(row[: len(text.names)]) for row in rows]
+    for parameters, row in zip(sent, rows, strict=True):
+        for at, label, place in text.sealed:
+            if parameters[at] is not None:
+                if -1 in place:
+                    raise TypeError(f"{text.sql!r} does not say to which place a value is bound")
+                parameters[at] = seal.seal(label, [row[n] for n in place], parameters[at])
+    return sent
 
 
 def driver_of(connection: Connection) -> Any:

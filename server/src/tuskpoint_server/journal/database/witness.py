@@ -20,9 +20,11 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from .binding import Binder
 from .schema import threads
+from .sealing import Seal
 from .statements import Statement
 
 _NOTE = struct.Struct("<16sqq")  # name of the row key, number of the thread, number of the change
+_SEALED = struct.Struct("<16s")  # follows: name of the key of a journal that seals by place
 _OF_THREAD = Statement(
     select(func.max(threads.c.seq)).where(threads.c.number == bindparam("of_number"))
 )
@@ -67,6 +69,26 @@ class Witness:
                 "its rows are bound by another key than those of the journal that this server used "
                 f"last; put that one back, or start once with --accept-older-journal {_OTHER}"
             )
+
+    def check_seal(self, seal: Seal, accepted: Collection[str]) -> None:
+        """Compare how a journal seals with how it did when this server used it last.
+
+        Raises:
+            RuntimeError: Values that are bound to no place would be accepted again.
+        """
+        noted = os.pread(self._file, _SEALED.size, _NOTE.size)
+        if seal.is_complete:
+            self.note_seal(seal)
+        elif noted == seal.name and _OTHER not in accepted:
+            raise RuntimeError(
+                "its sealed values were bound to their places when this server used it last, and "
+                "it says that they are not: it was edited, or an older one was put in its place; "
+                f"put the newer journal back, or start once with --accept-older-journal {_OTHER}"
+            )
+
+    def note_seal(self, seal: Seal) -> None:
+        """Note that everything is bound to its place."""
+        os.pwrite(self._file, _SEALED.pack(seal.name), _NOTE.size)
 
     def check(self, connection: Connection, accepted: Collection[str]) -> None:
         """Compare the note with the journal.

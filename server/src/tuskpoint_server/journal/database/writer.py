@@ -21,8 +21,10 @@ from sqlalchemy import Connection
 from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from .backend import Backend, OutcomeUnknownError
+from .facts import follow_sealing
 from .logs import Logs, ThreadName
 from .overlay import Batch, Numbers
+from .sealing import seal_of
 from .statements import driver_of
 from .witness import Witness
 
@@ -255,6 +257,8 @@ class Writer:
         alone = one_by_one
         try:
             self._backend.begin(connection, writes=True)
+            if (seal := seal_of(connection)) is not None and not seal.is_complete:
+                follow_sealing(connection, seal)
             late = self._lock(batch, changes, waits=waits)
             for change in changes:
                 if change in self._deferred or change in late:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from ...domain.errors import Reason, Refusal
 from ...domain.model import CheckpointKey, Saved
+from ...domain.values import Unopened
 from ..database.overlay import Batch
 from ..database.schema import requests
 from ..database.statements import Statement, inserting
@@ -39,7 +40,7 @@ class Request:
         """Return the answer that this request got before; `None` if it is new.
 
         Raises:
-            Refusal: `REQUEST_ID_REUSED` if another request had the ID.
+            Refusal: `REQUEST_ID_REUSED` if another request had the ID; `JOURNAL_DAMAGED`.
         """
         if not self.request_id:
             return None
@@ -48,6 +49,9 @@ class Request:
             return None
         if (row[0], row[1]) != (self.method, self.fingerprint):
             raise Refusal(Reason.REQUEST_ID_REUSED, request_id=self.request_id)
+        if isinstance(row[2], Unopened):
+            what = f"the first answer to request '{self.request_id}'"
+            raise Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=row[2].problem)
         return bytes(row[2])
 
     def once(

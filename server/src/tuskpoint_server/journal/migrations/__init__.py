@@ -11,11 +11,12 @@ the journal that owns the data, after the tables are there.
 """
 
 from .m0002_bound_rows import BOUND_ROWS
+from .m0003_sealed_places import SEALED_PLACES
 from .migration import FIRST, Migration
 
 __all__ = ["FIRST", "LATEST", "MIGRATIONS", "Migration", "after"]
 
-MIGRATIONS: tuple[Migration, ...] = (BOUND_ROWS,)
+MIGRATIONS: tuple[Migration, ...] = (BOUND_ROWS, SEALED_PLACES)
 """All migrations, in the order in which they are applied."""
 
 LATEST = MIGRATIONS[-1].number

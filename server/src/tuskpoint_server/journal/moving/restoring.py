@@ -26,7 +26,7 @@ from ..database.facts import GENERATION, layout_of, read_finished, renew, unbind
 from ..database.schema import checkpoints, packs, threads
 from ..database.sqlite import Sqlite, log_bytes
 from ..database.statements import driver_of, of_users
-from ..migrations import LATEST
+from ..migrations import FIRST
 from .checking import damaged_values
 from .copying import keep_servers_away
 
@@ -138,7 +138,7 @@ def begin_anew(backend: Backend, above: int = 0, *, trusted: bool = True) -> Sum
         with backend.transaction(connection, writes=True):
             known = read_finished(connection, current=False)
             renew(connection, above)
-            if trusted and layout_of(known) == LATEST:  # the next start makes a key
+            if trusted and layout_of(known) > FIRST:  # the next start makes a key
                 unbind(connection)
             connection.execute(delete(packs))
         with backend.transaction(connection):

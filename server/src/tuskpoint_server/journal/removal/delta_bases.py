@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, literal, null, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
 from ...domain.formats.segments import (
@@ -24,6 +23,7 @@ from ...domain.formats.segments import (
     decode_delta_base,
     encode_delta_base,
 )
+from ...domain.limits import MIB
 from ...domain.state import decode_channels
 from ...domain.threads import EventKind
 from ...domain.values import split
@@ -33,8 +33,9 @@ from ..database.binding import binder_of
 from ..database.logs import KNOWN, Known, Log, Place, ThreadRef
 from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
-from ..database.statements import LISTED, Statement, of_thread, same_checkpoint
+from ..database.statements import LISTED, Statement, inserting, of_thread, same_checkpoint
 
+_KEPT_BYTES = 8 * MIB  # of values that are read at once
 NO_NAMES = b"[]"  # stored form of no delta channels
 
 
@@ -201,30 +202,26 @@ def _below(nodes: Nodes, doomed: AbstractSet[Place]) -> list[Node]:
     return [nodes[place] for place in sorted(found - doomed)]
 
 
+_KEPT = tuple(one.name for one in contents.columns if one.name != "number")
+
+
 def _keep() -> ClauseElement:
     """Insert the value of a write among those of the family, or bring an evicted one back."""
-    columns = {
-        "family": bindparam("of_family", type_=contents.c.family.type),
-        **{
-            name: writes.c[name]
-            for name in ("digest", "type", "size", "encoding", "data", "thread")
-        },
-        "keyframe": null(),
-        "patches": literal(0),
-        "patch_bytes": literal(0),
-        "seq": bindparam("new_seq", type_=contents.c.seq.type),
-        "segment": bindparam("held_by", type_=contents.c.segment.type),
-    }
-    chosen = select(*columns.values()).where(writes.c.number == bindparam("of_number"))
-    statement = insert(contents).from_select(list(columns), chosen, include_defaults=False)
+    statement = inserting(contents, _KEPT)
     return statement.on_conflict_do_update(
         index_elements=["family", "digest"],
-        set_={name: statement.excluded[name] for name in columns.keys() - {"family", "digest"}},
+        set_={name: statement.excluded[name] for name in _KEPT[2:]},
         where=contents.c.data.is_(None) & statement.excluded.data.is_not(None),
     )
 
 
-_KEEP = Statement(_keep())
+_KEEP = Statement(_keep(), distinct=True, beside=("tenant",))
+_OF_WRITE = ("digest", "type", "size", "encoding", "data", "thread")
+_VALUES = Statement(
+    select(writes.c.number, *(writes.c[name] for name in _OF_WRITE)).where(
+        writes.c.number.in_(LISTED)
+    )
+)
 _STANDING = Statement(
     select(
         *(writes.c.number, writes.c.digest, writes.c.seq, func.length(writes.c.data)),
@@ -246,7 +243,7 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
     It counts as saved again, an event that watchers know. It comes before the removal in the log:
     wherever the log is cut, nothing is missing.
     """
-    kept: dict[int, dict[str, object]] = {}
+    kept: dict[int, tuple[int, bytes | None]] = {}  # the change, and the segment that holds it
     standing = _standing(batch.connection, log, {row for one in bases for row in one.taken})
     for one in bases:
         base = encode_delta_base(one.base)
@@ -260,9 +257,33 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
         known.delta_base, known.seq = base, seq
         batch.amend_checkpoint(log, one.node.place, known)
         for row in one.taken:
-            of = {"of_number": row, "of_family": log.row.family}
-            kept.setdefault(row, {**of, "new_seq": seq, "held_by": standing[row][1]})
-    _KEEP.run_many(batch.connection, list(kept.values()))
+            kept.setdefault(row, (seq, standing[row][1]))
+    some, size = dict[int, tuple[int, bytes | None]](), 0
+    for row, of in kept.items():
+        some[row] = of
+        size += standing[row][0]
+        if size > _KEPT_BYTES:
+            _keep_values(batch.connection, log, some)
+            some, size = {}, 0
+    _keep_values(batch.connection, log, some)
+
+
+def _keep_values(
+    connection: Connection, log: Log, kept: Mapping[int, tuple[int, bytes | None]]
+) -> None:
+    """Keep the values of writes, by their numbers, among those of the family."""
+    stored = {number: columns for number, *columns in _VALUES.run_listed(connection, kept)}
+    found: dict[bytes, dict[str, object]] = {}
+    for number, (seq, segment) in kept.items():
+        if number not in stored:
+            continue
+        value = dict(zip(_OF_WRITE, stored[number], strict=True))
+        before = found.get(value["digest"])
+        if before is None or (before["data"] is None and value["data"] is not None):
+            of = {"family": log.row.family, "tenant": log.row.tenant, "seq": seq}
+            of |= {"keyframe": None, "patches": 0, "patch_bytes": 0, "segment": segment}
+            found[value["digest"]] = {**value, **of}
+    _KEEP.run_many(connection, list(found.values()))
 
 
 def _standing(

@@ -1,0 +1,199 @@
+"""Sealing the values of a journal again that are bound to no place: those of layouts 1 and 2.
+
+Rows are sealed again in place, some in each transaction, so a server that is killed meanwhile
+continues with the rows that are left. Servers of layout 2 may use a shared journal meanwhile, and
+cannot open what is bound to its place: so all servers seal in the former format until none of
+those is connected. Then all seal by place, PostgreSQL refuses what is not sealed so, and once
+nothing in the former format is left, all other bytes count as damage.
+
+What does not open stays as it is, behind the prefix of the new format: it never opens again.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Table, and_, bindparam, func, literal, select, tuple_, update
+
+from ..domain.errors import Reason, Refusal
+from ..domain.failpoints import failpoint
+from ..domain.limits import MIB
+from ..domain.values import Unopened
+from .database.database import Connection, Database
+from .database.facts import SEALING, read_finished, set_sealing
+from .database.overlay import Batch
+from .database.schema import SEALED
+from .database.sealing import BY_PLACE, BY_VALUE, MOVING, PREFIX, place_of
+from .database.statements import Statement
+
+ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 * MIB  # of one transaction, but for one row
+_LAYOUT = 3
+_REPORT_S = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Resealed:
+    """What was done: how many rows were sealed again, and how many did not open."""
+
+    rows: int = 0
+    damaged: int = 0
+    is_complete: bool = True
+
+
+class _Rows:
+    """The rows of a table whose sealed column is in the former format, in the order of its key."""
+
+    def __init__(self, table: Table) -> None:
+        column, place = place_of(table)
+        self.table, self.column = table.name, column.name
+        key = list(table.primary_key)
+        self._names = [one.name for one in key]
+        former = and_(
+            column.is_not(None),
+            func.substr(column, 1, len(PREFIX)) != literal(PREFIX),
+            place.tenant.is_not(None),  # else no thread needs it, and a sweep will remove it
+        )
+        after = tuple_(*key) > tuple_(
+            *(bindparam(f"after_{one.name}", type_=one.type) for one in key)
+        )
+        through = tuple_(*key) <= tuple_(
+            *(bindparam(f"through_{one.name}", type_=one.type) for one in key)
+        )
+        sizes = select(func.length(column), *key).where(former).order_by(*key)
+        sizes = sizes.limit(bindparam("max_rows"))
+        own = [table.c[name] for name in place.names]
+        rows = select(column, *key, place.tenant, *own).where(former, through).with_for_update()
+        self._sizes = (Statement(sizes), Statement(sizes.where(after)))
+        self._rows = (Statement(rows), Statement(rows.where(after)))
+        self._count = Statement(select(func.count()).select_from(table).where(former))
+        new = update(table).where(*(one == bindparam(f"of_{one.name}") for one in key))
+        self._given = (f"new_{column.name}", *(f"of_{name}" for name in self._names))
+        beside = tuple(name for name in place.parameters if f"of_{name}" not in self._given)
+        self._beside = beside
+        new_value = bindparam(self._given[0], type_=column.type)
+        self._seal = Statement(new.values({column.name: new_value}), beside=beside)
+        self._places = ("tenant", *place.names)
+
+    def count(self, connection: Connection) -> int:
+        """Return how many there are."""
+        return int(self._count.run(connection).fetchall()[0][0])
+
+    def next(self, connection: Connection, after: Sequence[Any]) -> Sequence[Any]:
+        """Return the key of the last row to take next, at the end none."""
+        size, last = 0, tuple[Any, ...]()
+        of = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
+        sizes = self._sizes[bool(after)].run(connection, **of, max_rows=ROWS_AT_ONCE)
+        for length, *key in sizes.fetchall():
+            size += length
+            if last and size > BYTES_AT_ONCE:
+                break
+            last = tuple(key)
+        return last
+
+    def seal(
+        self, connection: Connection, after: Sequence[Any], through: Sequence[Any]
+    ) -> tuple[int, int]:
+        """Seal rows again; return how many, and how many of these did not open."""
+        of = dict(zip((f"after_{name}" for name in self._names), after, strict=False))
+        of |= zip((f"through_{name}" for name in self._names), through, strict=True)
+        width = 1 + len(self._names)
+        rows, damaged = [], 0
+        for row in self._rows[bool(after)].run(connection, **of).fetchall():
+            place = dict(zip(self._places, row[width:], strict=True))
+            damaged += isinstance(row[0], Unopened)
+            rows.append((*row[:width], *(place[name] for name in self._beside)))
+        self._seal.run_rows(connection, (*self._given, *self._beside), rows)
+        return len(rows), damaged
+
+
+_ROWS = tuple(map(_Rows, SEALED))
+
+
+async def reseal(database: Database) -> Resealed:
+    """Bind all sealed values to their places, unless servers of layout 2 use the journal.
+
+    Raises:
+        Refusal: `JOURNAL_UNAVAILABLE`.
+    """
+    seal = database.seal
+    if seal is None or seal.is_complete:
+        return Resealed()
+    state = await database.transact(partial(_begin, database))
+    if state == BY_PLACE:  # another server has done it all
+        return _complete(database, Resealed())
+    if state == BY_VALUE:  # older servers are connected
+        return Resealed(is_complete=False)
+    failpoint("journal.before_resealing")
+    first = await _pass(database)
+    try:
+        for rows in _ROWS:
+            refuse = partial(_refuse_unplaced, database, rows)
+            await database.transact(refuse)
+    except Refusal as refusal:
+        if refusal.reason is not Reason.JOURNAL_UNAVAILABLE:
+            raise
+        _log.warning("sealing again is finished later: %s", refusal)
+        return Resealed(first.rows, first.damaged, is_complete=False)
+    failpoint("journal.before_resealed")
+    last = await _pass(database)  # what a server of layout 2 wrote that had been cut off
+    await database.transact(lambda batch: set_sealing(batch.connection, BY_PLACE))
+    done = Resealed(first.rows + last.rows, first.damaged + last.damaged)
+    return _complete(database, done)
+
+
+def _complete(database: Database, done: Resealed) -> Resealed:
+    """Let all that is not bound to its place count as damaged from now on, in this server."""
+    if database.seal is not None:
+        database.seal.state = BY_PLACE
+        database.note_seal()
+    return done
+
+
+def _begin(database: Database, batch: Batch) -> str:
+    """Let all servers seal by place, unless some cannot open what is sealed so."""
+    state = read_finished(batch.connection).get(SEALING, BY_PLACE)
+    if state == BY_VALUE and not database.has_older_servers(batch.connection, _LAYOUT):
+        set_sealing(batch.connection, MOVING)
+        return MOVING
+    return state
+
+
+def _refuse_unplaced(database: Database, rows: _Rows, batch: Batch) -> None:
+    database.refuse_unplaced(batch.connection, rows.table, rows.column)
+
+
+async def _pass(database: Database) -> Resealed:
+    """Seal all rows again that are in the former format."""
+    left = await database.query(lambda connection: sum(one.count(connection) for one in _ROWS))
+    if left:
+        _log.warning("sealing %d values again; a start continues this if it is interrupted", left)
+    done, damaged, reported = 0, 0, time.monotonic()
+    for rows in _ROWS:
+        after: Sequence[Any] = ()
+        while through := await database.query(partial(rows.next, after=after)):
+            some, bad = await database.transact(partial(_seal_some, rows, after, through))
+            failpoint("journal.after_resealing_some")
+            after = through
+            done, damaged = done + some, damaged + bad
+            if time.monotonic() > reported + _REPORT_S:
+                reported = time.monotonic()
+                _log.info("sealed %d of %d values again", done, left)
+    if damaged:
+        _log.error(
+            "%d sealed values of the journal do not open: they were changed, or are not sealed",
+            damaged,
+        )
+    return Resealed(done, damaged)
+
+
+def _seal_some(
+    rows: _Rows, after: Sequence[Any], through: Sequence[Any], batch: Batch
+) -> tuple[int, int]:
+    return rows.seal(batch.connection, after, through)
