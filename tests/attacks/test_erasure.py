@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import sqlite3
 import sys
 import time
@@ -215,6 +216,47 @@ def test_no_byte_of_an_erased_thread_is_left(
             server.start()
             with Client(server.target) as client:
                 check_kept(client)
+
+
+def leave_behind(path: Path, secret: str) -> None:
+    """Write and remove content as a build does that overwrites nothing."""
+    with closing(sqlite3.connect(path)) as journal:
+        journal.execute("PRAGMA secure_delete = OFF")
+        journal.executescript("CREATE TABLE earlier (content); PRAGMA user_version = 0")
+        journal.execute("INSERT INTO earlier VALUES (?)", (secret * 1000,))
+        journal.commit()
+        journal.execute("DROP TABLE earlier")
+        journal.commit()
+        journal.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def test_what_an_earlier_build_left_in_free_pages_is_told_and_goes(tmp_path: Path) -> None:
+    secret = "glockenspiel"
+    page = (Path(__file__).parents[2] / "docs/retention.md").read_text("utf-8")
+    [statements] = re.findall(r'^sqlite3 \S+/journal\.db "(.*)"$', page, re.MULTILINE)
+    with ServerProcess(tmp_path / "one", STAY) as server:
+        journal = server.data_dir / "journal.db"
+        server.start()
+        with Client(server.target) as client:
+            client.save("one", {"n": 1})
+            client.save("two", {"n": 2})
+            client.save("stays", {"n": 3})
+            assert "journal-free-pages" not in names_of(client.erase("none"))
+        assert server.stop() == 0
+        leave_behind(journal, secret)
+        server.start()
+        with Client(server.target) as client:
+            assert "journal-free-pages" in names_of(client.erase("one"))
+        assert server.stop() == 0
+        assert secret.encode() in journal.read_bytes()
+        with closing(sqlite3.connect(journal)) as opened:
+            opened.executescript(statements)
+        assert remains(files_of(server.data_dir), {secret.encode()}) == {}
+        server.start()
+        with Client(server.target) as client:
+            assert "journal-free-pages" not in names_of(client.erase("two"))
+            assert client.load("stays").state == {"n": 3}
+        assert server.stop() == 0
 
 
 def test_what_a_fork_needs_of_an_erased_thread_is_all_that_stays(

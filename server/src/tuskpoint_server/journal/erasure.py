@@ -55,6 +55,10 @@ class Erasure:
         """Let the database's log have nothing of what was deleted; `False`: it goes later."""
         return await self._database.scrub()
 
+    async def may_keep_removed(self) -> bool:
+        """Return whether free pages of the file may have what earlier builds removed."""
+        return await self._database.may_keep_removed()
+
     @property
     def is_shared(self) -> bool:
         """Whether the journal is in a database that other servers use, too."""

@@ -28,6 +28,8 @@ _UNREACHED = {
     "other-servers": "the other servers keep a cache and a spool in their data directories",
     "journal-log": "a long read kept the write-ahead log of the journal in use; it is emptied "
     "later, at the latest when the server stops",
+    "journal-free-pages": "an earlier build, which did not overwrite what it removed, made the "
+    "journal; stop the server and run VACUUM once, as docs/retention.md says",
     "memwal": "MemWal keeps memories of summaries; no search returns them",
     "handoffs": "stored manifests, and threads that other servers adopted, are not erased",
     "backups": "backups and copies of the journal and of the blob store are not erased",
@@ -116,6 +118,7 @@ class Retention:
         await self._archive.certify_all(tenant, wanted.__contains__)
         await self._archive.clear_cache()
         emptied = await self._erasure.empty_log()
+        has_free_pages = await self._erasure.may_keep_removed()
         status = await self._archive.status(tenant)
         catalog = status.catalog
         content = {
@@ -128,13 +131,14 @@ class Retention:
             "catalog": catalog and {"blob_id": catalog.blob_id, "sha256": catalog.sha256.hex()},
             "left": left,
             "unreached": [
-                {"name": name, "reason": _UNREACHED[name]} for name in self._unreached(emptied)
+                {"name": name, "reason": _UNREACHED[name]}
+                for name in self._unreached(emptied, has_free_pages=has_free_pages)
             ],
         }
         encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
         return Receipt(encoded, *self._signer.receipt(encoded))
 
-    def _unreached(self, log_is_empty: bool) -> list[str]:
+    def _unreached(self, log_is_empty: bool, *, has_free_pages: bool) -> list[str]:
         """Return the names of places that may still have content of erased threads."""
         found = ["walrus" if self._archive.backend == "walrus" else "blob-store"]
         if self._archive.backend not in ("walrus", "directory"):
@@ -143,6 +147,8 @@ class Retention:
             found += ["postgresql", "other-servers"]
         if not log_is_empty:
             found.append("journal-log")
+        if has_free_pages:
+            found.append("journal-free-pages")
         if self._has_memories:
             found.append("memwal")
         return [*found, "handoffs", "backups", "disks"]

@@ -223,6 +223,13 @@ class Backend(ABC):
         """
         return True
 
+    def may_keep_removed(self, connection: Connection) -> bool:
+        """Return whether free space in the database's file may have what earlier builds removed.
+
+        Of PostgreSQL's own files nothing is promised.
+        """
+        return False
+
     def tidy(self, connection: Connection) -> None:  # noqa: B027 - PostgreSQL has nothing to do
         """Do after a commit what no caller has to wait for."""
 

@@ -262,6 +262,10 @@ class Database:
             raise_unavailable(self._backend, error)
             raise
 
+    async def may_keep_removed(self) -> bool:
+        """Return whether free space in the database's file may have what earlier builds removed."""
+        return await self.query(self._backend.may_keep_removed)
+
     async def write_past_batches(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in a write transaction past the writer, in turn; only where `is_shared`.
 

@@ -22,6 +22,9 @@ from .files import JournalLostError, OpenFiles, Reserve
 from .statements import driver_of
 
 BUSY_TIMEOUT_S = 5.0
+OVERWRITES = 1
+"""`PRAGMA user_version` of a file in which all that was ever removed is overwritten; 0: an earlier
+build made it, which may not have set `secure_delete`."""
 LONG_LOG_BYTES = 64 * 1024 * 1024
 _RESTART_TIMEOUT_S = 1.0
 _FULL = 2  # value of `PRAGMA synchronous`
@@ -146,6 +149,14 @@ class Sqlite(Backend):
         # Else `tidy` empties it, as soon as it can.
         self._restart, self._log_limit = ("RESTART", LONG_LOG_BYTES) if emptied else ("TRUNCATE", 0)
         return emptied
+
+    def may_keep_removed(self, connection: Connection) -> bool:
+        """Return whether free space in the file may have what earlier builds removed."""
+        return int(_pragma(connection, "user_version")) < OVERWRITES
+
+    def definitions(self) -> tuple[str, ...]:
+        """Return the statements that make the tables, and mark the file as overwritten."""
+        return (*super().definitions(), f"PRAGMA user_version = {OVERWRITES}")
 
     def tidy(self, connection: Connection) -> None:
         """Begin the log anew once it is long; if that fails, once it has doubled."""

@@ -46,7 +46,7 @@ _MERGE = Statement(
     sa.text("INSERT INTO search_text (search_text, rank) VALUES ('merge', :pages)"),
 )
 _CHANGED = Statement(sa.text("SELECT total_changes()"))
-_MERGED_PAGES = 64  # that one step writes: about 20 ms
+_MERGED_PAGES = 64  # that one step writes: about 10 ms
 # Number and rank, above 0, of what an `expression` matches, best first. What a word counts depends
 # on where it stands: a summary was written to be found.
 # Ordered by `rank` and nothing else, FTS5 sorts the matches by itself, each scored once.
