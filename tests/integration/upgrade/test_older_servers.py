@@ -76,6 +76,7 @@ def test_what_older_servers_write_is_bound_when_the_last_one_has_stopped(tmp_pat
                 assert client.load("left").label == "by the older server"
                 assert client.load("shared").state == {"step": 2}
                 assert {one.label for one in client.history("shared")} == {"reviewed", ""}
+                client.flush()
                 assert client.verify("left").ok
                 assert client.verify("shared").ok
             with older_server(url) as late, pytest.raises(psycopg.errors.CheckViolation):
