@@ -8,76 +8,16 @@ listed, or must not start.
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 
-from tests.kit.databases import in_postgres, journal_of, postgres
-from tests.kit.servers.processes import ServerEndedError, ServerProcess
+from tests.attacks.edited import OF_THREAD, STEPS, Home, is_verified, kind
+from tests.kit.servers.processes import ServerEndedError
 from tuskpoint import Client, DataLoss
 
-STEPS = 6
-OF_THREAD = "thread = (SELECT number FROM threads WHERE thread_id = 'victim')"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def kind(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "sqlite":
-        yield "sqlite"
-    else:
-        with in_postgres(postgres()):
-            yield "postgresql"
-
-
-class Home:
-    """A server with two threads, stopped; its journal can be edited."""
-
-    def __init__(self, folder: Path, *, certified: bool) -> None:
-        data_dir = folder / "data"
-        data_dir.mkdir(parents=True)
-        self.url = journal_of(data_dir)
-        settings = {"TUSKPOINT_JOURNAL": self.url} if self.url else {}
-        settings["TUSKPOINT_FLUSH_INTERVAL"] = "3600"
-        settings["TUSKPOINT_BLOB_DIR"] = str(data_dir / "blobs")
-        self.server = ServerProcess(folder, settings)
-        self.server.start()
-        with Client(self.server.target) as client:
-            for thread_id in ("victim", "other"):
-                for step in range(STEPS):
-                    client.save(thread_id, {"state": f"{thread_id} {step}"}, summary=f"step {step}")
-            if certified:
-                client.flush()
-        self.server.stop()
-
-    def edit(self, *statements: str) -> None:
-        """Run statements in the database; each must change a row."""
-        if self.url:
-            with psycopg.connect(self.url) as connection:
-                for statement in statements:
-                    assert connection.execute(statement.encode()).rowcount > 0
-            return
-        with closing(sqlite3.connect(self.server.data_dir / "journal.db")) as file, file:
-            for statement in statements:
-                assert file.execute(statement).rowcount > 0
-
-    def rows(self, query: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
-        if self.url:
-            with psycopg.connect(self.url) as connection:
-                return connection.execute(query.encode()).fetchall()
-        with closing(sqlite3.connect(self.server.data_dir / "journal.db")) as file:
-            return file.execute(query).fetchall()
-
-    def ids(self, thread_id: str) -> list[str]:
-        """Return the checkpoints of a thread, oldest first."""
-        chosen = f"(SELECT number FROM threads WHERE thread_id = '{thread_id}')"
-        query = f"SELECT checkpoint_id FROM checkpoints WHERE thread = {chosen} ORDER BY 1"
-        return [row[0] for row in self.rows(query)]
+__all__ = ["kind"]
 
 
 @pytest.fixture(params=[True, False], ids=["certified", "journaled"])
@@ -97,16 +37,6 @@ def lists(client: Client) -> None:
 
 def replays(client: Client) -> None:
     list(client.history("victim", full=True))
-
-
-def is_verified(client: Client, thread_id: str) -> bool:
-    """Whether a verification finds nothing wrong in the journal; whatever it finds is named."""
-    try:
-        outcome = client.verify(thread_id)
-    except DataLoss as error:
-        return f"thread '{thread_id}' is damaged in the journal" not in str(error)
-    assert outcome.ok <= (not outcome.journal_details)
-    return not outcome.journal_details
 
 
 def refuses(home: Home, *reads: Callable[[Client], object]) -> None:
@@ -285,40 +215,3 @@ def test_a_listing_sends_all_but_the_changed_row(tmp_path: Path, kind: str) -> N
             with pytest.raises(DataLoss, match="1 checkpoint was left out of this listing"):
                 sent.extend(records)
         assert sent == [name for name in home.ids("victim") if name != middle]
-
-
-def test_a_thread_put_back_as_a_whole_is_found_by_what_is_certified(tmp_path: Path) -> None:
-    home = Home(tmp_path / "home", certified=True)
-    with home.server:
-        kept, journal = tmp_path / "kept.db", home.server.data_dir / "journal.db"
-        shutil.copy(journal, kept)
-        home.server.start()
-        with Client(home.server.target) as client:
-            client.save("victim", {"state": "later"})
-            client.flush()
-            client.save("other", {"state": "the last change, which the witness notes"})
-        home.server.stop()
-        with closing(sqlite3.connect(journal)) as file, file:
-            [(number,)] = file.execute("SELECT number FROM threads WHERE thread_id = 'victim'")
-            file.execute("ATTACH ? AS kept", (str(kept),))
-            for table, column in (
-                ("threads", "number"),
-                ("checkpoints", "thread"),
-                ("writes", "thread"),
-                ("changes", "thread"),
-            ):
-                file.execute(f"DELETE FROM main.{table} WHERE {column} = ?", (number,))
-                file.execute(
-                    f"INSERT INTO main.{table} SELECT * FROM kept.{table} WHERE {column} = ?",
-                    (number,),
-                )
-            file.commit()
-        home.server.start()
-        with Client(home.server.target) as client:
-            outcome = client.verify("victim")
-            assert not outcome.ok
-            assert any(
-                "an older state of it was put in its place" in one
-                for one in outcome.journal_details
-            )
-            assert is_verified(client, "other")

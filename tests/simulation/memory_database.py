@@ -23,10 +23,11 @@ from tests.simulation.life import Crash, Life
 from tuskpoint_server.journal.database.binding import KEY_BYTES, Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
 from tuskpoint_server.journal.database.facts import new_facts
-from tuskpoint_server.journal.database.logs import Logs, ThreadName
+from tuskpoint_server.journal.database.logs import ThreadName
 from tuskpoint_server.journal.database.overlay import Batch, Numbers
 from tuskpoint_server.journal.database.schema import metadata
 from tuskpoint_server.journal.database.sqlite import Sqlite
+from tuskpoint_server.journal.database.thread_cache import Logs
 from tuskpoint_server.journal.database.writer import Change, Committed, Writer, unavailable
 
 T = TypeVar("T")

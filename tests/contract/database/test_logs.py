@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuskpoint_server.journal.database.logs import Known, Log, Logs, ThreadRow
+from tuskpoint_server.journal.database.logs import Known, Log, ThreadRow
+from tuskpoint_server.journal.database.thread_cache import Logs
 
 
 def _log(thread_id: str) -> Log:

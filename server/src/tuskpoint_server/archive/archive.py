@@ -27,7 +27,8 @@ from ..journal.database.database import Connection, Database
 from ..journal.lease import Lease
 from ..keys.provider import KeyProvider
 from .apart import GONE, ApartStore
-from .flush.flusher import Backlog, FlushOutcome, TenantFlusher, Trouble
+from .flush.backlog import Backlog
+from .flush.flusher import FlushOutcome, TenantFlusher, Trouble
 from .flush.one_flush import ArchiveSettings, Flush
 from .flush.packs import PackRunner, Pointer, Spool
 from .flush.telemetry import Instruments

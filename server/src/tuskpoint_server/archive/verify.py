@@ -33,6 +33,7 @@ from ..journal.archiving import standing as journal
 from ..journal.archiving.standing import RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog
 from ..journal.checkpoints.integrity import Position, check_some
+from ..journal.database import put_back
 from ..journal.database.database import Database
 from ..journal.database.logs import Place, ThreadRow
 from .read import (
@@ -79,6 +80,8 @@ class ThreadVerification:
         self._catalog = b""  # hash of the catalog that was read; empty: none was
         self._manifest = fold(self._of.thread_id, ())  # of the incarnation that lives
         self._chain_holds = True
+        self._last_seq = 0  # the last change of the thread that a record in the blob store has
+        self._put_back = ""  # how the journal is behind these records, for people
         self._mismatched: set[bytes] = set()
         self._checked: set[tuple[bytes, bytes]] = set()
         self.chain_problem = ""
@@ -103,9 +106,10 @@ class ThreadVerification:
     async def journal_problems(self) -> tuple[str, ...]:
         """Return what is wrong with the rows and values of the thread in the journal, for people.
 
+        `verdicts` comes first, which reads the records that the row of the thread is compared with.
         The bytes of each part are read at one moment, so changes meanwhile are no problem.
         """
-        found: list[str] = []
+        found: list[str] = [self._put_back] if self._put_back else []
         at: Position | None = None
         sound: set[bytes] = set()
         while len(found) < MAX_JOURNAL_PROBLEMS:
@@ -119,7 +123,7 @@ class ThreadVerification:
                 break
             if len(sound) > _CHECKED_VALUES:
                 sound.clear()
-        return tuple(found[:MAX_JOURNAL_PROBLEMS])
+        return tuple(dict.fromkeys(found))[:MAX_JOURNAL_PROBLEMS]
 
     def _new_bytes(self, place: Place, standing: Standing, seen: set[bytes]) -> int:
         """Return the bytes of the segments of a checkpoint that no earlier one has."""
@@ -156,6 +160,7 @@ class ThreadVerification:
             try:
                 found = await self._read_chain(known)
                 self._chain_holds = True
+                self._put_back = _behind(standing.certified_seq, self._last_seq)
             except Damage as damage:
                 if broken != known.location.sha256:
                     broken = known.location.sha256
@@ -179,6 +184,7 @@ class ThreadVerification:
                 problem = "the stored catalog and the one in the journal differ"
                 raise Damage(known.location, b"", problem)
             records = await records_of(stored.runs, self._of.thread_id, self._segments.fetch)
+        self._last_seq = max((one.seq for one in records), default=0)
         manifest = await asyncio.to_thread(fold, self._of.thread_id, records)
         if manifest.incarnation > self._of.incarnation:
             problem = (
@@ -389,6 +395,13 @@ def _whole(data: bytes | Damage) -> bytes:
     if isinstance(data, Damage):
         raise data
     return data
+
+
+def _behind(certified_seq: int, last_seq: int) -> str:
+    """Return how the watermark of a thread is behind its records; empty if it is not."""
+    if not put_back.is_older(certified_seq, last_seq):
+        return ""
+    return put_back.problem(certified_seq, last_seq)
 
 
 def _leading(catalog: Catalog) -> tuple[object, ...]:

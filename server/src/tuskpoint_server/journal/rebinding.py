@@ -181,6 +181,7 @@ def _bind_some(batch: Batch, names: Sequence[tuple[str, str]]) -> None:
         log = batch.find(tenant, thread_id)
         if log is None:
             continue
+        log.row.begin_after(log.stored_through)
         log.row.bound_rows = _bind_thread(batch, tenant, log.row.number)
         log.forget_checkpoints()
         batch.store(log)

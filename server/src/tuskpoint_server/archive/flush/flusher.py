@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import NamedTuple
 
-from opentelemetry import trace
-
 from ...blobs.api import StoreLostError
-from ...domain.errors import Reason, Refusal, checkpoint_missing, quota_exceeded
+from ...domain.errors import Reason, Refusal, checkpoint_missing
 from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.pacing import Backoff, pause
 from ...journal.archiving import asking, holes, status
+from ...journal.archiving.collecting import damaged
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import Wanted
 from ...journal.database.database import KEEPING, POLL_S, Connection, Database
 from ...journal.lease import Lease, LeaseLostError
 from ..read import DAMAGE
+from .backlog import Backlog
 from .one_flush import ArchiveSettings, Flush, Flushed
 from .telemetry import Instruments
 
 _log = logging.getLogger(__name__)
 
-MAX_LINKS = 128  # of a flush to the latest calls whose changes it certifies
 _FIRST_LOOKS_S = 0.25  # between two looks for what the keeper did, while a caller is new
 _IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one waits a little
 
@@ -63,83 +61,19 @@ class _Waiter:
     request: int | None = None
     came: float = 0.0  # by the clock of the event loop
 
+    def behind(self, watermarks: Mapping[int, int]) -> set[int]:
+        """Return the threads that are not certified yet up to the change that is waited for."""
+        return {one for one, seq in self.marks.items() if watermarks.get(one, seq) < seq}
+
 
 class _Standing(NamedTuple):
     """The state of the journal that waiters depend on."""
 
     watermarks: dict[int, int]
+    damaged: dict[int, str]  # threads that no flush stores, and why, for people
     holes: list[Hole]
     gone: set[Wanted]
     catalog: BlobLocation | None
-
-
-class Backlog:
-    """Uncertified changes, corrected by the journal at every flush; times are monotonic."""
-
-    def __init__(self, settings: ArchiveSettings) -> None:
-        self._settings = settings
-        self.size_bytes = self._fresh_bytes = self._fresh_changes = 0
-        self.since: float | None = None
-        self.full: tuple[str, int] | None = None  # the tenant stores as many bytes as it may
-        self._spans: deque[trace.Link] = deque(maxlen=MAX_LINKS)  # of calls that no flush has read
-
-    def age_s(self, now: float) -> float:
-        """Seconds since the oldest change that no flush has read."""
-        return 0.0 if self.since is None else now - self.since
-
-    def added(self, changes: int, added_bytes: int, now: float) -> None:
-        """Note changes and the bytes of their new content."""
-        self.size_bytes += added_bytes
-        self._fresh_bytes += added_bytes
-        self._fresh_changes += changes
-        if self.since is None:
-            self.since = now
-
-    def due_at(self) -> float | None:
-        """Return the time at which a flush is due, 0 for now, `None` for not at all."""
-        if self.since is None:
-            return None
-        chosen = self._settings
-        is_large = self._fresh_bytes >= chosen.max_pack_bytes
-        if is_large or self._fresh_changes >= chosen.max_pack_checkpoints:
-            return 0.0
-        return self.since + chosen.flush_interval_s
-
-    def collecting(self) -> list[trace.Link]:
-        """Note that a flush reads everything noted so far; return links to its calls."""
-        self._fresh_bytes = self._fresh_changes = 0
-        self.since = None
-        spans = list(self._spans)
-        self._spans.clear()
-        return spans
-
-    def counted(self, found: status.Backlog, now: float) -> None:
-        """Take over what the journal says while no flush runs: other servers save too."""
-        self.size_bytes = self._fresh_bytes = found.size_bytes
-        if not found.threads:
-            self.collecting()
-        elif self.since is None:
-            self.since = now
-
-    def admit(self) -> None:
-        """Refuse with `BACKLOG_FULL` if the hard limit is passed, or with `QUOTA_EXCEEDED`."""
-        maximum = self._settings.hard_limit_bytes
-        if self.size_bytes > maximum:
-            raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=self.size_bytes, maximum=maximum)
-        if self.full is not None:
-            tenant, limit = self.full
-            raise quota_exceeded(tenant, "stored_bytes", limit, "delete threads or prune them")
-        span = trace.get_current_span().get_span_context()
-        if span.is_valid:
-            self._spans.append(trace.Link(span))
-
-    def limit_stored(self, tenant: str, limit: int | None, stored_bytes: int) -> None:
-        """Admit nothing more if the tenant stores as many bytes as it may."""
-        self.full = (tenant, limit) if limit is not None and stored_bytes >= limit else None
-
-    def warning(self) -> bool:
-        """Return whether the soft limit is passed."""
-        return self.size_bytes > self._settings.soft_limit_bytes
 
 
 @dataclass(eq=False)
@@ -433,8 +367,12 @@ class TenantFlusher:
 
     def _standing(self, connection: Connection, waiters: Collection[_Waiter]) -> _Standing:
         known = status.catalog(connection, self.tenant) if waiters else None
+        marks = {thread for one in waiters for thread in one.marks}
+        watermarks = status.watermarks(connection, marks)
+        behind = {thread for one in waiters for thread in one.behind(watermarks)}
         return _Standing(
-            status.watermarks(connection, {thread for one in waiters for thread in one.marks}),
+            watermarks,
+            damaged(connection, behind),
             holes.unstored(connection, self.tenant),
             status.missing(connection, {one.wanted for one in waiters if one.wanted is not None}),
             known.location if known is not None else None,
@@ -449,15 +387,19 @@ def _answer(waiter: _Waiter, standing: _Standing) -> None:
     if wanted in standing.gone and waiter.key is not None:
         waiter.answer.set_exception(checkpoint_missing(*astuple(waiter.key)))
         return
-    marks, through = waiter.marks, standing.watermarks
-    if any(through.get(thread, seq) < seq for thread, seq in marks.items()):
+    behind = waiter.behind(standing.watermarks)
+    if behind and behind <= standing.damaged.keys():  # nothing will be stored of them
+        problem = standing.damaged[min(behind)]
+        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=problem))
         return
-    if wanted is not None and standing.catalog is None:
+    if behind or (wanted is not None and standing.catalog is None):
         return
     if wanted is not None:
         problem = _hole_reason(wanted, standing.holes)
     else:
-        unstored = [hole for hole in standing.holes if hole.seq <= marks.get(hole.thread, -1)]
+        unstored = [
+            hole for hole in standing.holes if hole.seq <= waiter.marks.get(hole.thread, -1)
+        ]
         if unstored and not waiter.retried:
             return
         problem = _holes_text(unstored)

@@ -110,7 +110,9 @@ def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
     """Move the watermarks of threads, and update what waits above; `Void`: one has moved."""
     batch.lock((tenant, one.thread_id) for one in moved)
     for one in moved:
-        log = batch.find(tenant, one.thread_id)
+        log = batch.find_any(tenant, one.thread_id)
+        if log is not None and log.damage is not None:
+            raise Void(str(log.damage))  # the pack that is built instead leaves the thread out
         if log is None or log.row.certified_seq != one.after:
             raise Void("the watermark of a thread has changed")
         row = log.row

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, func, select
@@ -17,8 +17,10 @@ from ...domain.values import Encoding, compress
 from ..checkpoints import located
 from ..checkpoints.contents import StoredValue, compared, referred, stored_value
 from ..checkpoints.located import NOWHERE
+from ..database import put_back
 from ..database.binding import RowDamagedError, binder_of
 from ..database.logs import THREAD, Place
+from ..database.put_back import STORED_THROUGH
 from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import (
     EMPTY,
@@ -60,12 +62,15 @@ class Bounds(NamedTuple):
 
 
 _THREADS = Statement(
-    select(*THREAD)
+    select(*THREAD, STORED_THROUGH)
     .where(threads.c.tenant == bindparam("of_tenant"), threads.c.dirty_since_us.is_not(None))
     .order_by(threads.c.dirty_since_us)
     .limit(bindparam("most"))
 )
-_THREAD = Statement(select(*THREAD).where(threads.c.number == bindparam("of_number")))
+_THREAD = Statement(
+    select(*THREAD, STORED_THROUGH).where(threads.c.number == bindparam("of_number"))
+)
+_BY_NUMBER = Statement(select(*THREAD, STORED_THROUGH).where(threads.c.number.in_(LISTED)))
 _CHANGES = Statement(
     select(changes.c.seq, changes.c.checkpoint_ns, changes.c.checkpoint_id)
     .where(of_thread(changes), changes.c.seq > bindparam("after"))
@@ -161,9 +166,7 @@ def collect(
     alone: list[DirtyRange | None] = []
     changed: dict[int, DirtyThread] = {}
     left = bounds
-    waiting = _THREADS.run(connection, of_tenant=tenant, most=bounds.threads + 1).fetchall()
-    whole = [one for one in (DirtyThread(*row) for row in waiting) if _is_bound(connection, one)]
-    for number, thread in enumerate(whole):
+    for number, thread in enumerate(_waiting(connection, tenant, bounds.threads + 1)):
         if number == bounds.threads or left.checkpoints <= 0 or left.size_bytes <= 0:
             found.complete = False
             break
@@ -178,7 +181,8 @@ def collect(
     for hole in unstored:
         known = changed.get(hole.thread)
         if known is None and hole.retry_us <= due_us:  # nothing else changed in its thread
-            known = DirtyThread(*_THREAD.run(connection, of_number=hole.thread).fetchall()[0])
+            rows = _THREAD.run(connection, of_number=hole.thread).fetchall()
+            known = next(_sound(connection, rows), None)
         if known is not None:
             alone.append(read_alone(connection, known, hole.place, hole))
             found.filled += [hole.number] if alone[-1] is None else []
@@ -191,16 +195,51 @@ def collect(
     return found
 
 
-def _is_bound(connection: Connection, thread: DirtyThread) -> bool:
-    """Return whether the row of a thread is as the server wrote it; else say that it is not."""
+def _waiting(connection: Connection, tenant: str, count: int) -> list[DirtyThread]:
+    """Return the sound threads that have waited longest, however many damaged ones have, too."""
+    most = count
+    while True:
+        rows = _THREADS.run(connection, of_tenant=tenant, most=most).fetchall()
+        sound = list(_sound(connection, rows))
+        if len(sound) >= count or len(rows) < most:
+            return sound[:count]
+        most *= 2
+
+
+def _sound(connection: Connection, rows: Iterable[Sequence[Any]]) -> Iterator[DirtyThread]:
+    """Yield threads from their rows, but for those that are not as the server wrote them last.
+
+    Of such a thread nothing is stored, and the log says so: its segments would replace others.
+    """
+    for *columns, stored_through in rows:
+        thread = DirtyThread(*columns)
+        if problem := _problem(connection, thread, stored_through):
+            of = (thread.thread_id, thread.tenant, problem)
+            _log.error("thread %r of tenant %s is not stored: %s", *of)
+        else:
+            yield thread
+
+
+def _problem(connection: Connection, thread: DirtyThread, stored_through: int | None) -> str:
+    """Return how the row of a thread is not as the server wrote it last; empty if it is."""
+    binder = binder_of(connection)
     try:
-        thread.check(binder_of(connection))
+        thread.check(binder)
     except RowDamagedError as error:
-        _log.error(
-            "thread %r of tenant %s is not stored: %s", thread.thread_id, thread.tenant, error
-        )
-        return False
-    return True
+        return str(error)
+    if binder.is_complete and put_back.is_older(thread.certified_seq, stored_through):
+        return put_back.problem(thread.certified_seq, stored_through)
+    return ""
+
+
+def damaged(connection: Connection, numbers: Iterable[int]) -> dict[int, str]:
+    """Return which of some threads no flush stores, because their rows are damaged, and why."""
+    found: dict[int, str] = {}
+    for *columns, stored_through in _BY_NUMBER.run_listed(connection, numbers):
+        thread = DirtyThread(*columns)
+        if problem := _problem(connection, thread, stored_through):
+            found[thread.number] = f"thread '{thread.thread_id}' is damaged: {problem}"
+    return found
 
 
 def _separate(connection: Connection, one: DirtyRange) -> list[DirtyRange | None]:

@@ -51,6 +51,7 @@ class Standing:
     removed: AbstractSet[Place]  # those whose removal is not certified yet
     lost: Mapping[bytes, str]  # segments that are known to be lost, and why, for people
     catalog: KnownCatalog | None  # the newest certified catalog, or `None`
+    certified_seq: int  # the thread's watermark
     ended: bool = False  # the thread was deleted, and may have begun again
 
 
@@ -92,7 +93,7 @@ def of_thread_now(
     connection: Connection, tenant: str, thread_id: str
 ) -> tuple[ThreadRow, list[Place]] | None:
     """Return a thread that lives, and its checkpoints by namespace and ID."""
-    of = find_thread(connection, tenant, thread_id)
+    of = find_thread(connection, tenant, thread_id, newest=False)  # a verification says more
     if of is None or of.deleted:
         return None
     return of, list(_PLACES.run(connection, of_thread=of.number).fetchall())
@@ -105,10 +106,12 @@ def standing(connection: Connection, of: ThreadRow, places: Sequence[Place]) -> 
     """
     lost = holes.lost(connection, of.tenant)
     gone = _REMOVED.run(connection, of_thread=of.number, of_incarnation=of.incarnation).fetchall()
-    now = find_thread(connection, of.tenant, of.thread_id)
+    now = find_thread(connection, of.tenant, of.thread_id, newest=False)
     ended = now is None or now.deleted or now.incarnation != of.incarnation
     found = _checkpoints(connection, of, places, lost) if places and not ended else {}
-    return Standing(found, set(gone), lost, status.catalog(connection, of.tenant), ended)
+    certified_seq = now.certified_seq if now is not None else 0
+    catalog = status.catalog(connection, of.tenant)
+    return Standing(found, set(gone), lost, catalog, certified_seq, ended)
 
 
 def _checkpoints(

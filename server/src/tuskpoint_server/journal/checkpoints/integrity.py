@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
-from sqlalchemy import Connection, bindparam, func, select, tuple_
+from sqlalchemy import Connection, bindparam, select, tuple_
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -31,7 +31,7 @@ from ..database.logs import (
     find_log,
     greatest_id,
 )
-from ..database.schema import changes, checkpoints, members, threads, writes
+from ..database.schema import changes, checkpoints, threads, writes
 from ..database.statements import LISTED, Statement, of_thread
 from . import contents
 
@@ -45,7 +45,6 @@ ROW_BYTES = 200  # that a row counts besides its content
 _MACS = tuple(
     Statement(select(table.c.mac).where(of_thread(table))) for table in (checkpoints, writes)
 )
-_CERTIFIED = Statement(select(func.max(members.c.last_seq)).where(of_thread(members)))
 
 
 def _after(table: Any, key: tuple[str, ...], columns: tuple[Any, ...]) -> Statement:
@@ -184,11 +183,14 @@ def check_some(
     log = find_log(connection, tenant, thread_id)
     if log is None:
         return Checked()
-    if log.damage is not None:
-        return Checked((Problem(str(log.damage.metadata["problem"])),))
+    damage = [] if log.damage is None else [Problem(str(log.damage.metadata["problem"]))]
+    if damage and not log.put_back:
+        return Checked(tuple(damage))
     part, after = at if at is not None else (0, ())
     look, first = _PARTS[part]
     found, size, last = look(connection, log.row, after or first, sound)
+    if at is None:
+        found += damage
     following: Position | None = None
     if last is not None:
         following = Position(part, last)
@@ -209,18 +211,7 @@ def _look_at_thread(connection: Connection, row: ThreadRow, _: Any, __: set[byte
     head = greatest_id(connection, row.number, "") if row.head_id else ""
     if head != row.head_id:
         found.append(Problem(f"it lacks its latest checkpoint, '{row.head_id}'"))
-    [certified] = _CERTIFIED.run(connection, of_thread=row.number).fetchone() or (None,)
-    if certified is not None and certified > row.seq:
-        found.append(Problem(put_back(certified, row.seq)))
     return found, ROW_BYTES * (1 + count), None
-
-
-def put_back(certified: int, last: int) -> str:
-    """Return the problem of a thread that lacks certified changes."""
-    return (
-        f"it ends with change {last}, and change {certified} of it is certified: an older state of "
-        "it was put in its place"
-    )
 
 
 def _look_at_changes(

@@ -30,8 +30,10 @@ from ...domain.model import (
     write_order,
 )
 from ...domain.state import RawCheckpoint, matches, state_of
+from ..database import put_back
 from ..database.binding import Binder, RowDamagedError, binder_of
 from ..database.logs import THREAD, StoredWrite, ThreadRow, find_thread, row_of
+from ..database.put_back import STORED_THROUGH
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import (
     EMPTY,
@@ -89,9 +91,15 @@ _OF_NAMESPACE = (
     )
 )
 _WIDTH = len(_WHOLE)
-_BY_KEY = Statement(_OF_NAMESPACE.where(checkpoints.c.checkpoint_id == bindparam("of_id")))
+_BY_KEY = Statement(
+    _OF_NAMESPACE.add_columns(STORED_THROUGH).where(
+        checkpoints.c.checkpoint_id == bindparam("of_id")
+    )
+)
 _LATEST = Statement(
-    _OF_NAMESPACE.add_columns(*THREAD).order_by(checkpoints.c.checkpoint_id.desc()).limit(1)
+    _OF_NAMESPACE.add_columns(STORED_THROUGH, *THREAD)
+    .order_by(checkpoints.c.checkpoint_id.desc())
+    .limit(1)
 )
 _OF_LISTED = (of_namespace(writes), writes.c.checkpoint_id.in_(LISTED))
 _SEQS = Statement(select(writes.c.checkpoint_id, writes.c.seq).where(*_OF_LISTED))
@@ -115,8 +123,13 @@ def load(
     if not key.checkpoint_id:
         _check_head(connection, tenant, key, columns)
     if columns is None:
+        find_thread(connection, tenant, key.thread_id)  # an older state of it may lack this one
         return None
-    row = Row(*columns[:_WIDTH]).check(binder_of(connection))
+    binder = binder_of(connection)
+    row = Row(*columns[:_WIDTH]).check(binder)
+    if _is_older(binder, row, columns[_WIDTH]):
+        why = put_back.problem(row.certified_seq, columns[_WIDTH])
+        raise journal_damaged(row.thread_id, problem=why)
     if view is View.ENTRY:
         return Checkpoint(_entries(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
@@ -140,9 +153,9 @@ def load_stored(
     for index, answer in enumerate(sent):
         if (columns := answer.fetchone()) is not None:
             row = Row(*columns[:_WIDTH])
-            if not row.is_bound(binder) or not (
-                keys[index].checkpoint_id or _is_head(binder, row, columns[_WIDTH:])
-            ):
+            if not row.is_bound(binder) or _is_older(binder, row, columns[_WIDTH]):
+                continue
+            if not keys[index].checkpoint_id and not _is_head(binder, row, columns[_WIDTH + 1 :]):
                 continue
             message = CheckpointState.FromString(row.state)
             if _size(row, message) <= max_bytes:
@@ -162,6 +175,11 @@ def _find(connection: Connection, tenant: str, key: CheckpointKey) -> Answer:
     if key.checkpoint_id:
         return _BY_KEY.run(connection, **of, of_id=key.checkpoint_id)
     return _LATEST.run(connection, **of)
+
+
+def _is_older(binder: Binder, row: Row, stored_through: int | None) -> bool:
+    """Return whether a row is of an earlier state, to which its thread was put back."""
+    return binder.is_complete and put_back.is_older(row.certified_seq, stored_through)
 
 
 def _is_head(binder: Binder, row: Row, thread: Sequence[Any]) -> bool:
@@ -185,7 +203,7 @@ def _check_head(
         Refusal: `JOURNAL_DAMAGED`.
     """
     binder = binder_of(connection)
-    if columns is not None and _is_head(binder, Row(*columns[:_WIDTH]), columns[_WIDTH:]):
+    if columns is not None and _is_head(binder, Row(*columns[:_WIDTH]), columns[_WIDTH + 1 :]):
         return
     thread = find_thread(connection, tenant, key.thread_id)  # it may be the damaged row
     if binder.is_complete and thread is not None and thread.head_id and not key.checkpoint_ns:
@@ -251,8 +269,8 @@ def read_page(
                 size += _size(row, messages[-1])
         else:
             last = None
-    if last is None:
-        damaged += _missing(connection, tenant, query)
+    if last is None or after is None:
+        damaged += _missing(connection, tenant, query, is_last=last is None)
     if view is View.ENTRY:
         listed = list(map(Checkpoint, _entries(connection, tenant, rows)))
     else:
@@ -260,14 +278,19 @@ def read_page(
     return Page(tuple(listed), last, tuple(damaged))
 
 
-def _missing(connection: Connection, tenant: str, query: CheckpointQuery) -> list[Refusal]:
-    """Return why a thread that was listed whole is not whole, if it is not."""
+def _missing(
+    connection: Connection, tenant: str, query: CheckpointQuery, *, is_last: bool
+) -> list[Refusal]:
+    """Return why a listing of a thread lacks something, if it does.
+
+    Whether the thread is whole is looked at with the last page of all of it.
+    """
     narrowed = (query.checkpoint_ns, query.checkpoint_id, query.before, query.first, query.last)
-    if query.thread_id is None or any(narrowed):
+    if query.thread_id is None:
         return []
     try:
         thread = find_thread(connection, tenant, query.thread_id)
-        if thread is not None:
+        if thread is not None and is_last and not any(narrowed):
             check_rows(connection, thread)
     except Refusal as refusal:
         return [refusal]

@@ -20,11 +20,12 @@ from .backend import Backend
 from .binding import Binder
 from .facts import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
 from .journal_keys import OpenKey, bind, in_the_clear, unseal
-from .logs import Logs, ThreadName
+from .logs import ThreadName
 from .notices import KEEPING, POLL_S, Notices, Waiter, Waiters
 from .overlay import Batch
 from .sealing import Seal, seal_of
 from .statements import Statement
+from .thread_cache import Logs
 from .witness import Witness
 from .writer import Committed, Writer, raise_unavailable, unavailable
 

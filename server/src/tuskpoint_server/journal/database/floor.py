@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from ...domain.reserved import FLOOR
 from .binding import binder_of
-from .logs import HAS_EARLY, THREAD, Log, log_of
+from .logs import ENTERED, Log, log_of
 from .schema import threads
 from .statements import Statement
 
@@ -20,7 +20,7 @@ FLOOR_THREAD = FLOOR + "threads"
 """Name of the row."""
 
 _FIND = Statement(
-    select(*THREAD, HAS_EARLY).where(
+    select(*ENTERED).where(
         threads.c.tenant == bindparam("of_tenant"),
         threads.c.thread_id.in_([bindparam("of_thread"), bindparam("of_floor")]),
     )

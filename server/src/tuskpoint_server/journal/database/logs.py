@@ -1,7 +1,4 @@
-"""What the writer knows of recent threads: row, greatest IDs and some recent checkpoints.
-
-Logs stay in memory between batches, bounded in bytes; a commit that fails forgets all of them.
-"""
+"""What the writer knows of a thread: its row, greatest IDs and some recent checkpoints."""
 
 from __future__ import annotations
 
@@ -17,11 +14,12 @@ from ...domain.errors import Reason, Refusal, journal_damaged
 from ...domain.model import Version
 from ...domain.state import decode_channels, encode_channel
 from ...domain.threads import ThreadState, judge_state
+from . import put_back
 from .binding import EMPTY_SUM, Binder, RowDamagedError, added, binder_of, equal
+from .put_back import STORED_THROUGH
 from .schema import checkpoints, threads, writes
 from .statements import Statement, inserting, of_namespace, updating
 
-CACHED_BYTES = 64 * 1024 * 1024
 _RECENT = 8
 _LOG_BYTES = 1500
 _KNOWN_BYTES = 1500
@@ -157,6 +155,12 @@ class ThreadRow:
         self.seq = self.certified_seq = self.indexed_seq = floor.seq
         self.begun_seq = self.compacted_seq = floor.seq
 
+    def begin_after(self, stored_through: int) -> None:
+        """Go on after changes that are certified, of which the row, put back, knows nothing."""
+        self.certified_seq = max(self.certified_seq, stored_through)
+        if stored_through > self.seq:
+            self.seq = self.begun_seq = self.compacted_seq = stored_through
+
     def set_updated(self, now_us: int) -> None:
         """Record the time of a change, and when the thread expires because of it."""
         self.updated_us = now_us
@@ -178,8 +182,10 @@ _VARYING = tuple(name for name in _FIELDS if name not in _FIXED)
 _whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter(*_VARYING)
 _seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
 HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
+ENTERED = (*THREAD, HAS_EARLY, STORED_THROUGH)
+"""Columns that `log_of` makes a `Log` of."""
 _FIND = Statement(
-    select(*THREAD, HAS_EARLY).where(
+    select(*ENTERED).where(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
     )
 )
@@ -192,7 +198,7 @@ _WANTED = tuple_(threads.c.tenant, threads.c.thread_id).in_(
 _BY_NUMBER = select(threads.c.number).where(_WANTED).order_by(threads.c.number)
 _LOCK = Statement(_BY_NUMBER.with_for_update())
 _LOCK_FREE = Statement(_BY_NUMBER.with_for_update(skip_locked=True))
-_LOCKED = Statement(select(*THREAD, HAS_EARLY).where(_WANTED))
+_LOCKED = Statement(select(*ENTERED).where(_WANTED))
 _GREATEST = Statement(
     select(func.max(checkpoints.c.checkpoint_id)).where(of_namespace(checkpoints))
 )
@@ -207,14 +213,18 @@ def greatest_id(connection: Connection, thread: int, checkpoint_ns: str) -> str:
     return (row[0] if row else None) or ""
 
 
-def find_thread(connection: Connection, tenant: str, thread_id: str) -> ThreadRow | None:
+def find_thread(
+    connection: Connection, tenant: str, thread_id: str, *, newest: bool = True
+) -> ThreadRow | None:
     """Return a thread's row, deleted or not, or `None` if it never was.
+
+    `newest`: refuse a thread that was put back to an earlier state, too.
 
     Raises:
         Refusal: `JOURNAL_DAMAGED`.
     """
     log = find_log(connection, tenant, thread_id)
-    if log is not None and log.damage is not None:
+    if log is not None and log.damage is not None and (newest or not log.put_back):
         raise log.damage
     return log.row if log is not None else None
 
@@ -254,14 +264,17 @@ def row_of(found: Sequence[Any]) -> ThreadRow:
 
 
 def log_of(binder: Binder, found: Sequence[Any]) -> Log:
-    """Return what the columns `THREAD` and `HAS_EARLY` say of a thread, compared with its MAC."""
-    row = row_of(found[:-1])
+    """Return what the columns `ENTERED` say of a thread, compared with its MAC and segments."""
+    *columns, early, stored_through = found
+    row = row_of(columns)
     row.written = _seldom(row)
-    log = Log(row, new=False, early=bool(found[-1]))
+    log = Log(row, new=False, early=bool(early))
     try:
         row.check(binder)
     except RowDamagedError as error:
         log.damage = journal_damaged(row.thread_id, problem=str(error))
+    else:
+        log.compare(binder, stored_through)
     return log
 
 
@@ -423,7 +436,9 @@ class Log:
     row: ThreadRow
     new: bool  # the row is not stored yet
     early: bool  # writes may wait for their checkpoint
-    damage: Refusal | None = None  # the row is not as the server wrote it
+    damage: Refusal | None = None  # the row is not as the server wrote it last
+    put_back: bool = False  # that is because an older state of the thread is in its place
+    stored_through: int = 0  # the last change that a recorded segment holds
     fresh: bool = False  # no checkpoints but those of the batch that it began in
     keyframes: set[bytes] = field(default_factory=set)  # values that are stored, and no patches
     greatest: dict[str, str] = field(default_factory=dict)  # ID by namespace
@@ -432,6 +447,14 @@ class Log:
     known: OrderedDict[Place, Known] = field(default_factory=OrderedDict)  # recent checkpoints
     size: int = _LOG_BYTES  # about how many bytes of memory it takes
     counted: int = 0  # the size as `Logs` last saw it
+
+    def compare(self, binder: Binder, stored_through: int | None) -> None:
+        """Note damage if a segment is recorded of a later state than that of the row."""
+        self.stored_through = stored_through or 0
+        if binder.is_complete and put_back.is_older(self.row.certified_seq, stored_through):
+            self.put_back = True
+            why = put_back.problem(self.row.certified_seq, stored_through)
+            self.damage = journal_damaged(self.row.thread_id, problem=why)
 
     def add(self, place: Place, known: Known) -> None:
         """Remember a checkpoint as the most recent one, and forget those long ago."""
@@ -457,77 +480,3 @@ class Log:
         self.whole.clear()
         self.fresh = False
         self.size = _LOG_BYTES
-
-
-def _bound(known: Log, now: Log) -> bool:
-    """Return whether another server has bound the rows of a thread: the known ones have no MACs."""
-    return known.row.bound_rows is None and now.row.bound_rows is not None
-
-
-class Logs:
-    """Recent threads by (tenant, thread), the most recently used last.
-
-    What a commit costs here depends on the threads that it touched, not on how many are kept.
-
-    Attributes:
-        full: Tenants that may begin no more threads, with how many they may have.
-    """
-
-    def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
-        self.full: dict[str, int] = {}
-        self._limit = limit_bytes
-        self._logs: OrderedDict[tuple[str, str], Log] = OrderedDict()
-        self._used: set[tuple[str, str]] = set()
-        self._size = 0
-
-    def get(self, tenant: str, thread_id: str) -> Log | None:
-        """Return a thread that is here."""
-        key = (tenant, thread_id)
-        log = self._logs.get(key)
-        if log is not None:
-            self._logs.move_to_end(key)
-            self._used.add(key)
-        return log
-
-    def put(self, log: Log) -> None:
-        """Keep a thread, which has not been here before."""
-        key = (log.row.tenant, log.row.thread_id)
-        self.forget(*key)
-        self._logs[key] = log
-        self._used.add(key)
-
-    def refresh(self, name: ThreadName, now: Log | None) -> None:
-        """Keep what is known of a thread if its row, as it is now, is the known one.
-
-        `now`: the thread without what was known of it; `None`: there is none.
-        """
-        known = self._logs.get(name)
-        if now is None:
-            self.forget(*name)
-        elif known is None or known.row.version != now.row.version or _bound(known, now):
-            self.put(now)
-        else:  # others may have moved its watermarks
-            known.row, known.early, known.damage = now.row, now.early, now.damage
-
-    def forget(self, tenant: str, thread_id: str) -> None:
-        """Drop one thread."""
-        log = self._logs.pop((tenant, thread_id), None)
-        if log is not None:
-            self._size -= log.counted
-
-    def clear(self) -> None:
-        """Drop all."""
-        self._logs.clear()
-        self._used.clear()
-        self._size = 0
-
-    def trim(self) -> None:
-        """Drop the least recently used ones beyond the bound."""
-        for key in self._used:
-            log = self._logs.get(key)
-            if log is not None:
-                before, log.counted = log.counted, log.size
-                self._size += log.counted - before
-        self._used.clear()
-        while self._size > self._limit:
-            self.forget(*next(iter(self._logs)))

@@ -21,7 +21,6 @@ from .logs import (
     KNOWN,
     Known,
     Log,
-    Logs,
     Pending,
     Place,
     StoredWrite,
@@ -34,6 +33,7 @@ from .logs import (
 )
 from .schema import changes, checkpoints, contents, threads, writes
 from .statements import Statement, inserting, of_checkpoint, of_namespace, parameters_of, putting
+from .thread_cache import Logs
 
 _CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
 _CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")

@@ -22,10 +22,11 @@ from ...domain.errors import Reason, Refusal
 from ...domain.failpoints import failpoint
 from .backend import Backend, OutcomeUnknownError
 from .facts import follow_sealing
-from .logs import Logs, ThreadName
+from .logs import ThreadName
 from .overlay import Batch, Numbers
 from .sealing import seal_of
 from .statements import driver_of
+from .thread_cache import Logs
 from .witness import Witness
 
 T = TypeVar("T")

@@ -242,6 +242,7 @@ def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
         return 0
     count = 0
     if log.damage is not None:  # what is left of it can be deleted, and is bound from then on
+        log.row.begin_after(log.stored_through)
         log.row.bound_rows, log.damage = EMPTY_SUM, None
     if log.row.deleted:
         _DROP_WRITES.run(batch.connection, of_thread=log.row.number)

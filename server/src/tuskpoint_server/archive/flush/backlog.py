@@ -1,0 +1,82 @@
+"""What waits for certification, and when a flush of it is due."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from opentelemetry import trace
+
+from ...domain.errors import Reason, Refusal, quota_exceeded
+from ...journal.archiving import status
+from .one_flush import ArchiveSettings
+
+MAX_LINKS = 128  # of a flush to the latest calls whose changes it certifies
+
+
+class Backlog:
+    """Uncertified changes, corrected by the journal at every flush; times are monotonic."""
+
+    def __init__(self, settings: ArchiveSettings) -> None:
+        self._settings = settings
+        self.size_bytes = self._fresh_bytes = self._fresh_changes = 0
+        self.since: float | None = None
+        self.full: tuple[str, int] | None = None  # the tenant stores as many bytes as it may
+        self._spans: deque[trace.Link] = deque(maxlen=MAX_LINKS)  # of calls that no flush has read
+
+    def age_s(self, now: float) -> float:
+        """Seconds since the oldest change that no flush has read."""
+        return 0.0 if self.since is None else now - self.since
+
+    def added(self, changes: int, added_bytes: int, now: float) -> None:
+        """Note changes and the bytes of their new content."""
+        self.size_bytes += added_bytes
+        self._fresh_bytes += added_bytes
+        self._fresh_changes += changes
+        if self.since is None:
+            self.since = now
+
+    def due_at(self) -> float | None:
+        """Return the time at which a flush is due, 0 for now, `None` for not at all."""
+        if self.since is None:
+            return None
+        chosen = self._settings
+        is_large = self._fresh_bytes >= chosen.max_pack_bytes
+        if is_large or self._fresh_changes >= chosen.max_pack_checkpoints:
+            return 0.0
+        return self.since + chosen.flush_interval_s
+
+    def collecting(self) -> list[trace.Link]:
+        """Note that a flush reads everything noted so far; return links to its calls."""
+        self._fresh_bytes = self._fresh_changes = 0
+        self.since = None
+        spans = list(self._spans)
+        self._spans.clear()
+        return spans
+
+    def counted(self, found: status.Backlog, now: float) -> None:
+        """Take over what the journal says while no flush runs: other servers save too."""
+        self.size_bytes = self._fresh_bytes = found.size_bytes
+        if not found.threads:
+            self.collecting()
+        elif self.since is None:
+            self.since = now
+
+    def admit(self) -> None:
+        """Refuse with `BACKLOG_FULL` if the hard limit is passed, or with `QUOTA_EXCEEDED`."""
+        maximum = self._settings.hard_limit_bytes
+        if self.size_bytes > maximum:
+            raise Refusal(Reason.BACKLOG_FULL, backlog_bytes=self.size_bytes, maximum=maximum)
+        if self.full is not None:
+            tenant, limit = self.full
+            raise quota_exceeded(tenant, "stored_bytes", limit, "delete threads or prune them")
+        span = trace.get_current_span().get_span_context()
+        if span.is_valid:
+            self._spans.append(trace.Link(span))
+
+    def limit_stored(self, tenant: str, limit: int | None, stored_bytes: int) -> None:
+        """Admit nothing more if the tenant stores as many bytes as it may."""
+        self.full = (tenant, limit) if limit is not None and stored_bytes >= limit else None
+
+    def warning(self) -> bool:
+        """Return whether the soft limit is passed."""
+        return self.size_bytes > self._settings.soft_limit_bytes

@@ -1,0 +1,88 @@
+"""The recent threads that the writer decides against.
+
+They stay in memory between batches, bounded in bytes; a commit that fails forgets all of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from .logs import Log, ThreadName
+
+CACHED_BYTES = 64 * 1024 * 1024
+
+
+def _bound(known: Log, now: Log) -> bool:
+    """Return whether another server has bound the rows of a thread: the known ones have no MACs."""
+    return known.row.bound_rows is None and now.row.bound_rows is not None
+
+
+class Logs:
+    """Recent threads by (tenant, thread), the most recently used last.
+
+    What a commit costs here depends on the threads that it touched, not on how many are kept.
+
+    Attributes:
+        full: Tenants that may begin no more threads, with how many they may have.
+    """
+
+    def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
+        self.full: dict[str, int] = {}
+        self._limit = limit_bytes
+        self._logs: OrderedDict[tuple[str, str], Log] = OrderedDict()
+        self._used: set[tuple[str, str]] = set()
+        self._size = 0
+
+    def get(self, tenant: str, thread_id: str) -> Log | None:
+        """Return a thread that is here."""
+        key = (tenant, thread_id)
+        log = self._logs.get(key)
+        if log is not None:
+            self._logs.move_to_end(key)
+            self._used.add(key)
+        return log
+
+    def put(self, log: Log) -> None:
+        """Keep a thread, which has not been here before."""
+        key = (log.row.tenant, log.row.thread_id)
+        self.forget(*key)
+        self._logs[key] = log
+        self._used.add(key)
+
+    def refresh(self, name: ThreadName, now: Log | None) -> None:
+        """Keep what is known of a thread if its row, as it is now, is the known one.
+
+        `now`: the thread without what was known of it; `None`: there is none.
+        """
+        known = self._logs.get(name)
+        if now is None:
+            self.forget(*name)
+        elif known is None or known.row.version != now.row.version or _bound(known, now):
+            self.put(now)
+        else:  # others may have moved its watermarks
+            known.row, known.early = now.row, now.early
+            known.damage, known.put_back = now.damage, now.put_back
+            known.stored_through = now.stored_through
+
+    def forget(self, tenant: str, thread_id: str) -> None:
+        """Drop one thread."""
+        log = self._logs.pop((tenant, thread_id), None)
+        if log is not None:
+            self._size -= log.counted
+
+    def clear(self) -> None:
+        """Drop all."""
+        self._logs.clear()
+        self._used.clear()
+        self._size = 0
+
+    def trim(self) -> None:
+        """Drop the least recently used ones beyond the bound."""
+        for key in self._used:
+            log = self._logs.get(key)
+            if log is not None:
+                before, log.counted = log.counted, log.size
+                self._size += log.counted - before
+        self._used.clear()
+        while self._size > self._limit:
+            self.forget(*next(iter(self._logs)))
