@@ -21,10 +21,10 @@ from sqlalchemy import bindparam, func, or_, select, update
 
 from ..domain.failpoints import failpoint
 from .checkpoints import contents
-from .database.binding import EMPTY_SUM, Binder, added
+from .database.binding import EMPTY_SUM, added
 from .database.database import Connection, Database
 from .database.facts import BOUND, read_finished, set_bound
-from .database.logs import KNOWN, Known, StoredWrite
+from .database.logs import KNOWN, Known, Log, StoredWrite, ThreadRow, greatest_id
 from .database.overlay import Batch
 from .database.schema import changes, checkpoints, threads, writes
 from .database.schema import contents as values
@@ -181,18 +181,37 @@ def _bind_some(batch: Batch, names: Sequence[tuple[str, str]]) -> None:
         log = batch.find(tenant, thread_id)
         if log is None:
             continue
-        log.row.begin_after(log.stored_through)
-        log.row.bound_rows = _bind_thread(batch, tenant, log.row.number)
+        row = log.row
+        row.begin_after(log.stored_through)
+        row.bound_rows, row.checkpoint_count = _bind_thread(batch, tenant, row.number)
+        row.compacted_seq = _bind_changes(batch, row)
         log.forget_checkpoints()
+        if row.head_id:  # threads of items have none
+            _choose_latest(batch, log)
         batch.store(log)
 
 
-def _bind_thread(batch: Batch, tenant: str, number: int) -> int:
-    """Give all rows of a thread their MACs; return their hash."""
+def _choose_latest(batch: Batch, log: Log) -> None:
+    """Let the latest checkpoint of a thread be the latest that is stored."""
+    row, latest = log.row, greatest_id(batch.connection, log.row.number, "")
+    if latest == row.head_id:
+        return
+    known = batch.checkpoint(log, ("", latest)) if latest else None
+    log.set_head(latest, batch.pending(log, ("", latest), known) if known is not None else {})
+    log.forget_checkpoints()
+    _log.warning(
+        "the latest checkpoint of thread %r of tenant %s is now %r: a later one is not stored",
+        *(row.thread_id, row.tenant, latest),
+    )
+
+
+def _bind_thread(batch: Batch, tenant: str, number: int) -> tuple[int, int]:
+    """Give all rows of a thread their MACs; return their hash, and the number of checkpoints."""
     binder, connection = batch.binder, batch.connection
-    total, after = EMPTY_SUM, 0
+    total, after, count = EMPTY_SUM, 0, 0
     while rows := _page(connection, _CHECKPOINTS, number, after):
         after = rows[-1][0]
+        count += len(rows)
         new = []
         for row, checkpoint_ns, checkpoint_id, *columns in rows:
             known = Known(*columns)
@@ -211,17 +230,22 @@ def _bind_thread(batch: Batch, tenant: str, number: int) -> int:
             if mac != before:
                 new.append((mac, row))
         _SET_WRITE.run_rows(connection, ("mac", "of_number"), new)
-    _bind_changes(binder, connection, number)
-    return total
+    return total, count
 
 
-def _bind_changes(binder: Binder, connection: Connection, number: int) -> None:
-    after = 0
-    while rows := _page(connection, _CHANGES, number, after):
+def _bind_changes(batch: Batch, thread: ThreadRow) -> int:
+    """Give the changes of a log their MACs; return the last one after which the log has no gap."""
+    after, whole, number = 0, thread.compacted_seq, thread.number
+    last = whole
+    while rows := _page(batch.connection, _CHANGES, number, after):
         after = rows[-1][2]
-        made = [(binder.change(*columns), before, columns[1]) for before, *columns in rows]
+        made = [(batch.binder.change(*columns), before, columns[1]) for before, *columns in rows]
         new = [(mac, number, seq) for mac, before, seq in made if mac != before]
-        _SET_CHANGE.run_rows(connection, ("new_mac", "of_thread", "of_seq"), new)
+        _SET_CHANGE.run_rows(batch.connection, ("new_mac", "of_thread", "of_seq"), new)
+        for seq in (one for _, _, one in made if one > whole):
+            whole = whole if seq == last + 1 else seq - 1
+            last = seq
+    return whole if last == thread.seq else thread.seq
 
 
 def _page(

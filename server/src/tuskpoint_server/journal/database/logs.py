@@ -159,7 +159,7 @@ class ThreadRow:
         """Go on after changes that are certified, of which the row, put back, knows nothing."""
         self.certified_seq = max(self.certified_seq, stored_through)
         if stored_through > self.seq:
-            self.seq = self.begun_seq = self.compacted_seq = stored_through
+            self.seq = self.compacted_seq = stored_through
 
     def set_updated(self, now_us: int) -> None:
         """Record the time of a change, and when the thread expires because of it."""

@@ -43,6 +43,7 @@ class Witness:
         self._key = b""
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._noted: tuple[int, int] | None = None
+        self._is_of_another = False  # the note is of rows that another key binds
 
     def check_key(
         self, binder: Binder, accepted: Collection[str], has_threads: Callable[[], bool]
@@ -69,6 +70,8 @@ class Witness:
                 "its rows are bound by another key than those of the journal that this server used "
                 f"last; put that one back, or start once with --accept-older-journal {_OTHER}"
             )
+        else:
+            self._is_of_another = True
 
     def check_seal(self, seal: Seal, accepted: Collection[str]) -> None:
         """Compare how a journal seals with how it did when this server used it last.
@@ -97,6 +100,8 @@ class Witness:
             RuntimeError: The journal lacks what was acknowledged.
         """
         if self._noted is None:
+            if self._is_of_another:  # it was accepted, and so it is at the next start
+                self.note(0, 0)
             return
         number, seq = self._noted
         [found] = _OF_THREAD.run(connection, of_number=number).fetchone() or (None,)
