@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -45,6 +44,14 @@ SEALED = [
     "SELECT content FROM catalogs",
     "SELECT plan FROM packs",
 ]
+
+TELL_SEALING = (
+    "CREATE FUNCTION tell_sealing() RETURNS trigger LANGUAGE plpgsql AS"
+    " $$ BEGIN PERFORM pg_notify('sealing', NEW.value); RETURN NULL; END $$",
+    "CREATE TRIGGER tell_sealing AFTER INSERT OR UPDATE ON journal_info FOR EACH ROW"
+    " WHEN (NEW.name = 'sealing' AND NEW.value = '3') EXECUTE FUNCTION tell_sealing()",
+    "LISTEN sealing",
+)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -161,7 +168,8 @@ def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path)
     """While one is connected, all seal as that one can read; it has no lock of a later layout."""
     with in_postgres(postgres()), older(tmp_path, "layout-2-sealed") as server:
         url = journal_of(server.data_dir)
-        with psycopg.connect(url, autocommit=True) as older_server:
+        watcher = psycopg.connect(url, autocommit=True)
+        with watcher, psycopg.connect(url, autocommit=True) as older_server:
             for key in (0x7475736C, 0x7475736D):
                 lock = f"SELECT pg_advisory_lock_shared({key}, hashtext(current_schema()))"
                 older_server.execute(lock.encode())
@@ -171,11 +179,11 @@ def test_servers_of_layout_2_stop_before_sealed_values_are_bound(tmp_path: Path)
                 client.save("meanwhile", {"value": "of an older format"})
                 stored = rows_of_server(server.data_dir, "SELECT data FROM contents")
                 assert not any(bytes(one).startswith(b"TPS2") for [one] in stored if one)
-        deadline = time.monotonic() + 60
-        asked = "SELECT value FROM journal_info WHERE name = 'sealing'"
-        while rows_of_server(server.data_dir, asked) != [("3",)]:
-            assert time.monotonic() < deadline, server.last_words()
-            time.sleep(0.2)
+            for statement in TELL_SEALING:
+                watcher.execute(statement)
+            older_server.close()
+            told = [one.payload for one in watcher.notifies(timeout=60, stop_after=1)]
+            assert told == ["3"], server.last_words()
         check(server, "layout-2-sealed")
         with Client(server.target) as client:
             found = client.load("meanwhile")
