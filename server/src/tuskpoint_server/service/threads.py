@@ -171,19 +171,21 @@ class Threads:
     async def delete_past_retention(self) -> int:
         """Delete the threads of all tenants that are past their retention; return how many.
 
-        Each goes in a transaction of its own, which looks again whether it is past.
+        Each goes in a transaction of its own, which looks again whether it is past. Damaged ones
+        stay as they are.
         """
-        count = 0
-        while found := await self._removal.past_retention(_SWEPT_AT_ONCE):
-            before = count
+        count = damaged = 0
+        while found := await self._removal.past_retention(_SWEPT_AT_ONCE, damaged):
+            before = count, damaged
             for tenant, thread_id in found:
                 try:
                     count += await self._removal.delete_if_past(tenant, thread_id) is not None
                 except Refusal as refusal:
                     if refusal.reason is not Reason.JOURNAL_DAMAGED:
                         raise
+                    damaged += 1
                     _log.error("not deleted past its retention: %s", refusal)
-            if count == before:
+            if (count, damaged) == before:
                 break
         return count
 

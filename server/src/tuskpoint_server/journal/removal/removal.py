@@ -187,10 +187,13 @@ class Removal:
             thread=(tenant, thread_id),
         )
 
-    async def past_retention(self, limit: int) -> list[tuple[str, str]]:
-        """Return tenant and name of threads that are past their retention, longest past first."""
-        now_us = self._database.now_us()
-        return list(await self._database.rows(_PAST, now_us=now_us, max_rows=limit))
+    async def past_retention(self, limit: int, skipped: int = 0) -> list[tuple[str, str]]:
+        """Return tenant and name of threads that are past their retention, longest past first.
+
+        `skipped`: how many of the first ones are left out.
+        """
+        of = {"now_us": self._database.now_us(), "max_rows": limit, "skipped": skipped}
+        return list(await self._database.rows(_PAST, **of))
 
     async def delete_if_past(self, tenant: str, thread_id: str) -> int | None:
         """Delete a thread that is past its retention; `None` if it is not (any more)."""
@@ -347,8 +350,9 @@ def superseded(nodes: Nodes) -> set[Place]:
 _PAST = Statement(
     select(threads.c.tenant, threads.c.thread_id)
     .where(threads.c.expire_us.is_not(None), threads.c.expire_us <= bindparam("now_us"))
-    .order_by(threads.c.expire_us)
+    .order_by(threads.c.expire_us, threads.c.number)
     .limit(bindparam("max_rows"))
+    .offset(bindparam("skipped"))
 )
 _EARLY = Statement(
     select(writes.c.number, threads.c.tenant, threads.c.thread_id)
