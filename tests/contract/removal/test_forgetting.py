@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from sqlalchemy import delete as delete_from
 from sqlalchemy import update
 
 from tests.integration.archive.recover.recovered import recovered_house
@@ -17,8 +18,11 @@ from tuskpoint_server.domain.formats.stored_json import Kind
 from tuskpoint_server.domain.limits import LIMITS
 from tuskpoint_server.domain.lineage import mint_checkpoint_id
 from tuskpoint_server.domain.model import View
+from tuskpoint_server.domain.reserved import is_reserved
+from tuskpoint_server.domain.threads import VerdictKind
 from tuskpoint_server.journal.archiving import lifetimes
 from tuskpoint_server.journal.database.floor import FLOOR_THREAD
+from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import threads
 from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
 
@@ -198,3 +202,43 @@ async def lower_floor(journal: Journal) -> None:
     """Change the row behind the server's back."""
     statement = update(threads).where(threads.c.thread_id == FLOOR_THREAD).values(incarnation=0)
     await journal.database.transact(lambda batch: batch.connection.execute(statement).close())
+
+
+async def test_threads_of_users_are_no_floor_whatever_their_names(home: House) -> None:
+    assert is_reserved(FLOOR_THREAD)
+    await grow(home, 3)
+    for name in ("$floor/", "$floor/threads", "$floor"):
+        assert not is_reserved(name)
+        await grow(home, 2, name)
+    await delete(home)
+    await wait(home, KEPT_DAYS + 1)
+    assert await names(home) == ["$floor", "$floor/", "$floor/threads"]
+    for name in ("$floor/", "$floor/threads"):
+        assert (await thread_of(home.journal, name)).incarnation == 1
+        loaded = await home.journal.load(TENANT, key("0001", thread_id=name), View.FULL)
+        assert loaded is not None
+        assert loaded.entry.seq == 2
+    await grow(home, 1)
+    assert (await thread_of(home.journal)).incarnation == 2
+
+
+async def test_a_floor_that_somebody_deleted_shows_in_a_verification(home: House) -> None:
+    await grow(home, 3)
+    await grow(home, 1, "other")
+    await delete(home)
+    await wait(home, KEPT_DAYS + 1)
+
+    def drop(batch: Batch) -> None:
+        dropped = delete_from(threads).where(threads.c.thread_id == FLOOR_THREAD)
+        assert batch.connection.execute(dropped).rowcount == 1
+
+    await home.journal.database.transact(drop)
+    await grow(home, 1)
+    await home.flush()
+    assert (await thread_of(home.journal)).incarnation == 1
+    verification = await home.archive.verification(TENANT, "t")
+    assert verification is not None
+    found = [one async for one in verification.verdicts()]
+    assert [one.kind for one in found] == [VerdictKind.FAIL]
+    [problem] = await verification.journal_problems()
+    assert "an older state of it was put in its place" in problem

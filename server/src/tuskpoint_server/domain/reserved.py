@@ -1,4 +1,8 @@
-"""Names of threads that only the server uses: snapshots, stores, the trail, and the floor."""
+"""Names of threads that only the server uses: snapshots, stores, and the trail.
+
+No prefix is added here: threads of users have names that begin so. What the server keeps besides
+has a name with one of these prefixes.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,14 @@ STORES, STORES_END = "$store/", "$store0"
 TRAIL, TRAIL_END = "$trail/", "$trail0"
 """The same for the thread of the audit trail."""
 
-FLOOR, FLOOR_END = "$floor/", "$floor0"
-"""The same for the row that stands for the deleted threads whose rows are gone."""
-
 RESERVED = (
     (SNAPSHOTS, SNAPSHOTS_END),
     (STORES, STORES_END),
     (TRAIL, TRAIL_END),
-    (FLOOR, FLOOR_END),
 )
 """All of them, in order."""
 
 
 def is_reserved(thread_id: str) -> bool:
     """Return whether a thread's name is one that only the server may use."""
-    return thread_id.startswith((SNAPSHOTS, STORES, TRAIL, FLOOR))
+    return thread_id.startswith((SNAPSHOTS, STORES, TRAIL))

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.reserved import FLOOR
+from ...domain.reserved import TRAIL
 from .binding import binder_of
 from .logs import ENTERED, Log, log_of
 from .schema import threads
 from .statements import Statement
 
-FLOOR_THREAD = FLOOR + "threads"
-"""Name of the row."""
+FLOOR_THREAD = TRAIL + "floor"
+"""Name of the row; its prefix was never a user's in any layout of the journal."""
 
 _FIND = Statement(
     select(*ENTERED).where(
