@@ -59,7 +59,7 @@ async def drain(
     count = 0
     while True:
         stretch = await journal.index.take(limit)
-        made = [replace(one, body=body(one), planned=planned) for one in stretch.due]
+        made = [one._replace(body=body(one), planned=planned) for one in stretch.due]
         count += await journal.index.store(stretch, made, remember=remember)
         if stretch.complete:
             return count

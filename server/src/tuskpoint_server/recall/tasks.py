@@ -201,10 +201,10 @@ class IndexTask:
                     due.key.checkpoint_id,
                     due.key.thread_id,
                 )
-            return replace(due, truncated=True)
+            return due._replace(truncated=True)
         # A plan is the whole text of its state: the rest is left out anyway.
         truncated = body.truncated or due.words_cut or (due.truncated and not body.planned)
-        return replace(due, body=body.text, planned=body.planned, truncated=truncated)
+        return due._replace(body=body.text, planned=body.planned, truncated=truncated)
 
     async def _store(self, stretch: Stretch, documents: Sequence[Document]) -> int:
         """Store a batch, without those documents that cannot be stored while others can."""

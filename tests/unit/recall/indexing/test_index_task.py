@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -284,7 +284,7 @@ async def test_a_checkpoint_that_cannot_be_stored_does_not_keep_others_from_it(
     async with kit.running() as task:
         await kit.rows.until(lambda: not kit.rows.waiting)
         kit.rows.before_store = refusing(1, 8, error=error)
-        kit.rows.waiting.append(replace(due(7), seq=101))  # saved again
+        kit.rows.waiting.append(due(7)._replace(seq=101))  # saved again
         kit.waiters.wake({(TENANT, "t1")})
         await kit.rows.until(lambda: not kit.rows.waiting)
         assert await task.catch_up(TENANT) == 0
@@ -357,10 +357,10 @@ async def test_a_document_records_whether_text_was_left_out() -> None:
     kit = Kit(
         Rows(
             [
-                replace(due(1), channels=state),
-                replace(due(2), channels=state, truncated=True),
-                replace(due(3), channels=long),
-                replace(due(4), truncated=True),  # a plan, which is all that is indexed
+                due(1)._replace(channels=state),
+                due(2)._replace(channels=state, truncated=True),
+                due(3)._replace(channels=long),
+                due(4)._replace(truncated=True),  # a plan, which is all that is indexed
             ]
         )
     )

@@ -323,7 +323,8 @@ def _sealed(seal: Seal, text: Text, rows: Sequence[Sequence[Any]]) -> list[list[
 
 def driver_of(connection: Connection) -> Any:
     """Return the driver's connection."""
-    return connection.connection.driver_connection
+    # The attribute, and not the property `driver_connection`: no driver here wraps another one.
+    return connection.connection.dbapi_connection
 
 
 def _send_rows(driver: Any, text: Text, rows: Sequence[Sequence[object]]) -> list[Answer]:

@@ -12,7 +12,6 @@ import json
 import logging
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -67,8 +66,7 @@ _INTERRUPTS = Statement(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(NamedTuple):
     """What is indexed of a checkpoint whose document is missing or says something else."""
 
     number: int  # of the checkpoint's row
@@ -140,7 +138,7 @@ def with_values(connection: Connection, read: Sequence[Read]) -> list[Document]:
     In a sealed journal that is none: the index would show them.
     """
     if seal_of(connection) is not None:
-        return [replace(one.due, truncated=True) for one in read]
+        return [one.due._replace(truncated=True) for one in read]
     asked = _interrupts(connection, {one.due.number: one.due for one in read})
     wanted = [(one, *_channels(connection, one, asked.get(one.due.number, ()))) for one in read]
     keys: dict[int, set[int | bytes]] = {}
@@ -258,8 +256,7 @@ def _due(
         for (name, value), share in zip(said, shares(sizes, MAX_VALUES_BYTES), strict=True)
     ]
     lacking |= {name for name, value, part in parts if part is not value}
-    return replace(
-        due,
+    return due._replace(
         channels=tuple((name, part) for name, _, part in parts if part is not None),
         truncated=left_out or bool(lacking),
         words_cut=not lacking.isdisjoint((PLAN, INTERRUPT)),
