@@ -207,26 +207,6 @@ async def test_a_key_of_a_blob_that_does_not_open_is_told_and_saves_go_on(sealed
         assert len((await server.checkpoints.GetCheckpoint(request)).checkpoint.writes) == 1
 
 
-async def test_an_older_catalog_in_the_place_of_the_newest_is_refused(sealed: Config) -> None:
-    async with running(sealed) as server:
-        await server.save(0)
-        await server.flush()
-        with rows_of(sealed) as rows:
-            [(older,)] = rows.all("SELECT content FROM catalogs")
-        await server.save(1)
-        await server.flush()
-        with rows_of(sealed) as rows:
-            rows.set_catalog(bytes(older))
-        await server.save(2)
-        error = await refused(server.flush())
-        assert (error.code, error.reason) == (grpc.StatusCode.DATA_LOSS, "JOURNAL_DAMAGED")
-        assert "the newest catalog of tenant default is damaged" in error.message
-        assert len((await server.get(1)).writes) == 1
-    with pytest.raises(process.StartError, match="the newest catalog of tenant default is damaged"):
-        async with running(sealed):
-            pass
-
-
 async def test_a_journal_that_says_that_it_is_in_the_former_format_is_refused(
     sealed: Config,
 ) -> None:

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack
 from . import process
 from .archive import comparing
 from .archive.archive import StoreChangedError
+from .archive.catalog_repair import repair_catalog
 from .archive.comparing import Given, Left
 from .archive.flush.packs import Pointer
 from .blobs.api import BlobStore
@@ -47,6 +48,11 @@ async def open_stores(
         await _check_kind(config, journal)
         blobs = _open_blobs(config, left)
         stack.push_async_callback(blobs.close)
+        if left.damaged:
+            with starting():
+                for tenant in left.damaged:
+                    await repair_catalog(journal, origin(blobs), keys, tenant)
+            left = await _read_left(config, journal)
         if await _compare(config, journal, left, blobs, keys):
             journal = await open_journal(config, keys, clock=clock)
         failing.pop_all()

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from ..blobs.api import BlobStore, StoreLostError, digest_of
 from ..domain.credentials import DEFAULT_TENANT
-from ..domain.errors import Refusal
+from ..domain.errors import Reason, Refusal
 from ..domain.formats.catalogs import Catalog
 from ..domain.formats.stored_json import Kind
 from ..domain.model import BlobLocation
@@ -37,12 +38,13 @@ class Left:
 
     named: Mapping[str, str]
     known: Mapping[str, KnownCatalog]
+    damaged: Mapping[str, str]  # blob IDs of catalogs whose rows in the journal are damaged
 
     @property
     def needed(self) -> list[str]:
         """Blob IDs of the catalogs that the blob store must have."""
         known = {tenant: one.location.blob_id for tenant, one in self.known.items()}
-        return sorted({*({**self.named, **known}).values()} - {""})
+        return sorted({*({**self.named, **self.damaged, **known}).values()} - {""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,20 @@ async def left(pointer: Pointer, journal: Database) -> Left:
     """
     named = pointer.named()
     tenants = await journal.query(status.catalog_tenants)
-    found = {
-        tenant: await journal.query(lambda connection, of=tenant: status.catalog(connection, of))  # type: ignore[misc]
-        for tenant in tenants
-    }
-    return Left(named, {tenant: one for tenant, one in found.items() if one is not None})
+    known: dict[str, KnownCatalog] = {}
+    damaged: dict[str, str] = {}
+    for tenant in tenants:
+        try:
+            found = await journal.query(partial(status.catalog, tenant=tenant))
+        except Refusal as refusal:
+            if refusal.reason is not Reason.JOURNAL_DAMAGED:
+                raise
+            place = await journal.query(partial(status.catalog_place, tenant=tenant))
+            damaged[tenant] = place.location.blob_id if place is not None else ""
+            continue
+        if found is not None:
+            known[tenant] = found
+    return Left(named, known, damaged)
 
 
 async def missing(found: Left, blobs: BlobStore, now_us: int) -> dict[str, str]:

@@ -16,7 +16,7 @@ from ...domain.pacing import Backoff, pause
 from ...journal.archiving import asking, holes, status
 from ...journal.archiving.collecting import damaged
 from ...journal.archiving.holes import Hole
-from ...journal.archiving.status import Wanted
+from ...journal.archiving.status import KnownCatalog, Wanted
 from ...journal.database.database import KEEPING, POLL_S, Connection, Database
 from ...journal.lease import Lease, LeaseLostError
 from ..read import DAMAGE
@@ -185,13 +185,22 @@ class TenantFlusher:
 
     async def certified(self, key: CheckpointKey, seq: int) -> BlobLocation:
         """Wait until a change is certified, as `Archive.certify`; return a catalog with it."""
-        found, known, unstored = await self._database.query(
-            lambda connection: (
+
+        def look(
+            connection: Connection,
+        ) -> tuple[tuple[Wanted, int] | None, KnownCatalog | None, list[Hole]]:
+            return (
                 status.wanted(connection, self.tenant, key, seq),
                 status.catalog(connection, self.tenant),
                 holes.unstored(connection, self.tenant),
             )
-        )
+
+        try:
+            found, known, unstored = await self._database.query(look)
+        except Refusal as refusal:
+            if refusal.reason is not Reason.JOURNAL_DAMAGED or not await self.flush.mend_catalog():
+                raise
+            found, known, unstored = await self._database.query(look)
         if found is None:
             raise checkpoint_missing(*astuple(key))
         wanted, certified_seq = found

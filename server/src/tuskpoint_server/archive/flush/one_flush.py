@@ -31,6 +31,7 @@ from ...journal.database.logs import Place
 from ...journal.database.overlay import Batch
 from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
+from ..catalog_repair import repair_catalog
 from ..mending import Mender
 from ..read import DAMAGE, Segments, placed
 from ..roots import new_root
@@ -149,7 +150,12 @@ class Flush:
             return await self._finish(self._packs[0], complete=False)
         if self._work is None:
             self._calls = on_collect()
-            self._work = await self._begin()
+            try:
+                self._work = await self._begin()
+            except Refusal as refusal:
+                if refusal.reason is not Reason.JOURNAL_DAMAGED or not await self.mend_catalog():
+                    raise
+                self._work = await self._begin()
         work = self._work
         if not any(segment.data for segment in work.built):
             recorder = await asyncio.to_thread(record, work, 0, self._blobs.predict)
@@ -207,6 +213,10 @@ class Flush:
             for one in segment.dirty.places:
                 if one.problem:  # from here on it is a hole
                     self._rejected.pop((segment.dirty.thread.number, one.place), None)
+
+    async def mend_catalog(self) -> bool:
+        """Repair the newest catalog if it is damaged in the journal; return whether it was."""
+        return await repair_catalog(self._database, self._blobs, self._keys, self._tenant)
 
     async def _begin(self) -> Work:
         """Read the dirty ranges and build their segments."""

@@ -13,8 +13,9 @@ from ..changes import first_above
 from ..database.overlay import Batch
 from ..database.schema import catalogs, checkpoints, members, removed, uses
 from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, putting
-from . import holding, holes
+from . import holding, holes, status
 from .plan import Plan, PlannedThread, drop_pack
+from .status import CatalogPlace
 
 
 class Void(Exception):
@@ -92,8 +93,18 @@ def _catalog(plan: Plan, data: bytes, place: BlobLocation) -> Catalog:
     return decode_catalog(opened(data, named.moved(place)), place.blob_id)
 
 
-def put_catalog(batch: Batch, tenant: str, catalog: Catalog, sha256: bytes, root: bytes) -> None:
-    """Make a catalog the newest one; the next catalog follows it. `root`: its key, wrapped."""
+def put_catalog(
+    batch: Batch,
+    tenant: str,
+    catalog: Catalog,
+    sha256: bytes,
+    root: bytes,
+    certified_us: int | None = None,
+) -> None:
+    """Make a catalog the newest one; the next catalog follows it.
+
+    `root`: its key, wrapped; `certified_us`: when it was certified, `None` for now.
+    """
     _PUT_CATALOG.run(
         batch.connection,
         tenant=tenant,
@@ -102,8 +113,17 @@ def put_catalog(batch: Batch, tenant: str, catalog: Catalog, sha256: bytes, root
         sha256=sha256,
         content=encode_catalog(catalog),
         root=root or None,
-        certified_us=batch.now_us,
+        certified_us=batch.now_us if certified_us is None else certified_us,
     )
+
+
+def put_catalog_back(
+    batch: Batch, tenant: str, catalog: Catalog, place: CatalogPlace, root: bytes
+) -> None:
+    """Store the newest catalog in the place of its damaged row, unless a newer one is there."""
+    sha256 = place.location.sha256
+    if status.catalog_place(batch.connection, tenant) == place:
+        put_catalog(batch, tenant, catalog, sha256, root, place.certified_us)
 
 
 def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:

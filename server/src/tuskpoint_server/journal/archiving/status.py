@@ -45,6 +45,15 @@ class KnownCatalog:
     root: bytes  # its key, as the key provider wrapped it; empty if it is not sealed
 
 
+class CatalogPlace(NamedTuple):
+    """What the journal says of the newest catalog of a tenant besides its content."""
+
+    generation: int
+    number: int
+    certified_us: int
+    location: BlobLocation
+
+
 class Wanted(NamedTuple):
     """A change that a caller waits for; without a checkpoint: all of its thread up to it."""
 
@@ -80,15 +89,24 @@ _MARKS = Statement(
     sa.select(threads.c.number, threads.c.certified_seq).where(threads.c.number.in_(LISTED))
 )
 _EXISTS = Statement(sa.select(checkpoints.c.seq).where(of_checkpoint(checkpoints)))
-_CATALOG = Statement(
-    sa.select(catalogs.c.content, catalogs.c.certified_us, catalogs.c.root, catalogs.c.sha256)
-    .add_columns(members.c.size, members.c.blob_id, members.c.identifier, members.c.key)
-    .outerjoin(
-        members,
-        sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256),
+
+
+def _newest_catalog(*columns: sa.Column[Any]) -> Statement:
+    """Return what reads columns of a tenant's newest catalog, then its hash and location."""
+    is_of = sa.and_(members.c.tenant == catalogs.c.tenant, members.c.sha256 == catalogs.c.sha256)
+    place = (members.c.size, members.c.blob_id, members.c.identifier, members.c.key)
+    return Statement(
+        sa.select(*columns, catalogs.c.sha256, *place)
+        .select_from(catalogs.outerjoin(members, is_of))
+        .where(catalogs.c.tenant == sa.bindparam("of_tenant"))
     )
-    .where(catalogs.c.tenant == sa.bindparam("of_tenant"))
+
+
+_CATALOG = _newest_catalog(
+    *(catalogs.c.content, catalogs.c.certified_us, catalogs.c.root),
+    *(catalogs.c.generation, catalogs.c.number),
 )
+_CATALOG_PLACE = _newest_catalog(catalogs.c.generation, catalogs.c.number, catalogs.c.certified_us)
 
 
 def backlog(connection: sa.Connection, tenant: str) -> Backlog:
@@ -130,16 +148,39 @@ def catalog(connection: sa.Connection, tenant: str) -> KnownCatalog | None:
     row = _CATALOG.run(connection, of_tenant=tenant).fetchone()
     if row is None:
         return None
-    content, certified_us, root, sha256, size, blob_id, identifier, key = row
+    content, certified_us, root, generation, number, *place = row
+    sha256, size, blob_id, identifier, key = place
     if isinstance(content, Unopened):
-        what = f"the newest catalog of tenant {tenant}"
-        raise Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=content.problem)
+        raise _damaged(tenant, content.problem)
     # Its location may not be known any more; the next catalog names it by its hash all the same.
     location = BlobLocation(
         sha256, size or 0, blob_id or "", identifier or "", b"" if key is None else key
     )
-    catalog = decode_catalog(content, location.blob_id)
+    try:
+        catalog = decode_catalog(content, location.blob_id)
+    except Refusal as refusal:
+        raise _damaged(tenant, str(refusal.metadata["problem"])) from refusal
+    if (catalog.tenant, catalog.generation, catalog.number) != (tenant, generation, number):
+        raise _damaged(tenant, "another catalog is in its place")
     return KnownCatalog(catalog, location, certified_us, root or b"")
+
+
+def _damaged(tenant: str, problem: str) -> Refusal:
+    what = f"the newest catalog of tenant {tenant}"
+    return Refusal(Reason.JOURNAL_DAMAGED, what=what, problem=problem)
+
+
+def catalog_place(connection: sa.Connection, tenant: str) -> CatalogPlace | None:
+    """Return where the newest certified catalog is stored, whatever its row contains."""
+    row = _CATALOG_PLACE.run(connection, of_tenant=tenant).fetchone()
+    if row is None:
+        return None
+    generation, number, certified_us, sha256, size, blob_id, identifier, key = row
+    is_known = isinstance(key, bytes)
+    location = BlobLocation(
+        sha256, size or 0, blob_id or "", identifier or "", key if is_known else b""
+    )
+    return CatalogPlace(generation, number, certified_us, location)
 
 
 def wanted(
