@@ -185,6 +185,8 @@ async def certify(journal: Journal, thread_id: str = "t", needs: Sequence[str] =
         return sha(name)
 
     def work(batch: Batch) -> None:
+        log = batch.find(TENANT, thread_id)
+        assert log is not None
         batch.connection.execute(
             insert(members).values(
                 tenant=TENANT,
@@ -200,8 +202,6 @@ async def certify(journal: Journal, thread_id: str = "t", needs: Sequence[str] =
                 last_seq=row.seq,
             )
         )
-        log = batch.find(TENANT, thread_id)
-        assert log is not None
         log.row.certified_seq = log.row.seq
         log.row.dirty_since_us, log.row.dirty_bytes = None, 0
         batch.store(log)
