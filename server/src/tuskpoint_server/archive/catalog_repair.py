@@ -52,7 +52,7 @@ async def repair_catalog(
         if refusal.reason not in DAMAGE:
             raise
         raise _lost(damage, location.blob_id, refusal.message) from refusal
-    if (catalog.tenant, catalog.generation, catalog.number) != (tenant, *place[:2]):
+    if (catalog.generation, catalog.number) != (place.generation, place.number):
         raise _lost(damage, location.blob_id, "it has another catalog than the row says")
     root = wrapped_key(data, location.blob_id)
     store = partial(put_catalog_back, tenant=tenant, catalog=catalog, place=place, root=root)
