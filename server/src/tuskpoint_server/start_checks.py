@@ -100,6 +100,7 @@ async def _compare(
     with starting():
         lacking = await comparing.missing(left, store, time.time_ns() // 1000)
         given, unclear = await comparing.newer(left, store, keys, is_shared=journal.is_shared)
+        given += await comparing.again(left, store, keys, journal.generation)
     _refuse_missing(config, store, lacking)
     _refuse_older(config, given)
     for blob_id, tenant in lacking.items():
@@ -117,6 +118,9 @@ async def _compare(
     pointer = Pointer(config.pointer)
     accepted = {one.tenant: f"ACCEPTED: {one.why}" for one in given}
     for tenant, why in {**accepted, **dict.fromkeys(unclear, "it cannot be compared")}.items():
+        if tenant not in left.named:
+            _log.error("tenant %s: %s", tenant, why)
+            continue
         with process.usable("catalog pointer", config.pointer):
             kept = pointer.set_aside(tenant)
         named = left.named[tenant]

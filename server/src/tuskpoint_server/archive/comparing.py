@@ -7,7 +7,7 @@ that does not answer proves nothing; only an answer that something is not there 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -34,11 +34,17 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Catalogs that earlier runs left, by tenant: in the pointer files, and in the journal."""
+    """Catalogs that earlier runs left, by tenant: in the pointer files, and in the journal.
+
+    `given_up`: those that were given up, of the default tenant if it has no pointer file. Until
+    the journal that was accepted then certifies a catalog, nothing else tells that journal from an
+    older one.
+    """
 
     named: Mapping[str, str]
     known: Mapping[str, KnownCatalog]
     damaged: Mapping[str, str]  # blob IDs of catalogs whose rows in the journal are damaged
+    given_up: Sequence[str] = ()
 
     @property
     def needed(self) -> list[str]:
@@ -82,7 +88,8 @@ async def left(pointer: Pointer, journal: Database) -> Left:
             continue
         if found is not None:
             known[tenant] = found
-    return Left(named, known, damaged)
+    given_up = pointer.given_up(DEFAULT_TENANT) if DEFAULT_TENANT not in named else ()
+    return Left(named, known, damaged, given_up)
 
 
 async def missing(found: Left, blobs: BlobStore, now_us: int) -> dict[str, str]:
@@ -149,6 +156,28 @@ async def newer(
             generation = source.content.generation if source is not None else 0
             given.append(Given(tenant, blob_id, generation, why))
     return given, unclear
+
+
+async def again(
+    found: Left, blobs: BlobStore, keys: KeyProvider | None, generation: int
+) -> list[Given]:
+    """Return the catalogs that were given up for a newer journal than this one.
+
+    The journal that was accepted in their place has a generation above theirs.
+    """
+    given: list[Given] = []
+    for blob_id in found.given_up:
+        try:
+            source = await _read(blobs, blob_id, DEFAULT_TENANT, keys)
+        except Refusal:
+            continue  # it was collected, or the store does not answer
+        if source is not None and generation <= source.content.generation:
+            why = (
+                f"the journal is of generation {generation}, and that catalog, of generation "
+                f"{source.content.generation}, was given up for a later one"
+            )
+            given.append(Given(DEFAULT_TENANT, blob_id, source.content.generation, why))
+    return given
 
 
 def _own(known: KnownCatalog) -> tuple[str, ...]:

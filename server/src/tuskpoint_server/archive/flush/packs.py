@@ -11,6 +11,7 @@ A spool file is a pack file as a blob directory has them (docs/storage.md).
 from __future__ import annotations
 
 import asyncio
+import glob
 import logging
 import os
 import uuid
@@ -141,6 +142,15 @@ class Pointer:
             if path.is_file() and (blob_id := path.read_text("utf-8").strip()):
                 found[tenant] = blob_id
         return found
+
+    def given_up(self, tenant: str) -> list[str]:
+        """Return the catalogs that the files of a tenant named which were set aside.
+
+        Or `OSError`, `UnicodeDecodeError`.
+        """
+        path = self.path(tenant)
+        kept = path.parent.glob(f"{glob.escape(path.name)}+old-*")
+        return [blob_id for one in sorted(kept) if (blob_id := one.read_text("utf-8").strip())]
 
     def set_aside(self, tenant: str) -> Path | None:
         """Rename the file of a tenant, if there is one, so that nothing overwrites it.
