@@ -8,7 +8,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from tests.simulation.life import Life
-from tuskpoint_server.blobs.api import Listed, Member, Progress, Receipt, StoreLimits, verified
+from tuskpoint_server.blobs.api import (
+    Listed,
+    Member,
+    Progress,
+    Receipt,
+    StoreLimits,
+    blob_name,
+    verified,
+)
 from tuskpoint_server.blobs.packed import StoredFile
 from tuskpoint_server.domain.errors import Reason, Refusal
 from tuskpoint_server.domain.model import BlobLocation, StoredBlob
@@ -71,7 +79,7 @@ class Vault:
 
     def keep(self, members: Sequence[Member]) -> str:
         """Store a pack; return its ID."""
-        blob_id = blob_digest(b"".join(sorted(one.sha256 for one in members))).hex()[:16]
+        blob_id = blob_name(blob_digest(b"".join(sorted(one.sha256 for one in members))))
         self.packs[blob_id] = {one.sha256: one for one in members}
         self.ends[blob_id] = self.epoch() + EPOCHS
         self.put_s[blob_id] = self.now_s()

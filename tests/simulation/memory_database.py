@@ -7,6 +7,7 @@ they are made, or after, and take time.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import random
 import sqlite3
 import threading
@@ -19,8 +20,9 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
+from tests.simulation.edits import Ledger
 from tests.simulation.life import Crash, Life
-from tuskpoint_server.journal.database.binding import KEY_BYTES, Binder, options
+from tuskpoint_server.journal.database.binding import Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
 from tuskpoint_server.journal.database.facts import new_facts
 from tuskpoint_server.journal.database.logs import ThreadName
@@ -44,7 +46,12 @@ class JournalFaults:
 
 
 class Disk:
-    """A database file in memory."""
+    """A database file in memory.
+
+    Attributes:
+        ledger: The edits behind the server's back.
+        binder: Binds the rows, with a key of the journal's own.
+    """
 
     def __init__(self) -> None:
         self.driver = sqlite3.connect(
@@ -56,6 +63,8 @@ class Disk:
             poolclass=StaticPool,
             pool_reset_on_return=None,
         )
+        self.ledger = Ledger(self.driver, lambda: self.binder)
+        self.binder = _binder("")
 
     def format(self, journal_id: str, generation: int = 1) -> None:
         """Put an empty journal on it."""
@@ -63,21 +72,35 @@ class Disk:
         self.driver.execute("PRAGMA temp_store = MEMORY")
         facts = new_facts(journal_id, generation, finished=True)
         self.driver.executemany("INSERT INTO journal_info VALUES (?, ?)", list(facts.items()))
+        self.binder = _binder(journal_id)
+        self.ledger.clear()
 
     def take(self, other: Disk) -> None:
         """Hold what another one holds."""
         self.driver.deserialize(other.driver.serialize())
+        self.binder = other.binder
+        self.ledger.edits = list(other.ledger.edits)
+        self.ledger.taints = list(other.ledger.taints)
 
     def ask(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
-        """Return the rows of a query in SQL."""
+        """Return the rows of a query in SQL, without edits at rest."""
+        with self.ledger.truth():
+            return self.raw(statement, *values)
+
+    def raw(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        """Return the rows of a query in SQL, as they are stored."""
         return self.driver.execute(statement, values).fetchall()
 
     def limit(self, free_pages: int | None) -> None:
         """Let it have so many free pages and no more; `None`: as many as it wants."""
-        [[count]] = self.ask("PRAGMA page_count")
-        [[free]] = self.ask("PRAGMA freelist_count")
+        [[count]] = self.raw("PRAGMA page_count")
+        [[free]] = self.raw("PRAGMA freelist_count")
         most = 1 << 30 if free_pages is None else max(1, count + free_pages - free)
         self.driver.execute(f"PRAGMA max_page_count = {most}")
+
+
+def _binder(journal_id: str) -> Binder:
+    return Binder(hashlib.sha256(journal_id.encode()).digest(), is_complete=True)
 
 
 @cache
@@ -194,14 +217,14 @@ class MemoryDatabase(Database):
         life: Life | None = None,
         faults: JournalFaults | None = None,
     ) -> None:
-        facts = dict(disk.ask("SELECT name, value FROM journal_info"))
+        facts = dict(disk.raw("SELECT name, value FROM journal_info"))
         self.disk = disk
         self.life = life or Life()
         self.on_commit: Callable[[Set[tuple[str, str]]], None] = lambda changed: None
         self._faults = faults or JournalFaults()
         self._rng = rng
         self._backend = self.backend_of_disk = Sqlite(Path("memory"), disk.engine)
-        self.binder = Binder(bytes(KEY_BYTES), is_complete=True)
+        self.binder = disk.binder
         disk.engine.update_execution_options(**options(self.binder))
         self.now_us = clock_us
         self.random_bits = lambda: rng.getrandbits(62)

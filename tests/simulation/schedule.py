@@ -14,13 +14,18 @@ from typing import Any
 
 from tests.kit.drafts import TENANT
 from tests.simulation import checks
-from tests.simulation.checks import Look, Violation
+from tests.simulation.at_rest import AtRest, names_an_edit, with_faults_at_rest
+from tests.simulation.checks import Look
 from tests.simulation.clients import EXPECTED, Clients
+from tests.simulation.damage import concerns
 from tests.simulation.faulty_store import DIRECTORY, EPOCH_S, EPOCHS, QUILTS, StoreFaults, Vault
 from tests.simulation.keys import keys_of
 from tests.simulation.life import Crash, Life, failpoints_visit
+from tests.simulation.losses import Losses
 from tests.simulation.memory_database import JournalFaults
 from tests.simulation.server import Server
+from tests.simulation.starting import Starts
+from tests.simulation.violation import Violation, check
 from tests.simulation.virtual_loop import Deadlock, VirtualLoop
 from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.blobs.api import StoreLimits
@@ -55,6 +60,8 @@ class Plan:
         limits: What a put may hold.
         epoch_s: Length of an epoch of the store; `None`: what is stored never expires.
         sealed: Whether what is stored is sealed.
+        at_rest: Kinds of faults at rest.
+        seed: That of the schedule.
     """
 
     steps: int
@@ -68,6 +75,8 @@ class Plan:
     journal: JournalFaults
     settings: dict[str, Any]
     sealed: bool
+    at_rest: frozenset[str] = frozenset()
+    seed: int = 0
 
 
 def make_plan(rng: random.Random) -> Plan:
@@ -143,12 +152,16 @@ class World:
         self.servers = [Server(name, self.vault, rng, root, sealed=plan.sealed) for name in names]
         self.looks = {name: Look() for name in names}
         self.clients = Clients(rng, self.clock_us)
+        self.at_rest = AtRest(self.clients, plan.seed)
+        self.starts = Starts(self.clock_us, root)
+        self.losses = Losses(self.clients, self.vault, self.looks, plan.seed)
         self.outcome = Outcome()
         self.calm = False
         self._events: dict[str, Callable[[Server], Awaitable[None]]] = {
             "crash": self._crash, "restart": self.restart, "outage": self._outage,
             "lose": self._lose, "pause": self._pause, "reborn": self._reborn, "month": self._month,
-            "collect": self._collect,
+            "collect": self._collect, "edit_and_restart": self._edit_and_restart,
+            "roll_back": self._roll_back, **self.at_rest.events(), **self.losses.events(),
         }  # fmt: skip
         self._related = False
         self._left = plan.steps
@@ -233,7 +246,11 @@ class World:
         journal = JournalFaults() if self.calm else self.plan.journal
         for server in self.servers:
             server.disk.fails = 0.0 if self.calm else self.plan.disk_fails
-            settings = {**self.plan.settings, "given_up": self._given_up(server)}
+            accepts = self.losses.operator_accepts()
+            given_up = await self.starts.admit(server) | self._corrupted(server)
+            if given_up and accepts:
+                self.losses.accept()
+            settings = {**self.plan.settings, "given_up": given_up}
             while True:
                 try:
                     await server.start(self.life, self.clock_us, store, journal, **settings)
@@ -241,8 +258,8 @@ class World:
                 except (Refusal, OSError):  # whoever runs it starts it again
                     await server.database.close()
 
-    def _given_up(self, server: Server) -> frozenset[str]:
-        """Accept, as an operator does, that the newest catalog is lost."""
+    def _corrupted(self, server: Server) -> frozenset[str]:
+        """Accept, as an operator does, that the newest catalog is corrupted."""
         known = checks.newest(server)
         lost = known and (known.location.blob_id, known.location.sha256) in self.vault.lost
         return frozenset({known.location.blob_id} if known and lost else ())
@@ -257,7 +274,7 @@ class World:
         self._note(name, server.name)
         self.loop.forget_turns()
         if name in self._events:
-            await self._events[name](server)
+            await self._call(self._events[name], server)
         elif name in _BESIDE and self.rng.random() < 0.6:
             self._start_beside(self._call(getattr(self.clients, name), server))
         elif name == "save_and_wait":
@@ -280,7 +297,7 @@ class World:
         except Refusal as refusal:
             self._note(refusal.reason)
             malformed = refusal.reason is Reason.BLOB_MALFORMED and self.vault.lost
-            if refusal.reason not in EXPECTED and not malformed:
+            if not (refusal.reason in EXPECTED or malformed or names_an_edit(refusal, server)):
                 raise Violation(f"a call was refused: {refusal}") from refusal
         except OSError:
             self._note("OSError")
@@ -296,6 +313,33 @@ class World:
             await one.stop()
         await self._start()
 
+    async def _edit_and_restart(self, server: Server) -> None:
+        """Change something at rest while no server runs."""
+        for one in self.servers:
+            await one.stop()
+        self.at_rest.change(server)
+        await self._start()
+
+    async def _roll_back(self, server: Server) -> None:
+        """Put an older journal, or an empty one, in the place of the present one."""
+        for one in self.servers:
+            await one.stop()
+        if self._beside:
+            await asyncio.wait(self._beside, timeout=60.0)
+        given_up = self.losses.put_back(server)
+        self.at_rest.forget(server)
+        before = self.starts.kept(server)
+        named = server.disk.pointer
+        await self._start()
+        known, kept = given_up.known, self.starts.kept(server)[len(before) :]
+        is_kept = not named or server.disk.pointer == named or named in kept
+        check(is_kept, named, "was given up, and is named nowhere")
+        if known is not None and not self.vault.lost and known.location.blob_id in kept:
+            look = Look()
+            await checks.recover(server, known, self.clock_us(), look)
+            same = given_up.threads is None or look.threads == given_up.threads
+            check(same, "what was given up is not recovered as it was")
+
     async def _reborn(self, server: Server) -> None:
         """Let a server begin anew with what its catalog, or that of another, leads to."""
         origin = self.rng.choice(self.servers)
@@ -304,6 +348,9 @@ class World:
             for one in self.servers:
                 await one.stop()
             await server.recover(known, self.clock_us)
+            self.at_rest.forget(server)
+            self.losses.forget_copies(server)
+            self.starts.numbers.pop(server.name, None)
             self._related = self._related or origin is not server
             self.looks[server.name] = Look()
             await self._start()
@@ -311,10 +358,11 @@ class World:
     async def _collect(self, server: Server) -> None:
         """Remove unneeded blobs of a directory; a journal from another's catalog may need them."""
         if self.vault.epoch_s is None and not self.vault.lost and not self._related:
-            await asyncio.sleep(collecting.MIN_AGE_S + 1)
+            await self._sleep(collecting.MIN_AGE_S + 1)
             for one in self.servers:
                 await one.stop()
             of_others = len(self.servers) == 1
+            self.losses.forget_copies()
             removed = await server.collect(self.clock_us, of_others=of_others)
             self.outcome.steps["blobs collected"] += removed
             await self._start()
@@ -324,10 +372,18 @@ class World:
         self.vault.outage = (now, now + self.rng.choice((10.0, 600.0, 2 * 24 * 3600.0)))
 
     async def _pause(self, server: Server) -> None:
-        await asyncio.sleep(self.rng.choice((1.0, 60.0, 1000.0)))
+        await self._sleep(self.rng.choice((1.0, 60.0, 1000.0)))
 
     async def _month(self, server: Server) -> None:
-        await asyncio.sleep(EPOCH_S)
+        self.losses.forget_copies()
+        await self._sleep(EPOCH_S)
+
+    async def _sleep(self, seconds: float) -> None:
+        """Sleep; damaged threads are tried again all the time."""
+        parts = 14 if self.plan.at_rest else 1
+        for _ in range(parts):
+            self.loop.forget_turns()
+            await asyncio.sleep(seconds / parts)
 
     async def _lose(self, server: Server) -> None:
         found = [(blob, one) for blob, pack in sorted(self.vault.packs.items()) for one in pack]
@@ -345,6 +401,8 @@ class World:
             if not task.cancelled():
                 task.result()
         self.loop.forget_turns()
+        self.at_rest.heal(server)
+        self.starts.follow(server)
         checks.journal_holds_what_was_acknowledged(server)
         checks.marks_are_consistent(server)
         look = self.looks[server.name]
@@ -360,7 +418,11 @@ class World:
         for server in self.servers:
             server.calm()
         if self._beside and not self.vault.lost:
-            _, waiting = await asyncio.wait(self._beside, timeout=3 * 3600.0)
+            waiting = self._beside
+            for _ in range(12 if waiting else 0):
+                self.loop.forget_turns()
+                if waiting:
+                    _, waiting = await asyncio.wait(waiting, timeout=900.0)
             if waiting:
                 raise Violation("somebody waits for ever")
         await self.restart()
@@ -374,19 +436,24 @@ class World:
                 except TimeoutError:
                     raise Violation("a flush does not end") from None
                 await asyncio.sleep(60.0)
-            lost = bool(self.vault.lost) and problem is not None
+            lost = bool(self.vault.lost or concerns(server)) and problem is not None
             if problem is not None and not (lost and problem.reason is Reason.CERTIFICATION_FAILED):
                 raise Violation(f"a flush fails without faults: {problem}")
             await self.check(server)
+            whole = not self.vault.lost
+            await self.at_rest.inspect(server, whole=True, stored=whole, may_fail=False)
             if not self.vault.lost:
                 await self._everything_is_there(server)
         for server in self.servers:
             await server.stop()
 
     async def _everything_is_there(self, server: Server) -> None:
-        left = [name for name, one in server.shadow.threads.items() if one.certified_seq < one.seq]
-        if left:
+        left = {name for name, one in server.shadow.threads.items() if one.certified_seq < one.seq}
+        edited = concerns(server)
+        if left - edited.keys():
             raise Violation(f"a flush left {left} uncertified")
+        if edited:
+            return
         if server.archive._flusher(TENANT).backlog.size_bytes or server.disk.spooled:
             raise Violation("everything is certified, and something waits or is spooled")
         for name, place in server.model.users():
@@ -414,7 +481,8 @@ def run_schedule(seed: int, change: Callable[[Plan], Plan] = lambda plan: plan) 
     """
     rng = random.Random(seed)
     random.seed(seed)
-    plan = change(replace(make_plan(rng), sealed=seed % 2 == 1))
+    plan = replace(make_plan(rng), sealed=seed % 2 == 1, seed=seed)
+    plan = change(with_faults_at_rest(plan, seed))
     with tempfile.TemporaryDirectory() as root:
         world = World(plan, rng, Path(root))
         with failpoints_visit(world.visit), keys_of(seed):

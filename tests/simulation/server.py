@@ -105,6 +105,7 @@ class Server:
         model: What the server answered to clients.
         shadow: What the journal held after each commit.
         recovered_seqs: Last change of each thread when the journal was recovered, if it was.
+        edited: Threads that an edit at rest ever concerned.
         database, store, archive, keeper, rows, removal, lineage, snapshots, handoffs: Of this life.
     """
 
@@ -121,6 +122,7 @@ class Server:
         self.model = Model()
         self.shadow = Shadow(self.disk.journal)
         self.recovered_seqs: dict[str, int] = {}
+        self.edited: set[str] = set()
         self._recoveries = 0
 
     async def start(
@@ -196,8 +198,10 @@ class Server:
         await Recovery(TENANT, database, store).recover(source)
         await database.close()
         self.disk.spooled.clear()
+        self.disk.pointer = ""  # `recover` sets it aside
         self.disk.journal.take(filled)
         self.model, self.shadow = Model(), Shadow(self.disk.journal)
+        self.edited.clear()
         self.shadow.follow()
         self.recovered_seqs = {name: one.seq for name, one in self.shadow.threads.items()}
         self.believe(())

@@ -54,7 +54,12 @@ class Thread:
 
 
 def read_threads(disk: Disk, names: Iterable[str] | None = None) -> dict[str, Thread]:
-    """Return threads by name; `None`: all."""
+    """Return threads by name, without edits at rest; `None`: all."""
+    with disk.ledger.truth():
+        return _read(disk, names)
+
+
+def _read(disk: Disk, names: Iterable[str] | None) -> dict[str, Thread]:
     found: dict[str, Thread] = {}
     if names is None:
         heads = disk.ask(_THREADS)
@@ -108,6 +113,17 @@ class Shadow:
                     self.removed[name, of, (ns, checkpoint_id)] = seq
                 else:
                     self.ended[name, of] = seq
+
+    def copy(self) -> Shadow:
+        """Return what this knows now."""
+        other = Shadow(self._disk)
+        other.threads = dict(self.threads)
+        for key, versions in self.versions.items():
+            other.versions[key] = dict(versions)
+        for of, written in self.written.items():
+            other.written[of] = set(written)
+        other.removed, other.ended = dict(self.removed), dict(self.ended)
+        return other
 
     def image(self) -> dict[str, Thread]:
         """Return the threads of now, which stay as they are whatever comes."""

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation.at_rest import with_kind
 from tests.simulation.sabotage import SABOTAGES
-from tests.simulation.schedule import Violation, run_schedule
+from tests.simulation.sabotage_at_rest import SABOTAGES_AT_REST
+from tests.simulation.schedule import Plan, Violation, run_schedule
 
 ROOT = Path(__file__).parents[2]
 FIRST_SEED = int(os.environ.get("TUSKPOINT_SIMULATION_SEED", "1"))
@@ -52,9 +54,19 @@ def test_a_broken_server_is_found(
         run_schedules(range(first_seed, first_seed + TRIES))
 
 
-def run_schedules(seeds: Iterable[int]) -> None:
+@pytest.mark.parametrize("sabotage", SABOTAGES_AT_REST, ids=lambda broken: str(broken.__name__))
+def test_a_server_that_trusts_what_is_at_rest_is_found(
+    sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, kind = SABOTAGES_AT_REST[sabotage]
+    sabotage(monkeypatch)
+    with pytest.raises(Violation, match=said):
+        run_schedules(range(1, 1 + TRIES), lambda plan: with_kind(plan, kind, 3.0))
+
+
+def run_schedules(seeds: Iterable[int], change: Callable[[Plan], Plan] = lambda plan: plan) -> None:
     for seed in seeds:
-        run_schedule(seed)
+        run_schedule(seed, change)
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from tests.kit.drafts import (
     TENANT,
     refused,
 )
-from tuskpoint_server.archive.flush.flusher import FlushOutcome
+from tuskpoint_server.archive.flush.waiting import FlushOutcome
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.domain.errors import Reason
 from tuskpoint_server.journal.archiving import certify

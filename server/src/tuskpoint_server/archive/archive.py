@@ -28,10 +28,11 @@ from ..journal.lease import Lease
 from ..keys.provider import KeyProvider
 from .apart import GONE, ApartStore
 from .flush.backlog import Backlog
-from .flush.flusher import FlushOutcome, TenantFlusher, Trouble
+from .flush.flusher import TenantFlusher, Trouble
 from .flush.one_flush import ArchiveSettings, Flush
 from .flush.packs import PackRunner, Pointer, Spool
 from .flush.telemetry import Instruments
+from .flush.waiting import FlushOutcome
 from .following import Following
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime

@@ -50,11 +50,14 @@ _FIRST_ABOVE = Statement(
 
 
 def first_above(connection: Connection, log: ThreadRow, watermark: int) -> int | None:
-    """Return the time of the first change of a log above a watermark; `None`: there is none."""
+    """Return the time of the first change of a log above a watermark; `None`: there is none.
+
+    If the log lacks that change, the time of the thread's last one: what it was still waits.
+    """
     if log.seq <= watermark:
         return None
     row = _FIRST_ABOVE.run(connection, of_thread=log.number, above=watermark).fetchone()
-    return row[0] if row is not None else None
+    return row[0] if row is not None else log.updated_us
 
 
 def _check(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from ..archive.archive import Archive, ArchiveStatus
-from ..archive.flush.flusher import FlushOutcome
+from ..archive.flush.waiting import FlushOutcome
 from ..domain.search import SearchMode
 from ..journal.clock import ClockJump, JournalClock
 from ..journal.database.database import Database

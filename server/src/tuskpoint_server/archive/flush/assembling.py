@@ -326,12 +326,14 @@ class Recorder:
 
     def _failed(self, dirty: DirtyRange, bad: DirtyPlace) -> None:
         """Record a checkpoint that is not stored."""
-        if dirty.hole is not None and bad.last_seq <= dirty.hole.seq:
+        # A damaged row may have a number that its log has not come to.
+        last_seq = min(bad.last_seq, dirty.thread.seq)
+        if dirty.hole is not None and last_seq <= dirty.hole.seq:
             self.postponed.append((dirty.hole.number, bad.problem))
             return
-        where = dirty.thread.at(self._generation, bad.last_seq)
+        where = dirty.thread.at(self._generation, last_seq)
         self.records.append(facts.GapRecord(*where, bad.problem, *bad.place))
-        hole = PlannedHole(dirty.thread.number, *bad.place, bad.last_seq, bad.problem, bad.size)
+        hole = PlannedHole(dirty.thread.number, *bad.place, last_seq, bad.problem, bad.size)
         self.plan.holes.append(hole)
 
     def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import astuple, dataclass
 from functools import partial
-from typing import NamedTuple
 
 from ...blobs.api import StoreLostError
 from ...domain.errors import Reason, Refusal, checkpoint_missing
@@ -23,6 +22,7 @@ from ..read import DAMAGE
 from .backlog import Backlog
 from .one_flush import ArchiveSettings, Flush, Flushed
 from .telemetry import Instruments
+from .waiting import FlushOutcome, Standing, Waiter, answer_waiter, hole_reason, holes_text
 
 _log = logging.getLogger(__name__)
 
@@ -31,49 +31,11 @@ _IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one wa
 
 
 @dataclass(frozen=True, slots=True)
-class FlushOutcome:
-    """Outcome of a flush of everything: checkpoints certified, and the newest catalog."""
-
-    certified: int
-    catalog: BlobLocation | None
-
-
-@dataclass(frozen=True, slots=True)
 class Trouble:
     """The last error: text for people, and its time in microseconds since the epoch."""
 
     message: str
     at_us: int
-
-
-@dataclass(slots=True, eq=False)
-class _Waiter:
-    """A caller that waits until threads are certified up to the changes that they had then."""
-
-    answer: asyncio.Future[FlushOutcome]
-    marks: Mapping[int, int]  # by thread, the change up to which it has to be certified
-    # the one change that is waited for, through failures; `None`: all changes
-    wanted: Wanted | None = None
-    key: CheckpointKey | None = None  # the checkpoint that it is of
-    certified: int = 0
-    retried: bool = False  # every hole was tried again since
-    # of a server that is not the keeper: the request that the keeper tries for it, if it was sent
-    request: int | None = None
-    came: float = 0.0  # by the clock of the event loop
-
-    def behind(self, watermarks: Mapping[int, int]) -> set[int]:
-        """Return the threads that are not certified yet up to the change that is waited for."""
-        return {one for one, seq in self.marks.items() if watermarks.get(one, seq) < seq}
-
-
-class _Standing(NamedTuple):
-    """The state of the journal that waiters depend on."""
-
-    watermarks: dict[int, int]
-    damaged: dict[int, str]  # threads that no flush stores, and why, for people
-    holes: list[Hole]
-    gone: set[Wanted]
-    catalog: BlobLocation | None
 
 
 @dataclass(eq=False)
@@ -101,7 +63,7 @@ class TenantFlusher:
         self.trouble: Trouble | None = None
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._waiters: dict[_Waiter, None] = {}  # in the order in which they came
+        self._waiters: dict[Waiter, None] = {}  # in the order in which they came
         self._wake = asyncio.Event()
         self._urgent = self._ending = self._stopped = False
         self._backoff = Backoff(self._settings.first_retry_s, self._settings.longest_retry_s)
@@ -205,7 +167,7 @@ class TenantFlusher:
             raise checkpoint_missing(*astuple(key))
         wanted, certified_seq = found
         if certified_seq >= seq and known is not None:
-            if problem := _hole_reason(wanted, unstored):
+            if problem := hole_reason(wanted, unstored):
                 raise Refusal(Reason.CERTIFICATION_FAILED, problem=problem)
             return known.location
         self.retry_lost()  # so that the caller is told at once
@@ -237,7 +199,7 @@ class TenantFlusher:
     ) -> FlushOutcome:
         if self._stopped:
             raise Refusal(Reason.DRAINING)
-        waiter = _Waiter(self._loop.create_future(), marks, wanted, key, came=self.now)
+        waiter = Waiter(self._loop.create_future(), marks, wanted, key, came=self.now)
         self._waiters[waiter] = None
         self.flush_soon()
         if not self._lease.held:
@@ -272,18 +234,18 @@ class TenantFlusher:
         )
         for waiter in waiting:
             if waiter.wanted is not None:
-                _answer(waiter, standing)
+                answer_waiter(waiter, standing)
             elif row.all_tried >= (waiter.request or 0):
                 self._tried(waiter, standing, asking.outcome_of(row))
         newest = max(waiter.came for waiter in waiting)
         return _FIRST_LOOKS_S if self.now - newest < POLL_S else POLL_S
 
-    def _tried(self, waiter: _Waiter, standing: _Standing, outcome: int | Refusal) -> None:
+    def _tried(self, waiter: Waiter, standing: Standing, outcome: int | Refusal) -> None:
         """Answer a caller for whom the keeper tried to certify everything."""
         waiter.retried = True
         if not isinstance(outcome, Refusal):
             waiter.certified += outcome
-        _answer(waiter, standing)
+        answer_waiter(waiter, standing)
         if isinstance(outcome, Refusal):
             self._refuse([waiter], outcome)
         waiter.request = None  # without an answer still: its thread changed meanwhile
@@ -321,7 +283,7 @@ class TenantFlusher:
             await pause(None if due_at is None else due_at - self.now, self._wake)
         return False
 
-    def _failed(self, error: Exception, waiting: Collection[_Waiter]) -> None:
+    def _failed(self, error: Exception, waiting: Collection[Waiter]) -> None:
         came_since = any(one.wanted is None and one not in waiting for one in self._waiters)
         pause_s = self._backoff.failed()
         self._retry_at = 0.0 if came_since else self.now + pause_s  # they wait for an attempt
@@ -340,12 +302,12 @@ class TenantFlusher:
         if self._store_lost:  # time alone brings nothing back, so that no caller waits for it
             self._refuse(waiting, Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error)))
 
-    def _refuse(self, waiters: Iterable[_Waiter], error: Exception) -> None:
+    def _refuse(self, waiters: Iterable[Waiter], error: Exception) -> None:
         for waiter in waiters:
             if not waiter.answer.done():
                 waiter.answer.set_exception(error)
 
-    async def _settle(self, flushed: Flushed, waiting: Iterable[_Waiter]) -> None:
+    async def _settle(self, flushed: Flushed, waiting: Iterable[Waiter]) -> None:
         """Answer the waiters whose changes are certified, and count the backlog."""
         self._backoff.succeeded()
         self._retry_at, self._store_lost = 0.0, False
@@ -356,7 +318,7 @@ class TenantFlusher:
             await self.count_backlog()
         asking = list(self._waiters)
         standing = await self._database.query(partial(self._standing, waiters=asking))
-        problem = flushed.pointer_problem or _holes_text(standing.holes)
+        problem = flushed.pointer_problem or holes_text(standing.holes)
         self.trouble = Trouble(problem, self._clock_us()) if problem else None
         if flushed.pointer_problem:
             self._look_at = self.now + self._settings.longest_retry_s
@@ -367,79 +329,26 @@ class TenantFlusher:
             waiter.certified += flushed.checkpoints
             waiter.retried = waiter.retried or flushed.retried
         for waiter in asking:
-            _answer(waiter, standing)
-        if not all(waiter.answer.done() for waiter in self._waiters):
+            answer_waiter(waiter, standing)
+        if left := [waiter for waiter in self._waiters if not waiter.answer.done()]:
             self._urgent = True
+            is_forgotten = any(one.wanted is None and not one.retried for one in left)
+            if is_forgotten and not self.flush.retries_holes:
+                self.flush.retry_holes()  # they came while holes were tried, and waited for no try
             self._idle = 0 if flushed.checkpoints else self._idle + 1
             if self._idle > _IDLE_FLUSHES:
                 self._retry_at = self.now + self._settings.first_retry_s
 
-    def _standing(self, connection: Connection, waiters: Collection[_Waiter]) -> _Standing:
+    def _standing(self, connection: Connection, waiters: Collection[Waiter]) -> Standing:
         known = status.catalog(connection, self.tenant) if waiters else None
         marks = {thread for one in waiters for thread in one.marks}
-        watermarks = status.watermarks(connection, marks)
-        behind = {thread for one in waiters for thread in one.behind(watermarks)}
-        return _Standing(
-            watermarks,
-            damaged(connection, behind),
+        return Standing(
+            status.watermarks(connection, marks),
             holes.unstored(connection, self.tenant),
             status.missing(connection, {one.wanted for one in waiters if one.wanted is not None}),
             known.location if known is not None else None,
+            damaged(connection, marks),
         )
-
-
-def _answer(waiter: _Waiter, standing: _Standing) -> None:
-    """Answer a waiter, if there is an answer by now."""
-    if waiter.answer.done():
-        return
-    wanted = waiter.wanted
-    if wanted in standing.gone and waiter.key is not None:
-        waiter.answer.set_exception(checkpoint_missing(*astuple(waiter.key)))
-        return
-    behind = waiter.behind(standing.watermarks)
-    if behind and behind <= standing.damaged.keys():  # nothing will be stored of them
-        problem = standing.damaged[min(behind)]
-        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=problem))
-        return
-    if behind or (wanted is not None and standing.catalog is None):
-        return
-    if wanted is not None:
-        problem = _hole_reason(wanted, standing.holes)
-    else:
-        unstored = [
-            hole for hole in standing.holes if hole.seq <= waiter.marks.get(hole.thread, -1)
-        ]
-        if unstored and not waiter.retried:
-            return
-        problem = _holes_text(unstored)
-    if problem:
-        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=problem))
-    else:
-        waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
-
-
-def _hole_reason(wanted: Wanted, unstored: Iterable[Hole]) -> str:
-    """Return why a change is a hole; empty if it is none.
-
-    A change of no checkpoint stands for all changes of its thread up to it.
-    """
-    place = (wanted.checkpoint_ns, wanted.checkpoint_id)
-    for hole in unstored:
-        is_in = hole.place == place if wanted.checkpoint_id else hole.seq <= wanted.seq
-        if hole.thread == wanted.thread and is_in:
-            return hole.reason
-    return ""
-
-
-def _holes_text(unstored: list[Hole]) -> str:
-    """Return which checkpoints are not stored, for people; empty if all are."""
-    for hole in unstored:
-        others = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
-        return (
-            f"checkpoint '{hole.checkpoint_id}' in namespace '{hole.checkpoint_ns}' of "
-            f"thread '{hole.thread_id}' is not stored: {hole.reason}{others}"
-        )
-    return ""
 
 
 def text_of(error: Exception) -> str:

@@ -132,6 +132,11 @@ class Flush:
         """Try to store holes with the next flush."""
         self._asked_to_retry = True
 
+    @property
+    def retries_holes(self) -> bool:
+        """Whether holes are tried, or will be."""
+        return self._asked_to_retry or self._retries
+
     def renew_root(self) -> None:
         """Store a catalog with the next flush even if nothing else has to be stored."""
         self._new_root = True

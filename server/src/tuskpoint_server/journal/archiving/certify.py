@@ -127,7 +127,11 @@ def put_catalog_back(
 
 
 def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
-    """Move the watermarks of threads, and update what waits above; `Void`: one has moved."""
+    """Move the watermarks of threads, and update what waits above.
+
+    Raises:
+        Void: One has moved, or the row of a thread was damaged after it was read.
+    """
     batch.lock((tenant, one.thread_id) for one in moved)
     for one in moved:
         log = batch.find_any(tenant, one.thread_id)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
-from sqlalchemy import ColumnElement, Connection, Table, and_, bindparam, case, func, select
+from sqlalchemy import Connection, and_, bindparam, case, func, select
 
 from ...domain.limits import MIB
 from ...domain.model import Damage, DamagedValue
@@ -21,15 +21,13 @@ from ..database import put_back
 from ..database.binding import RowDamagedError, binder_of
 from ..database.logs import THREAD, Place
 from ..database.put_back import STORED_THROUGH
-from ..database.schema import changes, checkpoints, contents, handoffs, removed, threads, writes
+from ..database.schema import checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import (
-    EMPTY,
     LISTED,
     Statement,
     of_checkpoint,
     of_thread,
     parameters_of,
-    same_checkpoint,
 )
 from . import holes, status
 from .dirty import (
@@ -44,6 +42,7 @@ from .dirty import (
 )
 from .holding import Holders, NeededValue, choose, used
 from .holes import Hole
+from .ranges import CHANGES, LOGGED, SCANNED, Reading, in_range, is_whole
 from .status import KnownCatalog
 
 _log = logging.getLogger(__name__)
@@ -71,50 +70,16 @@ _THREAD = Statement(
     select(*THREAD, STORED_THROUGH).where(threads.c.number == bindparam("of_number"))
 )
 _BY_NUMBER = Statement(select(*THREAD, STORED_THROUGH).where(threads.c.number.in_(LISTED)))
-_CHANGES = Statement(
-    select(changes.c.seq, changes.c.checkpoint_ns, changes.c.checkpoint_id)
-    .where(of_thread(changes), changes.c.seq > bindparam("after"))
-    .order_by(changes.c.seq)
-    .limit(bindparam("most"))
-)
-
-
-def _in_range(table: Table) -> ColumnElement[bool]:
-    seq = table.c.seq
-    return and_(of_thread(table), seq > bindparam("after"), seq <= bindparam("through"))
-
-
-_PLACES = (
-    select(changes.c.thread, changes.c.checkpoint_ns, changes.c.checkpoint_id)
-    .where(_in_range(changes), changes.c.checkpoint_id != EMPTY)
-    .distinct()
-    .subquery()
-)
-# the checkpoints that changed in a range, with their writes
-_WRITTEN = _PLACES.join(writes, same_checkpoint(writes, _PLACES))
-_CLAIMED_SINCE = and_(writes.c.seq > bindparam("after"), writes.c.early_us.is_(None))
-_ROWS = Statement(
-    select(*CHECKPOINT_COLUMNS)
-    .select_from(_PLACES.join(checkpoints, same_checkpoint(checkpoints, _PLACES)))
-    .where(checkpoints.c.seq > bindparam("after"))
-)
-_WRITES = Statement(select(*WRITE_COLUMNS).select_from(_WRITTEN).where(_CLAIMED_SINCE))
-_WRITE_SIZES = Statement(
-    select(*WRITE_COLUMNS[1:3], func.sum(func.coalesce(func.length(writes.c.data), 0)))
-    .select_from(_WRITTEN)
-    .where(_CLAIMED_SINCE)
-    .group_by(*WRITE_COLUMNS[1:3])
-)
 _ROW = Statement(select(*CHECKPOINT_COLUMNS).where(of_checkpoint(checkpoints)))
 _WRITES_OF_ROW = Statement(
     select(*WRITE_COLUMNS).where(of_checkpoint(writes), writes.c.early_us.is_(None))
 )
 _REMOVED = Statement(
     select(*(removed.c[name] for name in Removal._fields))
-    .where(_in_range(removed))
+    .where(in_range(removed))
     .order_by(removed.c.seq)
 )
-_PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(_in_range(handoffs)))
+_PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(in_range(handoffs)))
 _OF_VALUES = (contents.c.family == bindparam("of_family"), contents.c.digest.in_(LISTED))
 _STORED_SIZES = Statement(
     select(contents.c.digest, func.length(contents.c.data)).where(*_OF_VALUES)
@@ -264,13 +229,15 @@ def read_range(
     lost: Collection[bytes],
 ) -> DirtyRange:
     """Return the next range of a thread, within bounds but for one checkpoint, and not `apart`."""
-    through = _bound(connection, thread, bounds)
+    reading, through = LOGGED, _bound(connection, thread, bounds)
+    if through is None:
+        reading, through = SCANNED, thread.seq
     of = {"of_thread": thread.number, "after": thread.certified_seq, "through": through}
     found = DirtyRange(
         thread,
         through,
         thread.dirty_bytes,
-        places=_places(connection, thread, of, apart),
+        places=_places(connection, thread, reading, of, apart),
         removed=[Removal(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
     )
@@ -285,11 +252,14 @@ def read_range(
     return found
 
 
-def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> int:
-    """Return the last change of a range."""
+def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> int | None:
+    """Return the last change of a range; `None` if the log of the thread is damaged."""
     most = _CHANGES_PER_CHECKPOINT * bounds.checkpoints
     of = {"of_thread": thread.number, "after": thread.certified_seq}
-    rows = _CHANGES.run(connection, **of, most=most).fetchall()
+    logged = CHANGES.run(connection, **of, most=most).fetchall()
+    if not is_whole(connection, thread, logged, most):
+        return None
+    rows = [(row[2], row[5], row[6]) for row in logged]
     firsts: dict[Place, int] = {}
     for seq, checkpoint_ns, checkpoint_id in rows:
         if checkpoint_id:
@@ -326,9 +296,10 @@ def _sizes(
     connection: Connection, thread: DirtyThread, of: Mapping[str, int], known: set[bytes]
 ) -> dict[Place, int]:
     """Return the bytes of a range's checkpoints; a value counts for the first that needs it."""
-    sizes = {(row[0], row[1]): int(row[2]) for row in _WRITE_SIZES.run(connection, **of).fetchall()}
+    written = LOGGED.write_sizes.run(connection, **of).fetchall()
+    sizes = {(row[0], row[1]): int(row[2]) for row in written}
     needed: dict[Place, set[bytes]] = {}
-    for row in _ROWS.run(connection, **of).fetchall():
+    for row in LOGGED.rows.run(connection, **of).fetchall():
         one = dirty_checkpoint(connection, thread, row)
         sizes[one.place] = sizes.get(one.place, 0) + one.size
         needed[one.place] = _referred(one) - known
@@ -341,13 +312,17 @@ def _sizes(
 
 
 def _places(
-    connection: Connection, thread: DirtyThread, of: Mapping[str, int], apart: Collection[Place]
+    connection: Connection,
+    thread: DirtyThread,
+    reading: Reading,
+    of: Mapping[str, int],
+    apart: Collection[Place],
 ) -> list[DirtyPlace]:
     """Return the checkpoints that changed in a range, with their rows."""
-    rows = _ROWS.run(connection, **of).fetchall()
+    rows = reading.rows.run(connection, **of).fetchall()
     made = [dirty_checkpoint(connection, thread, row) for row in rows]
     found = {one.place: one for one in made}
-    for write in _WRITES.run(connection, **of).fetchall():
+    for write in reading.writes.run(connection, **of).fetchall():
         place = (write[1], write[2])
         found.setdefault(place, DirtyPlace(place)).add(connection, thread, write)
     kept = [one for place, one in found.items() if place not in apart]

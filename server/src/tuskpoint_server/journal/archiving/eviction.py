@@ -22,13 +22,23 @@ from ...domain.failpoints import failpoint
 from ...domain.formats.segments import PREFIX_BYTES
 from ...domain.limits import MIB
 from ...domain.values import split
-from ..checkpoints.contents import referred
 from ..checkpoints.located import by_hash, decode_held
 from ..database.database import Database
+from ..database.logs import KNOWN
 from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
 from ..database.statements import Statement, of_thread, same_checkpoint
-from ..removal.passes import Sized, Taken, ValueRow, batches, begin, unneeded
+from ..removal.passes import (
+    Sized,
+    Taken,
+    ValueRow,
+    batches,
+    begin,
+    checked,
+    ref_of,
+    sparing_damaged,
+    unneeded,
+)
 from .holes import lost
 
 _log = logging.getLogger(__name__)
@@ -88,9 +98,7 @@ _KEPT = sa.union(
     ),
 )
 _STATES = Statement(
-    sa.select(*_PLACE, checkpoints.c.state, checkpoints.c.delta_base).where(
-        of_thread(checkpoints), sa.tuple_(*_PLACE).in_(_KEPT)
-    )
+    sa.select(*_PLACE, *KNOWN).where(of_thread(checkpoints), sa.tuple_(*_PLACE).in_(_KEPT))
 )
 _LOST = sa.select(holes.c.segment).where(
     holes.c.tenant == sa.bindparam("of_tenant"), holes.c.segment.is_not(None)
@@ -196,7 +204,9 @@ class Evictor:
             more = family not in self._spent
             while more and wanted > 0:
                 failpoint("archive.before_evict")
-                freed = await evict_family(self._database, family, before_us, wanted)
+                freed = Taken()
+                with sparing_damaged():
+                    freed = await evict_family(self._database, family, before_us, wanted)
                 failpoint("archive.after_evict")
                 gone += freed
                 more = freed.size_bytes >= wanted
@@ -258,11 +268,10 @@ def _look(
     of = {"of_thread": thread, "through": min(watermarks)}
     kept: set[bytes] = set()
     places: set[tuple[str, str]] = set()
-    states = _STATES.run(connection, **of)
+    states, ref = _STATES.run(connection, **of), ref_of(connection, thread)
     while (row := states.fetchone()) is not None:
-        checkpoint_ns, checkpoint_id, state, delta_base = row
-        places.add((checkpoint_ns, checkpoint_id))
-        kept |= referred(state, delta_base)
+        places.add((row[0], row[1]))
+        kept |= checked(connection, ref, row)
     rows = _WRITES.run(connection, **of, of_tenant=tenant).fetchall()
     rows = [row for row in rows if (row[0], row[1]) not in places]
     helds = {row[5]: decode_held(row[5]) for row in rows}

@@ -12,6 +12,7 @@ from ...domain.errors import Reason, Refusal
 from ...domain.formats.catalogs import Catalog, decode_catalog
 from ...domain.model import BlobLocation, CheckpointKey
 from ...domain.values import Unopened
+from ..database.logs import find_thread
 from ..database.schema import (
     catalogs,
     changes,
@@ -79,12 +80,6 @@ _BACKLOGS = Statement(
     .group_by(threads.c.tenant)
 )
 _WAITING = Statement(sa.select(threads.c.number, threads.c.seq, threads.c.thread_id).where(_DIRTY))
-_FIND = Statement(
-    sa.select(threads.c.number, threads.c.seq, threads.c.certified_seq).where(
-        threads.c.tenant == sa.bindparam("of_tenant"),
-        threads.c.thread_id == sa.bindparam("of_thread"),
-    )
-)
 _MARKS = Statement(
     sa.select(threads.c.number, threads.c.certified_seq).where(threads.c.number.in_(LISTED))
 )
@@ -187,12 +182,16 @@ def catalog_place(connection: sa.Connection, tenant: str) -> CatalogPlace | None
 def wanted(
     connection: sa.Connection, tenant: str, key: CheckpointKey, seq: int
 ) -> tuple[Wanted, int] | None:
-    """Return the change of a checkpoint that is waited for, if it exists, and the watermark."""
-    row = _FIND.run(connection, of_tenant=tenant, of_thread=key.thread_id).fetchone()
-    if row is None or row[1] < seq:
+    """Return the change of a checkpoint that is waited for, if it exists, and the watermark.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`: the row of the thread, so that its watermark proves nothing.
+    """
+    row = find_thread(connection, tenant, key.thread_id)
+    if row is None or row.seq < seq:
         return None
-    change = Wanted(row[0], seq, key.checkpoint_ns, key.checkpoint_id)
-    return (change, row[2]) if _is_there(connection, change) else None
+    change = Wanted(row.number, seq, key.checkpoint_ns, key.checkpoint_id)
+    return (change, row.certified_seq) if _is_there(connection, change) else None
 
 
 def watermarks(connection: sa.Connection, numbers: Iterable[int]) -> dict[int, int]:

@@ -13,7 +13,9 @@ keyframe stays as long as any patch on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -32,9 +34,11 @@ from sqlalchemy import (
     update,
 )
 
+from ...domain.errors import Reason, Refusal
 from ..checkpoints.contents import referred
+from ..database.binding import binder_of
 from ..database.database import Database
-from ..database.logs import Place
+from ..database.logs import KNOWN, Known, Place, ThreadRef
 from ..database.overlay import FAMILY, Batch
 from ..database.schema import changes, checkpoints, contents, threads
 from ..database.statements import LISTED, Statement, of_thread
@@ -44,6 +48,19 @@ READ_AT_ONCE = 500  # checkpoints that one read transaction looks at
 TAKEN_AT_ONCE = 500  # values or writes that one write transaction takes
 TAKEN_BYTES = 16 * 1024 * 1024  # of them, after which it ends
 DUE_SHARE = 4  # a pass is due once one in this many checkpoints or bytes of a family was removed
+
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def sparing_damaged() -> Iterator[None]:
+    """Leave a family as it is if one of its checkpoints is damaged: it may need any value."""
+    try:
+        yield
+    except Refusal as refusal:
+        if refusal.reason is not Reason.JOURNAL_DAMAGED:
+            raise
+        _log.error("values that may not be needed stay in the journal: %s", refusal)
 
 
 class Sized(NamedTuple):
@@ -130,13 +147,14 @@ _ABANDONED = select(_families.c.family).where(
     ~exists().where(threads.c.family == _families.c.family, threads.c.deleted.is_(False)),
 )
 _DUE = Statement(union(_MUCH_REMOVED, _ABANDONED))
-_STATES = Statement(
-    select(
-        checkpoints.c.checkpoint_ns,
-        checkpoints.c.checkpoint_id,
-        checkpoints.c.state,
-        checkpoints.c.delta_base,
+_PLACE = (checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
+_REF = Statement(
+    select(threads.c.tenant, threads.c.thread_id, threads.c.number).where(
+        threads.c.number == bindparam("of_number")
     )
+)
+_STATES = Statement(
+    select(*_PLACE, *KNOWN)
     .where(
         of_thread(checkpoints),
         tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id)
@@ -146,7 +164,7 @@ _STATES = Statement(
     .limit(bindparam("at_most", type_=Integer))
 )
 _CHANGED = Statement(
-    select(checkpoints.c.state, checkpoints.c.delta_base).where(
+    select(*_PLACE, *KNOWN).where(
         of_thread(checkpoints),
         tuple_(checkpoints.c.checkpoint_ns, checkpoints.c.checkpoint_id).in_(
             select(changes.c.checkpoint_ns, changes.c.checkpoint_id).where(
@@ -240,8 +258,9 @@ class Pass:
                     named |= found
             elif known < seq:
                 changed = _CHANGED.run(connection, of_thread=number, after=known)
+                of = ref_of(connection, number)
                 while (row := changed.fetchone()) is not None:
-                    named |= referred(*row)
+                    named |= checked(connection, of, row)
         return _Seen(seqs, named)
 
     def _learn(self, seen: _Seen) -> None:
@@ -320,10 +339,14 @@ def due(connection: Connection) -> list[int]:
 
 
 async def remove_due(database: Database) -> Taken:
-    """Remove the unneeded values of the families that are due."""
+    """Remove the unneeded values of the families that are due.
+
+    Families with a damaged checkpoint stay as they are, for who looks into it.
+    """
     removed = Taken()
     for family in await database.query(due):
-        removed += await remove_unneeded(database, family)
+        with sparing_damaged():
+            removed += await remove_unneeded(database, family)
     return removed
 
 
@@ -358,11 +381,30 @@ def _named(connection: Connection, thread: int, after: Place) -> tuple[set[bytes
     found: set[bytes] = set()
     count, place = 0, after
     since = {"after_ns": after[0], "after_id": after[1], "at_most": READ_AT_ONCE}
+    of = ref_of(connection, thread)
     rows = _STATES.run(connection, of_thread=thread, **since)
     while (row := rows.fetchone()) is not None:
         place, count = (row[0], row[1]), count + 1
-        found |= referred(row[2], row[3])
+        found |= checked(connection, of, row)
     return found, place if count == READ_AT_ONCE else None
+
+
+def ref_of(connection: Connection, thread: int) -> ThreadRef:
+    """Return what the rows of a thread are bound to."""
+    [row] = _REF.run(connection, of_number=thread).fetchall()
+    return ThreadRef(*row)
+
+
+def checked(connection: Connection, of: ThreadRef, row: Sequence[Any]) -> set[bytes]:
+    """Return the digests that a checkpoint names.
+
+    Raises:
+        Refusal: `JOURNAL_DAMAGED`: it may name others than it did.
+    """
+    checkpoint_ns, checkpoint_id, *columns = row
+    known = Known(*columns)
+    known.check(binder_of(connection), of, (checkpoint_ns, checkpoint_id))
+    return referred(known.state, known.delta_base)
 
 
 def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Taken:

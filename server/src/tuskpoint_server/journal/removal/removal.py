@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
+from ...domain.errors import Reason, Refusal
 from ...domain.limits import LIMITS
 from ...domain.threads import EventKind, PruneStrategy, ThreadState
 from ..checkpoints.threads import live, switch_search
@@ -143,7 +144,13 @@ class Removal:
         )
 
     async def delete_runs(self, tenant: str, run_ids: Sequence[str]) -> int:
-        """Delete the checkpoints of runs, over all threads, each in a transaction of its own."""
+        """Delete the checkpoints of runs, over all threads, each in a transaction of its own.
+
+        A damaged thread does not keep the runs in other threads from being deleted.
+
+        Raises:
+            Refusal: `JOURNAL_DAMAGED`: a thread is damaged; nothing of it was deleted.
+        """
         runs = frozenset(run_ids) - {""}  # an empty ID means no run
         found = await self._database.query(
             lambda connection: {
@@ -155,9 +162,16 @@ class Removal:
             return {place for place, node in nodes.items() if node.run_id in runs}
 
         remove = partial(remove_checkpoints, tenant=tenant, choose=of_runs)
-        count = 0
+        count, damaged = 0, list[Refusal]()
         for thread_id in sorted(found):
-            count += await self._database.transact(partial(remove, thread_id=thread_id))
+            try:
+                count += await self._database.transact(partial(remove, thread_id=thread_id))
+            except Refusal as refusal:
+                if refusal.reason is not Reason.JOURNAL_DAMAGED:
+                    raise
+                damaged.append(refusal)
+        if damaged:
+            raise damaged[0]
         return count
 
     async def set_retention(self, tenant: str, thread_id: str, retention_s: int) -> None:

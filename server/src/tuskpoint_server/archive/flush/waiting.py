@@ -1,0 +1,104 @@
+"""Callers that wait until changes are certified, and what answers them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, dataclass
+from typing import NamedTuple
+
+from ...domain.errors import Reason, Refusal, checkpoint_missing
+from ...domain.model import BlobLocation, CheckpointKey
+from ...journal.archiving.holes import Hole
+from ...journal.archiving.status import Wanted
+
+
+@dataclass(frozen=True, slots=True)
+class FlushOutcome:
+    """Outcome of a flush of everything: checkpoints certified, and the newest catalog."""
+
+    certified: int
+    catalog: BlobLocation | None
+
+
+@dataclass(slots=True, eq=False)
+class Waiter:
+    """A caller that waits until threads are certified up to the changes that they had then."""
+
+    answer: asyncio.Future[FlushOutcome]
+    marks: Mapping[int, int]  # by thread, the change up to which it has to be certified
+    # the one change that is waited for, through failures; `None`: all changes
+    wanted: Wanted | None = None
+    key: CheckpointKey | None = None  # the checkpoint that it is of
+    certified: int = 0
+    retried: bool = False  # every hole was tried again since
+    # of a server that is not the keeper: the request that the keeper tries for it, if it was sent
+    request: int | None = None
+    came: float = 0.0  # by the clock of the event loop
+
+    def late(self, through: Mapping[int, int]) -> set[int]:
+        """Return the threads that are not certified so far, by their watermarks."""
+        return {thread for thread, seq in self.marks.items() if through.get(thread, seq) < seq}
+
+
+class Standing(NamedTuple):
+    """The state of the journal that waiters depend on."""
+
+    watermarks: dict[int, int]
+    holes: list[Hole]
+    gone: set[Wanted]
+    catalog: BlobLocation | None
+    damaged: Mapping[int, str]  # threads of which nothing is stored, and why, for people
+
+
+def answer_waiter(waiter: Waiter, standing: Standing) -> None:
+    """Answer a waiter, if there is an answer by now."""
+    if waiter.answer.done():
+        return
+    wanted = waiter.wanted
+    if wanted in standing.gone and waiter.key is not None:
+        waiter.answer.set_exception(checkpoint_missing(*astuple(waiter.key)))
+        return
+    marks, through = waiter.marks, standing.watermarks
+    if waiter.late(through) - standing.damaged.keys():
+        return
+    if damaged := next((standing.damaged[one] for one in marks if one in standing.damaged), ""):
+        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=damaged))
+        return
+    if wanted is not None and standing.catalog is None:
+        return
+    if wanted is not None:
+        problem = hole_reason(wanted, standing.holes)
+    else:
+        unstored = [hole for hole in standing.holes if hole.seq <= marks.get(hole.thread, -1)]
+        if unstored and not waiter.retried:
+            return
+        problem = holes_text(unstored)
+    if problem:
+        waiter.answer.set_exception(Refusal(Reason.CERTIFICATION_FAILED, problem=problem))
+    else:
+        waiter.answer.set_result(FlushOutcome(waiter.certified, standing.catalog))
+
+
+def hole_reason(wanted: Wanted, unstored: Iterable[Hole]) -> str:
+    """Return why a change is a hole; empty if it is none.
+
+    A change of no checkpoint stands for all changes of its thread up to it.
+    """
+    place = (wanted.checkpoint_ns, wanted.checkpoint_id)
+    for hole in unstored:
+        is_in = hole.place == place if wanted.checkpoint_id else hole.seq <= wanted.seq
+        if hole.thread == wanted.thread and is_in:
+            return hole.reason
+    return ""
+
+
+def holes_text(unstored: list[Hole]) -> str:
+    """Return which checkpoints are not stored, for people; empty if all are."""
+    for hole in unstored:
+        others = f"; nor are {len(unstored) - 1} more" if len(unstored) > 1 else ""
+        return (
+            f"checkpoint '{hole.checkpoint_id}' in namespace '{hole.checkpoint_ns}' of "
+            f"thread '{hole.thread_id}' is not stored: {hole.reason}{others}"
+        )
+    return ""

@@ -1,0 +1,201 @@
+"""Losses of whole stores: the blob directory is lost or unmounted, the journal is put back.
+
+While the newest catalog is lost, nothing becomes certified and the status says why; a start is
+refused until its operator brings the blobs back, or accepts what is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.kit.drafts import TENANT
+from tests.simulation import checks
+from tests.simulation.checks import Look
+from tests.simulation.clients import Clients
+from tests.simulation.faulty_store import Vault
+from tests.simulation.model import Model, Story
+from tests.simulation.server import Server
+from tests.simulation.shadow import Shadow, Thread
+from tests.simulation.violation import check
+from tests.simulation.virtual_loop import VirtualLoop
+from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.journal.archiving.status import KnownCatalog
+
+LOOK_S = 600.0
+"""Seconds between two looks of a server whether its blob store has the newest catalog."""
+
+
+@dataclass
+class _Copy:
+    """A journal, and what is known of it."""
+
+    data: bytes
+    stories: dict[str, Story]
+    doubtful: set[str]
+    shadow: Shadow
+    recovered_seqs: dict[str, int]
+    captured: dict[tuple[str, str], Any]
+
+
+@dataclass
+class GivenUp:
+    """What an older journal gives up, unless its start is accepted: it can still be recovered."""
+
+    known: KnownCatalog | None
+    threads: dict[str, Thread] | None
+
+
+class Losses:
+    """Loses blobs and journals.
+
+    Args:
+        clients: What they captured belongs to a journal.
+        vault: What the blob store holds.
+        looks: Of each server: what its newest catalog brings back.
+        seed: Chooses what is lost.
+    """
+
+    def __init__(self, clients: Clients, vault: Vault, looks: dict[str, Look], seed: int) -> None:
+        self._clients = clients
+        self._vault = vault
+        self._looks = looks
+        self._rng = random.Random(f"{seed} losses")
+        self._copies: dict[str, list[_Copy]] = {}
+        self._away: dict[str, dict[bytes, Member]] = {}
+        self._emptied = 0
+
+    @property
+    def is_away(self) -> bool:
+        """Whether blobs are lost that may come back."""
+        return bool(self._away)
+
+    # --- blobs ---------------------------------------------------------------------------
+
+    async def wipe(self, server: Server) -> None:
+        """Lose all blobs, or the newest catalog; the status and certification have to say so."""
+        known = checks.newest(server)
+        if known is None or self._vault.lost:
+            return
+        blobs = [known.location.blob_id] if self._rng.random() < 0.4 else list(self._vault.packs)
+        for blob_id in blobs:
+            pack = self._vault.packs.get(blob_id, {})
+            self._away[blob_id] = dict(pack)
+            for sha256 in list(pack):
+                self._vault.lose(blob_id, sha256)
+        if self._vault.epoch_s is None:
+            await self._is_said(server)
+
+    async def _is_said(self, server: Server) -> None:
+        """Check that a running server says that its blobs are lost, and certifies nothing."""
+        before, said = checks.newest(server), ""
+        for _ in range(20):
+            await pause(LOOK_S + 1)
+            if checks.newest(server) != before:
+                return  # it was on its way, and the store has it
+            said = (await server.archive.status(TENANT)).last_error
+            if "it lacks catalog" in said:
+                break
+        check("it lacks catalog" in said, "blobs are lost, and the status says", repr(said))
+        try:
+            saved = await self._clients.save(server)
+            async with asyncio.timeout(24 * 3600.0):
+                await server.archive.certify(TENANT, saved.key, saved.seq)
+        except TimeoutError:
+            check(False, "blobs are lost, and nobody who waits for certification is told")
+        except Refusal as refusal:
+            if refusal.reason is not Reason.CERTIFICATION_FAILED:
+                raise
+        else:
+            check(False, "blobs are lost, and a change was certified")
+        check(checks.newest(server) == before, "blobs are lost, and a catalog was certified")
+
+    async def mount(self, server: Server) -> None:
+        """Bring the lost blobs back."""
+        self.bring_back()
+
+    def bring_back(self) -> None:
+        """Bring the lost blobs back."""
+        for blob_id, pack in self._away.items():
+            self._vault.packs.setdefault(blob_id, {}).update(pack)
+            self._vault.lost -= {(blob_id, sha256) for sha256 in pack}
+        self._away.clear()
+
+    def accept(self) -> None:
+        """Give the lost blobs up."""
+        self._away.clear()
+
+    def operator_accepts(self) -> bool:
+        """Choose whether blobs that are lost at a start are given up, or brought back."""
+        if self._away and self._rng.random() < 0.5:
+            self.bring_back()
+            return False
+        return True
+
+    # --- journals ------------------------------------------------------------------------
+
+    async def copy_journal(self, server: Server) -> None:
+        """Keep a copy of the journal as it is."""
+        model, known = server.model, self._clients.captured.items()
+        stories = {name: _copied(story) for name, story in model.stories.items()}
+        self._copies.setdefault(server.name, []).append(
+            _Copy(
+                server.disk.journal.driver.serialize(),
+                stories,
+                set(model.doubtful),
+                server.shadow.copy(),
+                dict(server.recovered_seqs),
+                {at: made for at, made in known if at[0] == server.name},
+            )
+        )
+
+    def forget_copies(self, server: Server | None = None) -> None:
+        """Forget copies: the journal is another one, or blobs that they need may be gone."""
+        for name in [server.name] if server is not None else list(self._copies):
+            self._copies.pop(name, None)
+
+    def put_back(self, server: Server) -> GivenUp:
+        """Put a copy, or an empty journal, in the place of one of a server that is stopped."""
+        copies = self._copies.get(server.name, [])
+        chosen = self._rng.choice([*copies, None]) if self._rng.random() < 0.8 else None
+        known, look, name = checks.newest(server), self._looks[server.name], server.name
+        is_known = known is not None and look.catalog == known.location.sha256
+        given_up = GivenUp(known, look.threads if is_known else None)
+        disk, captured = server.disk.journal, self._clients.captured
+        for at in [at for at in captured if at[0] == name]:
+            del captured[at]
+        if chosen is None:
+            self._emptied += 1
+            disk.format(f"journal-{name}-empty-{self._emptied}")
+            server.model, server.shadow, server.recovered_seqs = Model(), Shadow(disk), {}
+            self.forget_copies(server)
+        else:
+            disk.driver.deserialize(chosen.data)
+            server.model, server.shadow = Model(), chosen.shadow.copy()
+            server.model.stories = {of: _copied(story) for of, story in chosen.stories.items()}
+            server.model.doubtful = set(chosen.doubtful)
+            server.recovered_seqs = dict(chosen.recovered_seqs)
+            captured.update(chosen.captured)
+        self._looks[name] = Look()
+        return given_up
+
+    def events(self) -> dict[str, Callable[[Server], Any]]:
+        """Return what may happen, by name."""
+        return {"wipe": self.wipe, "mount": self.mount, "copy_journal": self.copy_journal}
+
+
+def _copied(story: Story) -> Story:
+    return Story(story.incarnation, dict(story.known), copy.deepcopy(story.early))
+
+
+async def pause(seconds: float) -> None:
+    """Sleep; what is damaged is tried again all the time meanwhile."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.forget_turns()
+    await asyncio.sleep(seconds)

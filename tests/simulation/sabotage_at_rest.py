@@ -1,0 +1,128 @@
+"""Servers that trust what is at rest: proof that faults at rest are found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.simulation.at_rest import BLOBS, EDITS, JOURNAL
+from tuskpoint_server import start_checks
+from tuskpoint_server.archive import comparing, verify, watching
+from tuskpoint_server.archive.flush import one_flush
+from tuskpoint_server.archive.flush.packs import Pointer
+from tuskpoint_server.archive.mending import Mender
+from tuskpoint_server.journal.archiving import collecting
+from tuskpoint_server.journal.checkpoints import contents, load
+from tuskpoint_server.journal.checkpoints.integrity import Checked
+from tuskpoint_server.journal.checkpoints.located import Row
+from tuskpoint_server.journal.database.logs import StoredWrite
+
+Patch = pytest.MonkeyPatch
+
+
+class _Whatever(bytes):
+    """A digest that equals every other one."""
+
+    __hash__ = bytes.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+
+def values_are_not_compared(patch: Patch) -> None:
+    """Whatever bytes of the right size the journal has are taken for the value."""
+    patch.setattr(contents, "value_digest", lambda value: _Whatever())
+
+
+def rows_are_not_compared(patch: Patch) -> None:
+    """Whoever reads a checkpoint takes its row and its writes as they are."""
+    patch.setattr(Row, "is_bound", lambda self, binder: True)
+    patch.setattr(Row, "check", lambda self, binder: self)
+    patch.setattr(StoredWrite, "check", lambda *arguments: None)
+
+
+def missing_rows_are_not_missed(patch: Patch) -> None:
+    """A listing does not look whether it had all rows."""
+    patch.setattr(load, "check_rows", lambda connection, row: None)
+
+
+def damaged_values_are_certified(patch: Patch) -> None:
+    """A flush stores values as the journal has them."""
+    patch.setattr(collecting, "_compare", lambda connection, dirty: None)
+
+
+def nothing_is_repaired(patch: Patch) -> None:
+    """What a blob has is not read, and still called repaired."""
+
+    async def mend(self: Mender, *arguments: Any) -> bool:
+        return True
+
+    patch.setattr(Mender, "mend", mend)
+
+
+def verification_ignores_the_journal(patch: Patch) -> None:
+    """A verification says nothing about rows and values."""
+    patch.setattr(verify, "check_some", lambda *arguments, **named: Checked())
+
+
+def a_start_ignores_the_pointer(patch: Patch) -> None:
+    """A journal is not compared with the pointer file."""
+
+    async def nothing(*arguments: Any, **named: Any) -> tuple[list[Any], list[str]]:
+        return [], []
+
+    patch.setattr(comparing, "newer", nothing)
+
+
+def a_start_ignores_the_store(patch: Patch) -> None:
+    """Nobody looks whether the store has the newest catalog."""
+
+    async def nothing(*arguments: Any) -> dict[str, str]:
+        return {}
+
+    patch.setattr(comparing, "missing", nothing)
+
+
+def an_older_journal_keeps_its_generation(patch: Patch) -> None:
+    """An accepted older journal goes on counting where it was."""
+    patch.setattr(start_checks, "begin_anew", lambda *arguments, **named: None)
+
+
+def the_old_pointer_is_overwritten(patch: Patch) -> None:
+    """What an older journal gives up is named nowhere."""
+
+    def remove(self: Any, tenant: str) -> None:
+        self.path(tenant).unlink(missing_ok=True)
+
+    patch.setattr(Pointer, "set_aside", remove)
+
+
+def a_lost_store_is_not_looked_for(patch: Patch) -> None:
+    """A running server neither looks whether its store has the newest catalog, nor asks."""
+
+    async def nothing(*arguments: Any) -> None:
+        return
+
+    patch.setattr(watching, "require_catalog", nothing)
+    patch.setattr(one_flush, "require_catalog", nothing)
+
+
+_OTHER = "other bytes than|was read as|has channels|has writes"
+_STARTS = "starts although"
+
+SABOTAGES_AT_REST: dict[Callable[[Patch], None], tuple[str, str]] = {
+    values_are_not_compared: (f"{_OTHER}|another digest", EDITS),
+    rows_are_not_compared: (f"{_OTHER}|listed with ok", EDITS),
+    missing_rows_are_not_missed: ("listed with ok", EDITS),
+    damaged_values_are_certified: ("is malformed|other bytes", EDITS),
+    nothing_is_repaired: ("and a blob has it", EDITS),
+    verification_ignores_the_journal: ("verifies with ok", EDITS),
+    a_start_ignores_the_pointer: (_STARTS, JOURNAL),
+    a_start_ignores_the_store: (_STARTS, BLOBS),
+    an_older_journal_keeps_its_generation: ("given twice", JOURNAL),
+    the_old_pointer_is_overwritten: ("is named nowhere", JOURNAL),
+    a_lost_store_is_not_looked_for: ("blobs are lost, and", BLOBS),
+}
+"""The text of the violation that each sabotage causes, and the faults that find it."""
