@@ -19,7 +19,8 @@ MORE = "More"
 PYTHON = "reference/python"
 CONTRACT = "reference/contract"
 PROTO = "proto/tuskpoint/v1"
-# A page of docs/ that is in no group is in `More`.
+# A page of docs/ that is in no group is in `More`, unless the README of its folder is in a group
+# and lists it.
 GROUPS = {
     "Agents": [
         "docs/langgraph.md",
@@ -123,7 +124,7 @@ def stage(root: Path, out: Path, references: dict[str, str]) -> int:
     unlisted = sorted(
         path.relative_to(root).as_posix()
         for path in (root / "docs").rglob("*.md")
-        if path.relative_to(root).as_posix() not in listed
+        if not {path.relative_to(root).as_posix(), _readme(root, path)} & set(listed)
     )
     if gone := [name for name in listed if not (root / name).is_file()]:
         raise PageError(f"GROUPS of tools/pages/staging.py names {gone[0]}, which is not there")
@@ -144,6 +145,11 @@ def stage(root: Path, out: Path, references: dict[str, str]) -> int:
     for name in shown:
         _show(root, out, name, references)
     return len(seen)
+
+
+def _readme(root: Path, path: Path) -> str:
+    """Return the path of the README beside a page, whether there is one or not."""
+    return (path.parent / HOME).relative_to(root).as_posix()
 
 
 def _page(root: Path, name: str, references: dict[str, str]) -> tuple[str, list[str]]:

@@ -96,6 +96,24 @@ def test_a_broken_link_stops_the_site(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ":caption: More\ndocs/a\n```" in (tmp_path / "out/index.md").read_text()
 
 
+def test_pages_that_a_readme_lists_are_in_no_menu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "GROUPS", {"Why": ["docs/why/README.md"], staging.MORE: []})
+    pages = {
+        "README.md": "# Home\n",
+        "docs/why/README.md": "# Why\n\n[a](a.md)\n",
+        "docs/why/a.md": "# A\n",
+        "docs/other/b.md": "# B\n",
+    }
+    write(tmp_path, pages)
+    assert staging.stage(tmp_path, tmp_path / "out", {}) == len(pages)
+    menus = (tmp_path / "out/index.md").read_text()
+    assert ":caption: Why\ndocs/why/README\n```" in menus
+    assert ":caption: More\ndocs/other/b\n```" in menus
+    assert (tmp_path / "out/docs/why/a.md").read_text().startswith(staging.ONLY_LINKED)
+
+
 PROTO = """\
 syntax = "proto3";
 package tuskpoint.v1;
