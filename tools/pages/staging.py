@@ -74,6 +74,7 @@ GROUPS = {
     "How it works": [
         "docs/promises.md",
         "docs/architecture.md",
+        "docs/decisions/README.md",
         "docs/storage.md",
         "docs/testing.md",
         "docs/benchmarks.md",
