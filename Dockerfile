@@ -16,8 +16,8 @@ RUN python -m venv --without-pip /opt/tuskpoint \
         --requirement requirements/build.txt
 COPY clients/python clients/python
 COPY server server
-COPY --from=console /build/server/src/tuskpoint_server/rpc/web/assets \
-    server/src/tuskpoint_server/rpc/web/assets
+COPY --from=console /build/server/src/tuskpoint_server/api/web/assets \
+    server/src/tuskpoint_server/api/web/assets
 RUN pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir wheels \
         ./clients/python ./server \
     && pip --python /opt/tuskpoint/bin/python install --no-cache-dir --no-deps wheels/*.whl \

@@ -140,7 +140,7 @@ soak: soak-calls soak-agents soak-crashes soak-idle ## all that takes hours: the
 
 .PHONY: soak-calls
 soak-calls: setup ## send 100,000 generated calls (CALLS=100000)
-	@TUSKPOINT_FUZZ_CALLS=$(or $(CALLS),100000) $(PY) -m pytest -q --timeout 7200 tests/integration/rpc/test_fuzz.py
+	@TUSKPOINT_FUZZ_CALLS=$(or $(CALLS),100000) $(PY) -m pytest -q --timeout 7200 tests/integration/api/test_fuzz.py
 
 .PHONY: soak-agents
 soak-agents: setup ## let 1,000 agents work while disk, network, clock and blob store fail (AGENTS=1000 MINUTES=20 PAUSE=10 SEED=...)
@@ -310,6 +310,6 @@ sbom: setup ## write what server and clients are made of into build/sbom, as Cyc
 clean: ## remove environments, caches and build output
 	rm -rf .venv .venv-* build dist
 	rm -rf clients/typescript/node_modules clients/typescript/dist clients/typescript/build
-	rm -rf console/node_modules server/src/tuskpoint_server/rpc/web/assets
+	rm -rf console/node_modules server/src/tuskpoint_server/api/web/assets
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find $(wildcard server clients emulators bench examples tools tests) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -10,7 +10,7 @@ export default defineConfig({
     dedupe: ["@bufbuild/protobuf"],
   },
   build: {
-    outDir: "../server/src/tuskpoint_server/rpc/web/assets",
+    outDir: "../server/src/tuskpoint_server/api/web/assets",
     emptyOutDir: true,
     assetsDir: "static",
     // The licenses of the packages that are in the bundle: who passes it on must pass these on.

@@ -17,12 +17,12 @@ from bench.report import Table, at_most, number
 from bench.setting import Setting
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
+from tuskpoint_server.api.messages.saves import take_checkpoint
 from tuskpoint_server.journal.checkpoints import save
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.rpc.messages.saves import take_checkpoint
 
 TITLE = "What a save costs the journal's writer"
 _BATCH = 32

@@ -13,7 +13,7 @@ from bench.measures.flush import fill, flush
 from bench.report import Table, number, ratio
 from bench.running.servers import Server, running_tuskpoint
 from bench.setting import Setting
-from tuskpoint_server import key_file
+from tuskpoint_server.keys import key_file
 
 TITLE = "What sealing costs"
 _NOTHING = "nothing is sealed"

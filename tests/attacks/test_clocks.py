@@ -19,10 +19,10 @@ from tests.kit.databases import journal_of
 from tuskpoint import AsyncClient
 from tuskpoint._messages import checkpoint_ids
 from tuskpoint.langgraph import TuskPointSaver
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 from tuskpoint_server.journal import clock
-from tuskpoint_server.rpc.server.server import Server
 
 DAY_S = 86400
 
@@ -132,7 +132,7 @@ async def test_a_clock_that_jumps_deletes_nothing(
     rules = tmp_path / "rules.toml"
     rules.write_text('[[retention]]\ntenant = "*"\nagent = "ruled"\ndelete_after = "30d"\n')
     config = config.model_copy(update={"retention_file": rules})
-    caplog.set_level(logging.DEBUG, "tuskpoint_server.app")
+    caplog.set_level(logging.DEBUG, "tuskpoint_server.commands.serve")
     async with app.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("retained", {"n": 1})
         await client.set_retention("retained", timedelta(days=30))

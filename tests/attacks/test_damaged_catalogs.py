@@ -9,8 +9,8 @@ import pytest
 
 from tests.attacks.test_edits_at_rest import running
 from tests.attacks.test_sealed_places import Rows, rows_of, sealed
-from tuskpoint_server import process
-from tuskpoint_server.config import Config
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
 
 __all__ = ["sealed"]
 

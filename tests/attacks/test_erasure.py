@@ -24,8 +24,10 @@ from tuskpoint import Client, Receipt
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.value_pb2 import Value
-from tuskpoint_server import app, process, stopped
 from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import stopped
+from tuskpoint_server.core import process
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -22,11 +22,11 @@ from bench.running.postgres import Cluster, LeftOutError, running_cluster
 from tests.kit.messages import FIRST, ref, reported, save_request
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 from tuskpoint_server.journal.database import pulse
 from tuskpoint_server.journal.database.pipelined import PipelinedConnection
-from tuskpoint_server.rpc.server.server import Server
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub

@@ -18,15 +18,16 @@ from tests.integration.access.tls_kit import write_tokens
 from tests.integration.web.web_kit import JSON, WIRES, GrpcCaller, HttpCaller, http_client
 from tests.kit.messages import ReportedError, ref, reported
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint_server import access, app
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.rpc.around import guessing
-from tuskpoint_server.tokens import new_token
+from tuskpoint_server.api.middleware import guessing
+from tuskpoint_server.auth import access
+from tuskpoint_server.auth.tokens import new_token
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.credentials import Grant, Scope
 
 GET = "/tuskpoint.v1.CheckpointService/GetCheckpoint"
 NEIGHBOUR = "127.0.0.2"
-LOGGER = "tuskpoint_server.rpc.around.guessing"
+LOGGER = "tuskpoint_server.api.middleware.guessing"
 
 
 class StillClock:

@@ -25,8 +25,8 @@ from tests.kit.databases import in_postgres, place, postgres
 from tests.kit.drafts import TENANT, refused
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess, WalrusProcess
 from tuskpoint import Client, Unavailable, cli
-from tuskpoint_server import process
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core import process
+from tuskpoint_server.core.errors import Reason
 
 KEEPING = {"TUSKPOINT_FLUSH_INTERVAL": "0.2"}  # the journal keeps the values
 SECONDS = 60.0

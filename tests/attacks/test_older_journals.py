@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from tests.attacks.test_lost_directories import Home, catalog_in
-from tuskpoint_server import process
+from tuskpoint_server.core import process
 
 
 def test_an_older_journal_is_told_again_before_it_has_certified_anything(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import FLUSH_OFTEN, Program, ServerProcess
 from tuskpoint import Client
-from tuskpoint_server import app, process
-from tuskpoint_server.config import Config
-from tuskpoint_server.opening import open_blobs, open_identities, open_keys, signing_keys
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.composition import open_blobs, open_identities, open_keys, signing_keys
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
 
 
 def run_with_open_umask(arguments: Sequence[str]) -> int:

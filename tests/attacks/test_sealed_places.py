@@ -23,9 +23,9 @@ from tests.kit.databases import journal_of
 from tests.kit.messages import ref, refused
 from tuskpoint.v1 import checkpoint_pb2, thread_service_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint_server import process
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.values import compress
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
+from tuskpoint_server.core.values import compress
 
 pytestmark = pytest.mark.usefixtures("database")
 

@@ -23,8 +23,8 @@ from tests.integration.access.tls_kit import write_tokens
 from tests.kit.servers import http2
 from tests.kit.servers.processes import own_environment
 from tuskpoint import Client
-from tuskpoint_server import process as processes
-from tuskpoint_server.rpc.web import connect, connections
+from tuskpoint_server.api.web import connect, connections
+from tuskpoint_server.core import process as processes
 
 MIB = 1024 * 1024
 MESSAGE = 16 * MIB - 1024

@@ -11,8 +11,8 @@ from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 
 async def test_a_server_starts_and_writes_the_pointer_once_it_can(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect
 
 from tests.kit.servers.processes import ROOT
-from tuskpoint_server.rpc.web.console import ASSETS
+from tuskpoint_server.api.web.console import ASSETS
 
 AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 PATIENCE_MS = 15_000

@@ -12,7 +12,7 @@ from playwright.sync_api import Page, expect
 from tests.console.browser import ELSEWHERE, Look, looking
 from tests.console.conftest import ConsoleServer
 from tuskpoint import Client
-from tuskpoint_server.domain.credentials import token_digest
+from tuskpoint_server.core.credentials import token_digest
 
 ALL = ["admin", "handoff", "read", "write"]
 SCOPES = {"a": ALL, "b": ALL, "reader": ["read"]}

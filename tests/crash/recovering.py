@@ -18,7 +18,7 @@ from tests.kit.servers.processes import (
     ServerProcess,
     own_environment,
 )
-from tuskpoint_server import app
+from tuskpoint_server.commands import serve as app
 
 RECOVER_SECONDS = 600.0
 

@@ -30,8 +30,8 @@ from tests.crash.watch_record import (
     broken,
 )
 from tests.kit.servers.processes import ServerProcess
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 SEED = os.environ.get("TUSKPOINT_WATCH_SEED") or secrets.token_hex(4)
 KILLS = int(os.environ.get("TUSKPOINT_WATCH_KILLS", "3"))

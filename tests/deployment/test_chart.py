@@ -10,7 +10,7 @@ import yaml  # type: ignore[import-untyped]
 
 from tests.deployment.conftest import Tool
 from tests.deployment.files import ROOT, STOP_SECONDS, image
-from tuskpoint_server import config
+from tuskpoint_server.config import settings as config
 
 CHART = str(ROOT / "deploy" / "helm" / "tuskpoint")
 VERSIONS = ("1.27", "1.37")

@@ -7,7 +7,7 @@ import tomllib
 
 from tests.deployment.conftest import Tool
 from tests.deployment.files import DOCKERFILE, ROOT, image
-from tuskpoint_server.config import Config
+from tuskpoint_server.config.settings import Config
 
 EXTRAS = ("memwal", "objects", "otlp", "postgres")
 _NAME = re.compile(r"^[A-Za-z0-9_.-]+", re.M)

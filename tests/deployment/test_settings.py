@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.deployment.files import DOCKERFILE, ROOT, STOP_SECONDS
-from tuskpoint_server.config import ENV_PREFIX, Config
+from tuskpoint_server.config.settings import ENV_PREFIX, Config
 
 _VARIABLE = re.compile(rf"\b{ENV_PREFIX}([A-Z0-9_]+)\b")
 

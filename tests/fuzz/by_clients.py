@@ -25,7 +25,7 @@ from tuskpoint.audit.formats.stored import Fields, Location, Malformed
 from tuskpoint.audit.verdicts import findings_digest
 from tuskpoint.errors import DataLoss, TuskPointError
 from tuskpoint.v1 import admin_service_pb2, errors_pb2
-from tuskpoint_server.domain.values import pack_frame
+from tuskpoint_server.core.values import pack_frame
 
 # --- what clients receive ------------------------------------------------------------------------
 

@@ -14,23 +14,23 @@ from tuskpoint._messages.handoff import read_descriptor
 from tuskpoint.audit import keys as audit_keys
 from tuskpoint.errors import InvalidDescriptor
 from tuskpoint.v1 import checkpoint_service_pb2, handoff_service_pb2
-from tuskpoint_server.domain import items, lineage, state
-from tuskpoint_server.domain.credentials import is_safe_url
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.json_view import excerpts, views
-from tuskpoint_server.domain.model import Value
-from tuskpoint_server.domain.searchable import body_of
+from tuskpoint_server.api import handoffs
+from tuskpoint_server.api.messages import json_text, validation
+from tuskpoint_server.api.messages.json_text import JsonText
+from tuskpoint_server.api.middleware.pipeline import parsed as parsed_request
+from tuskpoint_server.auth.oidc import InvalidAnswerError, Issuers, usable_keys
+from tuskpoint_server.auth.tokens import parse_tokens
+from tuskpoint_server.commands.retention_file import parse_rules
+from tuskpoint_server.core import items, lineage, state
+from tuskpoint_server.core.credentials import is_safe_url
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.json_view import excerpts, views
+from tuskpoint_server.core.model import Value
+from tuskpoint_server.core.process import ConfigError
+from tuskpoint_server.core.searchable import body_of
 from tuskpoint_server.keys import local, signing
-from tuskpoint_server.oidc import InvalidAnswerError, Issuers, usable_keys
-from tuskpoint_server.process import ConfigError
-from tuskpoint_server.recall.embedders import openai
-from tuskpoint_server.retention_file import parse_rules
-from tuskpoint_server.rpc import handoffs
-from tuskpoint_server.rpc.around.door import parsed as parsed_request
-from tuskpoint_server.rpc.messages import json_text, validation
-from tuskpoint_server.rpc.messages.json_text import JsonText
+from tuskpoint_server.search.embedders import openai
 from tuskpoint_server.service import positions
-from tuskpoint_server.tokens import parse_tokens
 
 _OF_ITEMS = (Reason.METADATA_NOT_JSON, Reason.INVALID_FIELD)
 

@@ -24,15 +24,15 @@ from tests.kit.messages import channel, save_request
 from tuskpoint.audit.report import Report
 from tuskpoint.audit.verdicts import BlobFinding, Findings, Item, ItemKind, Verdict
 from tuskpoint.v1 import errors_pb2, handoff_service_pb2
-from tuskpoint_server.domain.credentials import DEFAULT_TENANT, Grant, Issuer, Scope
-from tuskpoint_server.domain.formats.stored_json import dump
-from tuskpoint_server.domain.items import ItemTimes
-from tuskpoint_server.domain.items import encode as encode_item
-from tuskpoint_server.domain.lineage import Descriptor, encode_descriptor
+from tuskpoint_server.auth.oidc import Issuers, usable_keys
+from tuskpoint_server.auth.tokens import new_token
+from tuskpoint_server.core.credentials import DEFAULT_TENANT, Grant, Issuer, Scope
+from tuskpoint_server.core.formats.stored_json import dump
+from tuskpoint_server.core.items import ItemTimes
+from tuskpoint_server.core.items import encode as encode_item
+from tuskpoint_server.core.lineage import Descriptor, encode_descriptor
 from tuskpoint_server.keys.signing import Signer
-from tuskpoint_server.oidc import Issuers, usable_keys
 from tuskpoint_server.service.positions import seal
-from tuskpoint_server.tokens import new_token
 
 # --- values, metadata ----------------------------------------------------------------------------
 

@@ -19,9 +19,9 @@ from tuskpoint_server.blobs.api import blob_name
 from tuskpoint_server.blobs.packed import PackStore
 from tuskpoint_server.blobs.walrus import answers, quilt
 from tuskpoint_server.blobs.walrus.failures import Unsuccessful
-from tuskpoint_server.domain import state
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats import (
+from tuskpoint_server.core import state
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats import (
     bundles,
     catalogs,
     manifests,
@@ -32,8 +32,8 @@ from tuskpoint_server.domain.formats import (
     segments,
     stored_json,
 )
-from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.domain.values import blob_digest, pack_frame
+from tuskpoint_server.core.model import BlobLocation
+from tuskpoint_server.core.values import blob_digest, pack_frame
 
 # --- segments and bundles ------------------------------------------------------------------------
 

@@ -10,23 +10,23 @@ from typing import Any
 
 from tests.fuzz.target import NAME
 from tests.kit.blobs.walrus_peer import write_quilt
-from tests.unit.domain.formats import rows
+from tests.unit.core.formats import rows
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.packs import pack_pieces
 from tuskpoint_server.blobs.walrus.quilt import COLUMNS, ROWS, SYMBOLS
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.formats import bundles as bundle_format
-from tuskpoint_server.domain.formats import catalogs as catalog_format
-from tuskpoint_server.domain.formats import manifests as manifest_format
-from tuskpoint_server.domain.formats import records as record_format
-from tuskpoint_server.domain.formats import runs as run_format
-from tuskpoint_server.domain.formats import segments as segment_format
-from tuskpoint_server.domain.formats.sealing import Root, seal_root
-from tuskpoint_server.domain.formats.stored_json import Kind, dump_document, encode_parts
-from tuskpoint_server.domain.model import BlobLocation, Channel, CheckpointKey, Lineage, Value
-from tuskpoint_server.domain.state import encode_state
-from tuskpoint_server.domain.values import (
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.formats import bundles as bundle_format
+from tuskpoint_server.core.formats import catalogs as catalog_format
+from tuskpoint_server.core.formats import manifests as manifest_format
+from tuskpoint_server.core.formats import records as record_format
+from tuskpoint_server.core.formats import runs as run_format
+from tuskpoint_server.core.formats import segments as segment_format
+from tuskpoint_server.core.formats.sealing import Root, seal_root
+from tuskpoint_server.core.formats.stored_json import Kind, dump_document, encode_parts
+from tuskpoint_server.core.model import BlobLocation, Channel, CheckpointKey, Lineage, Value
+from tuskpoint_server.core.state import encode_state
+from tuskpoint_server.core.values import (
     blob_digest,
     compress,
     frame_size,

@@ -19,12 +19,12 @@ from tests.fuzz import stored_seeds
 from tests.fuzz.mutations import Form, mutated
 from tests.fuzz.target import parsed
 from tests.fuzz.targets import TARGETS
-from tuskpoint_server.domain.errors import Reason, malformed
-from tuskpoint_server.domain.formats.runs import decode_run
-from tuskpoint_server.domain.limits import MIB
-from tuskpoint_server.domain.model import Channel
-from tuskpoint_server.domain.state import encode_state
-from tuskpoint_server.domain.values import pack_frame
+from tuskpoint_server.core.errors import Reason, malformed
+from tuskpoint_server.core.formats.runs import decode_run
+from tuskpoint_server.core.limits import MIB
+from tuskpoint_server.core.model import Channel
+from tuskpoint_server.core.state import encode_state
+from tuskpoint_server.core.values import pack_frame
 
 MUTATED = int(os.environ.get("TUSKPOINT_FUZZ_INPUTS", "120"))
 SEED = int(os.environ.get("TUSKPOINT_FUZZ_SEED", "0")) or Random().randrange(1, 2**32)

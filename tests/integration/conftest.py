@@ -24,9 +24,9 @@ from tests.kit.databases import in_postgres, journal_of, place, postgres
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
     from tests.integration.service.handoff_kit import Side

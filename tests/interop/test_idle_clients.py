@@ -1,7 +1,7 @@
 """A client whose watch has no news keeps the connection that it opened.
 
 `make soak-idle` waits for five minutes, in which each client pings as it does in production. By
-default the test waits for a second; tests/integration/rpc/test_keepalive.py has the pings of five
+default the test waits for a second; tests/integration/api/test_keepalive.py has the pings of five
 minutes in a second.
 """
 

@@ -18,10 +18,10 @@ from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.read import Places, Segments
 from tuskpoint_server.blobs.api import BlobStore
-from tuskpoint_server.domain.formats.catalogs import decode_catalog, read_thread
-from tuskpoint_server.domain.formats.manifests import Manifest, fold
-from tuskpoint_server.domain.formats.sealing import opened as opened_with
-from tuskpoint_server.domain.model import BlobLocation, Checkpoint, CheckpointKey, View
+from tuskpoint_server.core.formats.catalogs import decode_catalog, read_thread
+from tuskpoint_server.core.formats.manifests import Manifest, fold
+from tuskpoint_server.core.formats.sealing import opened as opened_with
+from tuskpoint_server.core.model import BlobLocation, Checkpoint, CheckpointKey, View
 from tuskpoint_server.journal.archiving import status
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.database.database import Database

@@ -10,13 +10,13 @@ import pytest
 
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, Value, Version, Write
-from tuskpoint_server.domain.state import fill_version
-from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.api.messages.saves import take_checkpoint
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import Checkpoint, CheckpointKey, Value, Version, Write
+from tuskpoint_server.core.state import fill_version
+from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.logs import StoredWrite
-from tuskpoint_server.rpc.messages.saves import take_checkpoint
 
 TENANT = "default"
 

@@ -13,7 +13,7 @@ from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Clock
 from tuskpoint_server.archive.lifetime.salvage import Round
 from tuskpoint_server.blobs.api import BlobStore
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.model import View
 
 EPOCH_S = 86_400.0
 EPOCH_US = 86_400_000_000

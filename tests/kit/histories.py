@@ -13,11 +13,11 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.journal import Clock
 from tuskpoint_server.blobs.api import Member, StoreLimits
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.formats.segment_reading import decode_segment
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal

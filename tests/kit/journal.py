@@ -14,8 +14,9 @@ from sqlalchemy import Connection, Table, delete, select, update
 
 from tests.kit.databases import place, place_of_new_journal
 from tests.kit.drafts import TENANT
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.threads import Thread
+from tuskpoint_server.config.composition import row_key
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.threads import Thread
 from tuskpoint_server.journal.changes import Events
 from tuskpoint_server.journal.checkpoints.integrity import check_some
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
@@ -36,7 +37,6 @@ from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.search.finding import FindRows
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.memories import MemoryRows
-from tuskpoint_server.opening import row_key
 
 P = ParamSpec("P")
 T = TypeVar("T")

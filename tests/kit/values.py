@@ -17,9 +17,9 @@ from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock
 from tuskpoint.v1 import value_pb2
-from tuskpoint_server.domain.model import EVICTED, Checkpoint, Value, View
-from tuskpoint_server.domain.threads import EventKind
-from tuskpoint_server.domain.values import Encoding
+from tuskpoint_server.core.model import EVICTED, Checkpoint, Value, View
+from tuskpoint_server.core.threads import EventKind
+from tuskpoint_server.core.values import Encoding
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.checkpoints.contents import referred

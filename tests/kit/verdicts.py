@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT
-from tuskpoint_server.domain.threads import Verdict, VerdictKind
+from tuskpoint_server.core.threads import Verdict, VerdictKind
 
 PASS, FAIL = VerdictKind.PASS, VerdictKind.FAIL
 UNVERIFIED, RETRACTED = VerdictKind.UNVERIFIED, VerdictKind.RETRACTED

@@ -19,9 +19,9 @@ from tests.simulation.losses import LOOK_S, pause
 from tests.simulation.server import Server
 from tests.simulation.violation import check
 from tuskpoint_server.archive.scrubbing import Scrubber
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.reserved import is_reserved
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.reserved import is_reserved
 
 if TYPE_CHECKING:
     from tests.simulation.schedule import Plan

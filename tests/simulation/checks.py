@@ -21,13 +21,13 @@ from tuskpoint_server.archive.recover.recovery import (
     Source,
     read_source,
 )
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.formats.catalogs import Catalog
-from tuskpoint_server.domain.formats.catalogs import read_threads as read_records
-from tuskpoint_server.domain.formats.manifests import Manifest, fold
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
-from tuskpoint_server.domain.reserved import SNAPSHOTS, is_reserved
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.formats.catalogs import Catalog
+from tuskpoint_server.core.formats.catalogs import read_threads as read_records
+from tuskpoint_server.core.formats.manifests import Manifest, fold
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import EVICTED, CheckpointKey, DeltaHistory, Value, View
+from tuskpoint_server.core.reserved import SNAPSHOTS, is_reserved
 from tuskpoint_server.journal.archiving import status
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints

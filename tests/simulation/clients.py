@@ -13,12 +13,12 @@ from tests.simulation.model import Known
 from tests.simulation.server import Server
 from tests.simulation.shadow import Place
 from tuskpoint.v1 import value_pb2
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.lineage import mint_checkpoint_id
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Saved, Value, Write
-from tuskpoint_server.domain.reserved import is_reserved
-from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.lineage import mint_checkpoint_id
+from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Saved, Value, Write
+from tuskpoint_server.core.reserved import is_reserved
+from tuskpoint_server.core.threads import PruneStrategy
+from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.lineage.answers import request

@@ -14,8 +14,8 @@ from tests.simulation.edits import Edit, Taint
 from tests.simulation.server import Server
 from tests.simulation.shadow import Place, Thread
 from tests.simulation.violation import check
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import (
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import (
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
@@ -23,8 +23,8 @@ from tuskpoint_server.domain.model import (
     Value,
     View,
 )
-from tuskpoint_server.domain.reserved import is_reserved
-from tuskpoint_server.domain.state import decode_channels
+from tuskpoint_server.core.reserved import is_reserved
+from tuskpoint_server.core.state import decode_channels
 from tuskpoint_server.journal.checkpoints.contents import referred
 
 LOST_BLOBS = {Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED}

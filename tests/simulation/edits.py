@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.values import DamagedValueError, unpack
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.values import DamagedValueError, unpack
 from tuskpoint_server.journal.database.binding import Binder, RowDamagedError
 from tuskpoint_server.journal.database.logs import THREAD, row_of
 

@@ -18,9 +18,9 @@ from tuskpoint_server.blobs.api import (
     verified,
 )
 from tuskpoint_server.blobs.packed import StoredFile
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation, StoredBlob
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import BlobLocation, StoredBlob
+from tuskpoint_server.core.values import blob_digest
 
 DIRECTORY = StoreLimits()
 EPOCHS = 3

@@ -24,7 +24,7 @@ from tests.simulation.shadow import Shadow, Thread
 from tests.simulation.violation import check
 from tests.simulation.virtual_loop import VirtualLoop
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 
 LOOK_S = 600.0

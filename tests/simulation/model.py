@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tests.simulation.shadow import Place, Thread
-from tuskpoint_server.domain.model import CheckpointKey, Saved
-from tuskpoint_server.domain.state import decode_channels
+from tuskpoint_server.core.model import CheckpointKey, Saved
+from tuskpoint_server.core.state import decode_channels
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.logs import StoredWrite
 

@@ -13,8 +13,8 @@ from tuskpoint_server.archive.flush import assembling
 from tuskpoint_server.archive.flush.flusher import TenantFlusher
 from tuskpoint_server.archive.flush.packs import Pack, PackRunner
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.formats import manifests, records
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.core.formats import manifests, records
+from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.journal.archiving import certify, eviction, holding
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.removal import removal

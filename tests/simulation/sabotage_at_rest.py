@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.simulation.at_rest import BLOBS, EDITS, JOURNAL
-from tuskpoint_server import start_checks
 from tuskpoint_server.archive import comparing, verify, watching
 from tuskpoint_server.archive.flush import one_flush
 from tuskpoint_server.archive.flush.packs import Pointer
 from tuskpoint_server.archive.mending import Mender
+from tuskpoint_server.commands import start_checks
 from tuskpoint_server.journal.archiving import collecting
 from tuskpoint_server.journal.checkpoints import contents, load
 from tuskpoint_server.journal.checkpoints.integrity import Checked

@@ -29,9 +29,9 @@ from tests.simulation.violation import Violation, check
 from tests.simulation.virtual_loop import Deadlock, VirtualLoop
 from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.reserved import is_reserved
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.reserved import is_reserved
 
 _BEGIN_US = 1_700_000_000_000_000
 _MOST_LIVES = 12

@@ -22,10 +22,10 @@ from tuskpoint_server.archive.flush.packs import Spool, SpoolDamaged
 from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.archive.recover.recovery import Recovery, read_source
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import Checkpoint, CheckpointKey, View
-from tuskpoint_server.domain.reserved import is_reserved
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import Checkpoint, CheckpointKey, View
+from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints

@@ -25,11 +25,11 @@ from tests.simulation.faulty_store import PlainStore
 from tests.simulation.memory_database import Disk, MemoryDatabase
 from tests.simulation.server import Server
 from tests.simulation.violation import check
-from tuskpoint_server import start_checks
 from tuskpoint_server.archive import comparing
 from tuskpoint_server.archive.flush.packs import Pointer
+from tuskpoint_server.commands import start_checks
+from tuskpoint_server.core.process import EXIT_ARCHIVE, EXIT_JOURNAL, StartError
 from tuskpoint_server.journal.database.sqlite import Sqlite
-from tuskpoint_server.process import EXIT_ARCHIVE, EXIT_JOURNAL, StartError
 
 _log = logging.getLogger(__name__)
 

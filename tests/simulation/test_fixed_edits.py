@@ -10,7 +10,7 @@ from tests.kit.drafts import TENANT, refused, write
 from tests.simulation.edits import Edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 
 def edit(stage: Stage, table: str, where: str, *values: Any, **changes: Any) -> None:

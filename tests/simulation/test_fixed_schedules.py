@@ -22,12 +22,12 @@ from tests.simulation.memory_database import JournalFaults
 from tests.simulation.schedule import World, make_plan
 from tests.simulation.server import Server
 from tuskpoint_server.blobs.api import Member, StoreLimits, StoreLostError
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import Saved, Value
-from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.segment_reading import decode_segment
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import Saved, Value
+from tuskpoint_server.core.threads import PruneStrategy
+from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.database.logs import StoredWrite
 
 HUGE = random.Random(2).randbytes(60_000)

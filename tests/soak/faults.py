@@ -15,7 +15,7 @@ from tests.kit.servers.processes import ServerEndedError, WalrusProcess
 from tests.soak.background import Background
 from tests.soak.machine import Disk, SoakServer
 from tests.soak.wire import Wire
-from tuskpoint_server.process import EXIT_DEFECT
+from tuskpoint_server.core.process import EXIT_DEFECT
 
 RESTART_SECONDS = 120.0
 DAY_SECONDS = 23 * 3600  # with an hour more, still less than what the server keeps for a day

@@ -30,9 +30,9 @@ from tests.soak.samples import Sample, Sampler, course, growth
 from tests.soak.wire import Wire
 from tuskpoint.v1.admin_service_pb2 import GetArchiveStatusRequest, GetArchiveStatusResponse
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
-from tuskpoint_server import key_file
-from tuskpoint_server.domain.credentials import DEFAULT_TENANT, Grant, Scope
-from tuskpoint_server.tokens import new_token
+from tuskpoint_server.auth.tokens import new_token
+from tuskpoint_server.core.credentials import DEFAULT_TENANT, Grant, Scope
+from tuskpoint_server.keys import key_file
 
 PASSING = tuple(status.name for status in agents.PASSING)
 SAMPLE_THREADS = 60

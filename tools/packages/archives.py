@@ -77,7 +77,7 @@ SERVER = Distribution(
     "server",
     "tuskpoint_server",
     ("tuskpoint-server",),
-    pages="tuskpoint_server/rpc/web/assets/",
+    pages="tuskpoint_server/api/web/assets/",
 )
 EMULATORS = Distribution(
     "tuskpoint-emulators",

@@ -13,11 +13,11 @@ def main() -> int:
     which would otherwise scan them while they load, in every full collection, and at the end.
     """
     if sys.argv[1:2] == ["health"]:
-        from . import health
+        from .commands import health
 
         return health.main(sys.argv[2:])
     gc.disable()
-    from .app import main as run
+    from .commands.serve import main as run
 
     gc.freeze()
     gc.enable()

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.archives import check_certified
 from tests.kit.drafts import TENANT, key
 from tests.kit.epochs import Years, years
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.service.memory import Holder
 

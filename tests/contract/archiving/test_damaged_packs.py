@@ -12,7 +12,7 @@ from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
 from tests.kit.epochs import years
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 
 THREADS = ("t", "u", "v")
 STEPS = 3

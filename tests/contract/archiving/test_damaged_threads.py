@@ -13,7 +13,7 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
 from tuskpoint_server.archive.flush import one_flush
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import threads
 

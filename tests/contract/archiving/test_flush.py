@@ -22,12 +22,12 @@ from tests.kit.drafts import (
     written,
 )
 from tuskpoint_server.blobs.api import Member, StoreLimits
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.records import MemberRecord
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.records import MemberRecord
+from tuskpoint_server.core.formats.segment_reading import decode_segment
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.threads import PruneStrategy
+from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.archiving import collecting
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.writer import unavailable

@@ -18,7 +18,7 @@ from tests.kit.drafts import (
 )
 from tuskpoint_server.archive.flush.waiting import FlushOutcome
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.archiving import certify
 from tuskpoint_server.journal.archiving.certify import Void
 from tuskpoint_server.journal.archiving.plan import PlannedThread

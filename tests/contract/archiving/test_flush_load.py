@@ -12,7 +12,7 @@ from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.blobs.api import Member, Receipt
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 
 # How much is stored is decided above the database.
 pytestmark = pytest.mark.sqlite

@@ -11,10 +11,10 @@ from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore, rejecting
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
 from tests.kit.journal import bind_again
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats import segments
-from tuskpoint_server.domain.formats.segments import Segment, encode_segment
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats import segments
+from tuskpoint_server.core.formats.segments import Segment, encode_segment
+from tuskpoint_server.core.model import View
 from tuskpoint_server.journal.archiving import holes
 
 

@@ -15,9 +15,9 @@ from tests.kit.drafts import TENANT, key, write
 from tests.kit.epochs import EPOCH_S, Years, years
 from tests.kit.journal import Clock
 from tuskpoint_server.blobs.cache import CachedStore
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.service.completing import Completer
 
 # What outlasts what is decided above the database.

@@ -18,9 +18,9 @@ from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.epochs import EPOCH_S, years
 from tests.kit.journal import Clock
 from tuskpoint_server.blobs.cache import CachedStore
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import View
 
 
 def metric(reader: InMemoryMetricReader, name: str) -> float:

@@ -11,7 +11,7 @@ from tests.kit.blobs.epoch_store import UNIT_BYTES, UNIT_COST
 from tests.kit.drafts import TENANT, refused
 from tests.kit.epochs import EPOCH_US, years
 from tuskpoint_server.blobs.api import Receipt
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 
 # What is renewed when is decided above the database.
 pytestmark = pytest.mark.sqlite

@@ -12,7 +12,7 @@ from tests.kit.archives import House
 from tests.kit.drafts import TENANT, draft, key
 from tuskpoint_server.archive import scrubbing
 from tuskpoint_server.archive.scrubbing import PART_BYTES, PASS_SECONDS, Scrubber
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.model import View
 from tuskpoint_server.journal import scrubbing as progress
 from tuskpoint_server.journal.checkpoints import integrity
 from tuskpoint_server.journal.database.overlay import Batch

@@ -15,8 +15,8 @@ from tests.kit.blobs.stores import MemoryStore, rejecting
 from tests.kit.drafts import TENANT, draft, refused
 from tests.kit.journal import Clock
 from tests.kit.leases import Ticks, expire
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import BlobLocation, CheckpointKey
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.lease import Lease
 

@@ -13,8 +13,8 @@ from tests.kit.archives import House, house, shown
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
-from tuskpoint_server.domain.model import CheckpointKey, View
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.model import CheckpointKey, View
+from tuskpoint_server.core.threads import PruneStrategy
 
 # What is stored for whom is decided above the database.
 pytestmark = pytest.mark.sqlite

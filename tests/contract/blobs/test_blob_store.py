@@ -27,8 +27,8 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.objects.store import ObjectStore
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import BlobLocation
 
 
 @dataclass

@@ -18,8 +18,8 @@ from tests.kit.blobs.member_file import (
 )
 from tests.kit.blobs.stores import THREE, member, put, refusal_of
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import BlobLocation
 
 
 def _changed(position: int) -> Callable[[bytes], bytes]:

@@ -31,8 +31,8 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore, RefusedError
 from tuskpoint_server.blobs.packed import UnknownLayoutError
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import BlobLocation
 
 pytestmark = pytest.mark.usefixtures("s3_credentials")
 

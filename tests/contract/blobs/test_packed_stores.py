@@ -18,7 +18,7 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
 from tuskpoint_server.blobs.packed import UnknownLayoutError
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 Store = DirectoryStore | ObjectStore
 

@@ -13,7 +13,7 @@ from tests.kit.blobs.walrus_peer import (
 )
 from tests.kit.blobs.walrus_stores import MALFORMED, PeerKit
 from tests.kit.drafts import refused
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 
 
 async def test_proxy_is_not_asked_for_this_machine(

@@ -28,7 +28,7 @@ from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.walrus import store
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import MAX_MEMBERS
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 NOWHERE = "http://127.0.0.1:1"
 UNCONFIRMED = problem(504, "DEADLINE_EXCEEDED", "INSUFFICIENT_CONFIRMATIONS")

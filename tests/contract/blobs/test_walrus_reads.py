@@ -21,8 +21,8 @@ from tests.kit.blobs.walrus_peer import (
 )
 from tests.kit.blobs.walrus_stores import HTML, INTERNAL, NOT_FOUND, PeerKit
 from tests.kit.drafts import refused
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import BlobLocation
 
 
 async def test_one_member_is_one_patch_not_the_quilt(kit: PeerKit) -> None:

@@ -21,7 +21,7 @@ from tests.kit.blobs.walrus_peer import (
 )
 from tests.kit.blobs.walrus_stores import INTERNAL, NOT_FOUND, PeerKit
 from tests.kit.drafts import refused
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 
 async def test_quilt_is_listed_with_kinds(kit: PeerKit) -> None:

@@ -23,7 +23,7 @@ from tuskpoint_server.blobs.walrus.store import (
     MAX_MEMBER_BYTES,
     MAX_MEMBERS,
 )
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from tests.kit.drafts import TENANT
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.threads import Event
+from tuskpoint_server.core.threads import Event
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.overlay import Batch
 

@@ -11,10 +11,10 @@ from tests.kit.archives import house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, save
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.changes import EventsCompacted, News
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal

@@ -24,10 +24,10 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.databases import examples
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Journal, World, made
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.threads import Event, EventKind, PruneStrategy
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.threads import Event, EventKind, PruneStrategy
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 

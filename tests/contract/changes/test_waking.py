@@ -12,7 +12,7 @@ from tests.kit.archives import house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
 from tests.kit.journal import Journal, save
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 
 async def test_a_waiter_is_woken_by_a_commit(journal: Journal) -> None:

@@ -6,7 +6,7 @@ from tests.kit.drafts import (
     TENANT,
 )
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.model import (
+from tuskpoint_server.core.model import (
     Checkpoint,
     CheckpointKey,
     View,

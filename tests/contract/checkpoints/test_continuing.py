@@ -20,9 +20,9 @@ from tests.kit.drafts import (
 )
 from tests.kit.journal import Journal
 from tuskpoint.v1.checkpoint_pb2 import ChannelNames, CheckpointState
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.lineage import is_generated, mint_checkpoint_id, random_end_of
-from tuskpoint_server.domain.model import Checkpoint, Saved, Version
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.lineage import is_generated, mint_checkpoint_id, random_end_of
+from tuskpoint_server.core.model import Checkpoint, Saved, Version
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 
 SECOND_US = 1_000_000

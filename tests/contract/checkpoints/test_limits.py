@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Journal
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import View
 
 
 async def test_more_writes_than_a_read_can_return_are_refused(journal: Journal) -> None:

@@ -13,9 +13,9 @@ from sqlalchemy import insert
 
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
 from tests.kit.journal import Clock, Journal, save, thread_of
-from tuskpoint_server.domain.model import BlobLocation, CheckpointQuery, Entry, View
-from tuskpoint_server.domain.reserved import SNAPSHOTS
-from tuskpoint_server.domain.threads import PruneStrategy, ThreadState
+from tuskpoint_server.core.model import BlobLocation, CheckpointQuery, Entry, View
+from tuskpoint_server.core.reserved import SNAPSHOTS
+from tuskpoint_server.core.threads import PruneStrategy, ThreadState
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import ListPosition
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery

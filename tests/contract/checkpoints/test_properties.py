@@ -22,9 +22,9 @@ from tests.kit.databases import examples
 from tests.kit.drafts import TENANT, Reference, as_loaded, channel, draft, key, write
 from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import value_pb2
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import CheckpointQuery, View, Write, write_order
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import CheckpointQuery, View, Write, write_order
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.removal import passes
 

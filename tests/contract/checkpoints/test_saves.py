@@ -23,8 +23,8 @@ from tests.kit.drafts import (
 )
 from tests.kit.journal import Clock, Journal, opened
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import (
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import (
     Checkpoint,
     CheckpointKey,
     State,

@@ -9,7 +9,7 @@ from tests.kit.drafts import (
     write,
 )
 from tests.kit.journal import Journal, thread_of
-from tuskpoint_server.domain.threads import ThreadState
+from tuskpoint_server.core.threads import ThreadState
 from tuskpoint_server.journal.database.logs import StoredWrite
 
 

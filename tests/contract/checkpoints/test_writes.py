@@ -14,7 +14,7 @@ from tests.kit.drafts import (
     written,
 )
 from tests.kit.journal import Clock, Journal
-from tuskpoint_server.domain.model import (
+from tuskpoint_server.core.model import (
     write_order,
 )
 

@@ -12,8 +12,8 @@ from tests.kit.drafts import (
     draft,
 )
 from tests.kit.journal import Journal, made
-from tuskpoint_server.domain.model import Saved
-from tuskpoint_server.domain.threads import EventKind
+from tuskpoint_server.core.model import Saved
+from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.journal.database.overlay import Batch
 
 Call = Coroutine[Any, Any, Any]

@@ -9,8 +9,8 @@ import pytest
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import View
 from tuskpoint_server.journal.database.database import Database
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.kit.drafts import draft
 from tests.kit.journal import Clock, Journal, opened, save
 from tests.kit.leases import Ticks, expire
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.lease import (
     SIGNERS,
     Duty,

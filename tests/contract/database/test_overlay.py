@@ -18,10 +18,10 @@ from sqlalchemy import Connection
 from tests.kit.databases import ask
 from tests.kit.drafts import Reference, by_digest, channel, draft, key, write
 from tests.kit.journal import Clock, Journal, World, made, opened
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.model import Saved
-from tuskpoint_server.domain.search import pack_vector
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.model import Saved
+from tuskpoint_server.core.search import pack_vector
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.value_groups import Keyframes

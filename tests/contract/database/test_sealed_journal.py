@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, data_of, draft, key, write, written
-from tuskpoint_server.domain.model import DamagedValue, View
+from tuskpoint_server.core.model import DamagedValue, View
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey

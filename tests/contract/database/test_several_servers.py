@@ -26,8 +26,8 @@ from tests.kit.drafts import (
     written,
 )
 from tests.kit.journal import Clock, Journal, opened
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import Saved, View
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import Saved, View
 from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import journal_info

@@ -25,8 +25,8 @@ from tests.kit.drafts import (
     write,
 )
 from tests.kit.journal import Clock, Journal, made, open_database, opened
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import Saved, View
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import Saved, View
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database import writer
 from tuskpoint_server.journal.database.overlay import Batch

@@ -26,9 +26,9 @@ from tests.kit.drafts import (
     written,
 )
 from tests.kit.journal import Journal, made
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.threads import EventKind
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.postgres import Postgres
 from tuskpoint_server.journal.database.sqlite import Sqlite

@@ -17,8 +17,8 @@ from tests.kit.archives import House
 from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, row_of, rows_of
-from tuskpoint_server.domain.items import Item, ItemChange, Namespace, filtering, thread_of
-from tuskpoint_server.domain.search import pack_vector
+from tuskpoint_server.core.items import Item, ItemChange, Namespace, filtering, thread_of
+from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.journal import items
 from tuskpoint_server.journal.database.schema import memories
 

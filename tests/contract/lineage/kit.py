@@ -10,12 +10,12 @@ from sqlalchemy import insert, select, update
 
 from tests.kit.drafts import TENANT, draft, key, value, write
 from tests.kit.journal import Journal, row_of
-from tuskpoint_server.domain.formats.bundles import Closure
-from tuskpoint_server.domain.formats.segments import decode_delta_base
-from tuskpoint_server.domain.model import CheckpointKey, CheckpointQuery, State, Value, View, Write
-from tuskpoint_server.domain.state import decode_state
-from tuskpoint_server.domain.threads import EventKind
-from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.core.formats.bundles import Closure
+from tuskpoint_server.core.formats.segments import decode_delta_base
+from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, State, Value, View, Write
+from tuskpoint_server.core.state import decode_state
+from tuskpoint_server.core.threads import EventKind
+from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.database.overlay import Batch

@@ -11,11 +11,11 @@ from tests.contract.lineage.kit import chain, history, logged, members_of, seen,
 from tests.kit.drafts import TENANT, Reference, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, opened, save
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.bundles import Closure
-from tuskpoint_server.domain.model import CheckpointKey, View
-from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy, ThreadState
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.bundles import Closure
+from tuskpoint_server.core.model import CheckpointKey, View
+from tuskpoint_server.core.model import Lineage as Origins
+from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
 from tuskpoint_server.journal.lineage.lineage import Lineage
 
 HASH = "ab" * 32

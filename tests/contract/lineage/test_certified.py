@@ -13,10 +13,10 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, data_of, draft, key, write
 from tests.kit.journal import save
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.formats.bundles import decode_bundle, encode_bundle
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey, Value, View
-from tuskpoint_server.domain.state import evicted_digests
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.formats.bundles import decode_bundle, encode_bundle
+from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Value, View
+from tuskpoint_server.core.state import evicted_digests
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage

@@ -17,10 +17,10 @@ from tests.contract.lineage.kit import (
 )
 from tests.kit.drafts import TENANT, channel, draft, key, refused, write
 from tests.kit.journal import Journal, save
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats import bundles
-from tuskpoint_server.domain.formats.bundles import Closure
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats import bundles
+from tuskpoint_server.core.formats.bundles import Closure
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints import contents
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage

@@ -6,8 +6,8 @@ import pytest
 
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, save
-from tuskpoint_server.domain.lineage import Descent, LineageStep
-from tuskpoint_server.domain.model import CheckpointKey
+from tuskpoint_server.core.lineage import Descent, LineageStep
+from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.journal.lineage.lineage import Lineage
 
 FORK, ADOPTION, ROLLBACK = Descent.FORK, Descent.ADOPTION, Descent.ROLLBACK

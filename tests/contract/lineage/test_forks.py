@@ -9,10 +9,10 @@ import pytest
 from tests.contract.lineage.kit import chain, history, logged, seen, under
 from tests.kit.drafts import TENANT, Reference, channel, data_of, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, rows_of, save, thread_of
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import CheckpointKey, CheckpointQuery, View
-from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy, ThreadState
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, View
+from tuskpoint_server.core.model import Lineage as Origins
+from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import contents
 from tuskpoint_server.journal.lineage.lineage import Lineage, fork

@@ -8,8 +8,8 @@ from sqlalchemy import insert
 from tests.contract.lineage.kit import certify, chain, evict, history, seen, sha
 from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
 from tests.kit.journal import Journal, row_of, rows_of, save
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.state import evicted_digests
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.journal.checkpoints.located import decode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, holes, uses

@@ -11,10 +11,10 @@ from sqlalchemy import select
 from tests.contract.lineage.kit import certify, logged, sha
 from tests.kit.drafts import TENANT, draft, key, refused
 from tests.kit.journal import Clock, Journal, bind_again, row_of, save
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import BlobLocation, CheckpointKey
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import BlobLocation, CheckpointKey
+from tuskpoint_server.core.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.schema import handoffs, members, threads
 from tuskpoint_server.journal.lineage.answers import Request, request
 from tuskpoint_server.journal.lineage.handoffs import LostBundle, drop_lost

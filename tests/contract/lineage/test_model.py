@@ -23,8 +23,8 @@ from tests.kit.databases import examples
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Journal, JournalWorld, made
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.lineage import mint_checkpoint_id
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.lineage import mint_checkpoint_id
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
 T = TypeVar("T")

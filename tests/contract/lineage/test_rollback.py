@@ -10,10 +10,10 @@ from tests.contract.lineage.kit import certify, chain, evict, history, logged, s
 from tests.kit.drafts import TENANT, Reference, channel, data_of, digest, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, save, thread_of
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import Checkpoint, View
-from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy, ThreadState
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import Checkpoint, View
+from tuskpoint_server.core.model import Lineage as Origins
+from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
 from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage
 

@@ -10,12 +10,12 @@ from sqlalchemy import select
 from tests.contract.lineage.kit import certify, chain, evict, history, seen, under
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, save
-from tuskpoint_server.domain import snapshots as kept
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import Lineage as Origins
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.snapshots import Snapshot
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core import snapshots as kept
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import Lineage as Origins
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.snapshots import Snapshot
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.schema import contents, threads
 from tuskpoint_server.journal.database.statements import Statement

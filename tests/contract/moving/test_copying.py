@@ -26,7 +26,7 @@ from sqlalchemy import (
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, rows_of, save
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.model import View
 from tuskpoint_server.journal.database.backend import Backend
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.facts import backend_of, prepare, read_facts

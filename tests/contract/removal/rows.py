@@ -8,8 +8,8 @@ from sqlalchemy import Table, select
 
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal, row_of, rows_of, save
-from tuskpoint_server.domain.model import CheckpointQuery, View
-from tuskpoint_server.domain.threads import EventKind
+from tuskpoint_server.core.model import CheckpointQuery, View
+from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, threads
 

@@ -7,9 +7,9 @@ import pytest
 from tests.contract.removal.rows import FOREVER, certify_all, ids, logged, rows
 from tests.kit.drafts import TENANT, data_of, draft, key, refused, write, written
 from tests.kit.journal import Journal, row_of, save, thread_of
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (

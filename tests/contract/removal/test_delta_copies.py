@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Clock, opened
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.threads import PruneStrategy
 
 
 async def test_a_copy_of_a_pruned_checkpoint_is_rebuilt_as_the_checkpoint_is(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.contract.removal.rows import history
 from tests.kit.drafts import TENANT, Reference, channel, draft, key, write
 from tests.kit.journal import Journal, save
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.removal.removal import Removal
 
 

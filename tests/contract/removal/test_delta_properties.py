@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.contract.removal.rows import FOREVER
 from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal, JournalWorld
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.threads import PruneStrategy
 
 NAMES = ("a", "b")
 RUNS = ("r0", "r1", "r2")

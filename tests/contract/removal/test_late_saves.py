@@ -7,9 +7,9 @@ import pytest
 from tests.contract.removal.rows import ids
 from tests.kit.drafts import TENANT, draft, refused
 from tests.kit.journal import Clock, Journal, bind_again, rows_of, save
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.lineage import mint_checkpoint_id
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.lineage import mint_checkpoint_id
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.schema import changes
 from tuskpoint_server.journal.removal.removal import Removal

@@ -18,10 +18,10 @@ from tests.kit.drafts import (
     written,
 )
 from tests.kit.journal import Journal, row_of, save, thread_of
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.segments import decode_delta_base
-from tuskpoint_server.domain.model import EVICTED, View
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.segments import decode_delta_base
+from tuskpoint_server.core.model import EVICTED, View
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.located import Held, encode_held
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
 from tuskpoint_server.journal.database.overlay import Batch

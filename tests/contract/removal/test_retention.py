@@ -7,8 +7,8 @@ import pytest
 from tests.contract.removal.rows import FOREVER, certify_all, chain, history, ids, rows
 from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Clock, Journal, save
-from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.domain.retention import RetentionEffect, RetentionRule
+from tuskpoint_server.core.model import BlobLocation
+from tuskpoint_server.core.retention import RetentionEffect, RetentionRule
 from tuskpoint_server.journal.database.schema import contents, handoffs
 from tuskpoint_server.journal.lineage import answers
 from tuskpoint_server.journal.retention import Retention

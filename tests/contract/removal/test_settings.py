@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.contract.removal.rows import certify_all, logged
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, row_of, save
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.removal.removal import Removal
 
 

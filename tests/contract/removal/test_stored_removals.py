@@ -7,9 +7,9 @@ from tests.kit.archives import House, check_certified
 from tests.kit.drafts import TENANT, digest, draft, key
 from tests.kit.journal import save
 from tuskpoint_server.archive.read import Segments, newest_row, newest_writes
-from tuskpoint_server.domain.formats.segment_reading import digests_of
-from tuskpoint_server.domain.model import EVICTED, View
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.formats.segment_reading import digests_of
+from tuskpoint_server.core.model import EVICTED, View
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import contents, holes, removed
 
 KEEP_LATEST = PruneStrategy.KEEP_LATEST

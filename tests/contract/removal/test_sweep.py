@@ -7,9 +7,9 @@ import pytest
 from tests.contract.removal.rows import FOREVER, certify_all, rows
 from tests.kit.drafts import TENANT, by_digest, data_of, draft, key, refused, write, written
 from tests.kit.journal import Clock, Journal, row_of, save
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import View
 from tuskpoint_server.journal.database.schema import changes, requests
 from tuskpoint_server.journal.database.statements import Statement, inserting
 from tuskpoint_server.journal.removal import removal as sweeping

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, select
 from tests.contract.search.kit import drain, save
 from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Journal, bind_again
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.search import pointer_of
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.search import pointer_of
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, inserting

@@ -21,8 +21,8 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Clock, Journal, rows_of
-from tuskpoint_server.domain.search import MemoryState, pointer_of
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.search import MemoryState, pointer_of
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,

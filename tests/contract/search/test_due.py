@@ -20,8 +20,8 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, by_digest, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, bind_again, opened, rows_of
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.reserved import SNAPSHOTS
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.reserved import SNAPSHOTS
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     changes,

@@ -10,10 +10,10 @@ import pytest
 from tests.contract.search.kit import ONE, OTHER, drain, make_searchable, save, vectors_of
 from tests.kit.drafts import TENANT, key, refused
 from tests.kit.journal import Clock, Journal, opened
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.items import ItemChange
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.search import pack_vector
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.items import ItemChange
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.journal.checkpoints.vectors import note_embedder
 from tuskpoint_server.journal.search import finding
 

@@ -23,9 +23,9 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock, Journal, JournalWorld, rows_of
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.search import SearchScope, Words, one_line, pack_vector, pointer_of
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.search import SearchScope, Words, one_line, pack_vector, pointer_of
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import vectors
 from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.search.finding import Candidate, IndexStanding, Recalled, VectorRow

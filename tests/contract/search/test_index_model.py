@@ -18,8 +18,8 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, JournalWorld, rows_of
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
 )

@@ -15,10 +15,10 @@ from tests.contract.search.kit import (
 )
 from tests.kit.drafts import TENANT, draft, key, value, write
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.limits import KIB
-from tuskpoint_server.domain.model import Value
-from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.core.limits import KIB
+from tuskpoint_server.core.model import Value
+from tuskpoint_server.core.threads import PruneStrategy
+from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.database.schema import (
     contents,
 )

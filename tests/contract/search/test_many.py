@@ -12,9 +12,9 @@ from tests.contract.search.kit import look, make_searchable
 from tests.contract.search.many_summaries import PER_THREAD, Many, One, store_many
 from tests.kit.drafts import TENANT
 from tests.kit.journal import JournalWorld
-from tuskpoint_server.domain.limits import KIB, MIB
-from tuskpoint_server.domain.search import Metric, SearchScope, pack_vector
-from tuskpoint_server.recall.vectors import VectorIndex
+from tuskpoint_server.core.limits import KIB, MIB
+from tuskpoint_server.core.search import Metric, SearchScope, pack_vector
+from tuskpoint_server.search.vectors import VectorIndex
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from sqlalchemy import select
 from tests.contract.search.kit import drain
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Clock, Journal, opened, rows_of
-from tuskpoint_server.domain.model import Saved
-from tuskpoint_server.domain.search import Memory, MemoryState, memory_text, pointer_of
+from tuskpoint_server.core.model import Saved
+from tuskpoint_server.core.search import Memory, MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.database.schema import memories
 from tuskpoint_server.journal.search.memories import (
     LOOKED_AT,

@@ -10,8 +10,8 @@ import pytest
 from tests.contract.search.kit import Nearest, drain, look, save
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.search import SearchScope, pack_vector
-from tuskpoint_server.domain.state import matches, parse_metadata
+from tuskpoint_server.core.search import SearchScope, pack_vector
+from tuskpoint_server.core.state import matches, parse_metadata
 from tuskpoint_server.journal.search import finding
 from tuskpoint_server.journal.search.finding import Candidate
 

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Table
 from tests.contract.search.kit import ANYWHERE
 from tests.kit.drafts import TENANT
 from tests.kit.journal import Journal
-from tuskpoint_server.domain.search import SearchScope
+from tuskpoint_server.core.search import SearchScope
 from tuskpoint_server.journal.checkpoints import vectors as vectors_of
 from tuskpoint_server.journal.database import statements
 from tuskpoint_server.journal.database.schema import documents, vectors

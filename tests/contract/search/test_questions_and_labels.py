@@ -11,11 +11,11 @@ from langgraph.types import Interrupt
 from tests.contract.search.kit import check_text, drain, due_keys, found, look, make_searchable
 from tests.kit.drafts import TENANT, draft, key, write_of
 from tests.kit.journal import Clock, Journal
-from tuskpoint_server.domain.limits import KIB, LIMITS
-from tuskpoint_server.domain.model import Value, Write
-from tuskpoint_server.domain.searchable import body_of
-from tuskpoint_server.domain.threads import INTERRUPT, RESUME, PruneStrategy
-from tuskpoint_server.domain.values import value_digest
+from tuskpoint_server.core.limits import KIB, LIMITS
+from tuskpoint_server.core.model import Value, Write
+from tuskpoint_server.core.searchable import body_of
+from tuskpoint_server.core.threads import INTERRUPT, RESUME, PruneStrategy
+from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.search.searched_values import Document
 

@@ -13,9 +13,9 @@ from tests.contract.search.test_tasks import SETTINGS, Letters, until_embedded
 from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Clock, Journal, opened
 from tests.kit.leases import Ticks, expire
-from tuskpoint_server.domain.search import Metric, SearchScope
+from tuskpoint_server.core.search import Metric, SearchScope
 from tuskpoint_server.journal.lease import Lease
-from tuskpoint_server.recall.recall import Recall
+from tuskpoint_server.search.search import Recall
 
 pytestmark = pytest.mark.postgresql
 

@@ -19,23 +19,23 @@ from tests.contract.search.kit import found, look, make_searchable, save
 from tests.kit.databases import place_of_new_journal
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, rows_of
-from tests.unit.recall.search_shelf import distance
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.limits import KIB, LIMITS
-from tuskpoint_server.domain.model import CheckpointKey, Value
-from tuskpoint_server.domain.search import COMPONENT_BYTES, Metric, SearchScope, pack_vector
-from tuskpoint_server.domain.state import parse_metadata
+from tests.unit.search.search_shelf import distance
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.limits import KIB, LIMITS
+from tuskpoint_server.core.model import CheckpointKey, Value
+from tuskpoint_server.core.search import COMPONENT_BYTES, Metric, SearchScope, pack_vector
+from tuskpoint_server.core.state import parse_metadata
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
 from tuskpoint_server.journal.lease import Lease
 from tuskpoint_server.journal.search.following import Stretch
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.searched_values import Document
-from tuskpoint_server.recall.embedders import EmbedderError
-from tuskpoint_server.recall.pacing import IndexSettings
-from tuskpoint_server.recall.recall import Recall
-from tuskpoint_server.recall.tasks import BATCH, Embedding, IndexTask
-from tuskpoint_server.recall.vectors import VectorIndex
+from tuskpoint_server.search.embedders import EmbedderError
+from tuskpoint_server.search.pacing import IndexSettings
+from tuskpoint_server.search.search import Recall
+from tuskpoint_server.search.tasks import BATCH, Embedding, IndexTask
+from tuskpoint_server.search.vectors import VectorIndex
 
 SETTINGS = IndexSettings(
     gather_s=0, busy_share=1, catch_up_s=30, first_retry_s=0.001, longest_retry_s=0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from tests.kit.values import LATER_US, PLENTY, Home, text
-from tuskpoint_server.domain.model import Value
+from tuskpoint_server.core.model import Value
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.removal.passes import Taken, remove_unneeded
 

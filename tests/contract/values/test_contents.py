@@ -7,9 +7,9 @@ from sqlalchemy import update
 from tests.contract.values.kit import BASE
 from tests.kit.drafts import digest, value
 from tests.kit.values import Home, text
-from tuskpoint_server.domain.model import EVICTED
-from tuskpoint_server.domain.state import damages
-from tuskpoint_server.domain.values import Encoding
+from tuskpoint_server.core.model import EVICTED
+from tuskpoint_server.core.state import damages
+from tuskpoint_server.core.values import Encoding
 from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.database.schema import contents
 

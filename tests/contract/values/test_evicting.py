@@ -19,8 +19,8 @@ from tests.kit.drafts import (
 )
 from tests.kit.values import Home, text
 from tuskpoint.v1 import value_pb2
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.model import EVICTED
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.model import EVICTED
 from tuskpoint_server.journal.checkpoints.located import Held, encode_held
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from tests.kit.values import Home, text
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.database.schema import (
     contents,

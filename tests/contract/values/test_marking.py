@@ -13,8 +13,8 @@ from sqlalchemy import Connection, select, update
 from tests.contract.values.kit import BASE, during, mark, nothing
 from tests.kit.drafts import TENANT, by_digest, digest, refused, write
 from tests.kit.values import Home
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.segments import (
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.segments import (
     DeltaChannel,
     DeltaSeed,
     DeltaWrite,

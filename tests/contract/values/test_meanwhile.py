@@ -16,8 +16,8 @@ from tests.contract.values.kit import BASE, check_evicted_keyframe, during, evic
 from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, Reference, by_digest, channel, digest, draft, key, write
 from tests.kit.values import Home, home_in
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.archiving import refill
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
 from tuskpoint_server.journal.database.logs import find_thread

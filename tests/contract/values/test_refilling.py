@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from tests.contract.values.kit import BASE, written
 from tests.kit.drafts import TENANT, as_loaded, digest, key, value, write
 from tests.kit.values import Home, text
-from tuskpoint_server.domain.values import Encoding
+from tuskpoint_server.core.values import Encoding
 from tuskpoint_server.journal.archiving import refill
 from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
 from tuskpoint_server.journal.lineage.stored import stored_value

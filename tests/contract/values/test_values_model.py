@@ -16,7 +16,7 @@ from tests.kit.databases import examples
 from tests.kit.drafts import Reference, by_digest, channel, digest
 from tests.kit.journal import World
 from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.overlay import Batch

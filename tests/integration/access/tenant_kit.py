@@ -28,9 +28,9 @@ from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import store_service_pb2 as store
 from tuskpoint.v1 import thread_service_pb2 as threads
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import Grant, Scope
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.credentials import Grant, Scope
 
 METHODS = {one.path: one for one in vars(methods).values() if isinstance(one, Method)}
 ALL_BUT_ADMIN = frozenset(Scope) - {Scope.ADMIN}

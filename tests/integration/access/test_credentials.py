@@ -22,7 +22,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tests.integration.access.tls_kit import GRANTS, bearer, write_tokens
-from tests.integration.rpc.shapes import (
+from tests.integration.api.shapes import (
     SHAPES,
     Behavior,
     door_of,
@@ -51,17 +51,17 @@ from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import access
+from tuskpoint_server.api.admin import AdminServicer
+from tuskpoint_server.api.middleware import guessing
+from tuskpoint_server.api.middleware.authentication import Authentication
+from tuskpoint_server.api.middleware.pipeline import Call
+from tuskpoint_server.api.middleware.policy import POLICY
+from tuskpoint_server.api.middleware.telemetry import Telemetry
+from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.archive.archive import ArchiveStatus
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
-from tuskpoint_server.rpc.admin import AdminServicer
-from tuskpoint_server.rpc.around import guessing
-from tuskpoint_server.rpc.around.authentication import Authentication
-from tuskpoint_server.rpc.around.door import Call
-from tuskpoint_server.rpc.around.policy import POLICY
-from tuskpoint_server.rpc.around.telemetry import Telemetry
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.auth import access
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.credentials import EVERYTHING, Credentials, Grant, Scope, token_digest
 
 LACKING = [Grant(f"no {scope}", "default", frozenset(Scope) - {scope}) for scope in Scope]
 EXPIRED = Grant("expired", "default", frozenset(Scope), datetime(2020, 1, 1, tzinfo=UTC))

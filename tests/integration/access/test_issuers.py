@@ -23,8 +23,9 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2 import WatchThreadRequest
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint_server import access, app, oidc
-from tuskpoint_server.config import Config
+from tuskpoint_server.auth import access, oidc
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 RSA = {name: rsa.generate_private_key(65537, 2048) for name in ("first", "second")}
 EC = ec.generate_private_key(ec.SECP256R1())

@@ -30,10 +30,11 @@ from tuskpoint import (
     TuskPointSaver,
     Unauthenticated,
 )
-from tuskpoint_server import access, app
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.tokens import new_token
+from tuskpoint_server.auth import access
+from tuskpoint_server.auth.tokens import new_token
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.credentials import Grant, Scope
 
 LARGE = "x" * (5 * 2**20)
 WAIT_S = 30

@@ -19,7 +19,7 @@ from tuskpoint._transport import methods
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import thread_service_pb2 as threads
 from tuskpoint.v1.thread_service_pb2 import ForkThreadRequest
-from tuskpoint_server import stopped
+from tuskpoint_server.commands import stopped
 
 pytestmark = pytest.mark.usefixtures("database")
 

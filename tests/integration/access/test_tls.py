@@ -40,12 +40,14 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import access, app, process
-from tuskpoint_server.certificates import read_tls
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.rpc.server.server import Server
-from tuskpoint_server.rpc.server.tls import Tls
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.api.server.tls import Tls
+from tuskpoint_server.auth import access
+from tuskpoint_server.auth.certificates import read_tls
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
+from tuskpoint_server.core.credentials import Grant, Scope
 
 Metadata = tuple[tuple[str, str], ...]
 

@@ -15,9 +15,10 @@ from tuskpoint import AsyncClient, TrailEntry
 from tuskpoint._messages.trail import TrailReader
 from tuskpoint.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
 from tuskpoint.v1.admin_service_pb2 import TrailBatch
-from tuskpoint_server import app, stopped
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import stopped
+from tuskpoint_server.config.settings import Config
 
 pytestmark = pytest.mark.usefixtures("database")
 

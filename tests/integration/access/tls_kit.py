@@ -17,9 +17,9 @@ import trustme
 
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import LISTENING, await_line, own_environment
-from tuskpoint_server import app
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.tokens import new_token
+from tuskpoint_server.auth.tokens import new_token
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.core.credentials import Grant, Scope
 
 GRANTS = (
     Grant("writer", "default", frozenset(Scope)),

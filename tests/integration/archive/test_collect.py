@@ -12,11 +12,12 @@ import pytest
 from tests.kit.archives import check_certified, house
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock
-from tuskpoint_server import app, process
 from tuskpoint_server.blobs.directory import DirectoryStore
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.core import process
+from tuskpoint_server.core.process import DataDirLock
 from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
 from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.process import DataDirLock
 
 
 async def fill(data_dir: Path, blobs: Path, flushes: int = 20) -> None:

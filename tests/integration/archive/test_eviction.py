@@ -24,13 +24,13 @@ from tuskpoint.v1 import (
 )
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
-from tuskpoint_server.config import Config
+from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub
-    from tuskpoint_server.rpc.server.server import Server
+    from tuskpoint_server.api.server.server import Server
 
 LENGTH = 12
 LARGE = os.urandom(300 << 10)

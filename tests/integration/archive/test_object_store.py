@@ -25,10 +25,11 @@ from tests.kit.messages import refused as error_of
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import thread_service_pb2 as tpb
-from tuskpoint_server import app, stopped
 from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import stopped
 from tuskpoint_server.journal.removal.removal import Removal
 
 

@@ -9,7 +9,7 @@ import grpc
 from tests.kit.messages import FIRST, SECOND, channel, collect, ref, refused, save_request, write
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint_server.config import Config
+from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub

@@ -26,7 +26,6 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server import app, process, stopped
 from tuskpoint_server.archive.recover.recovery import (
     Recovered,
     UnclearReferenceError,
@@ -35,14 +34,17 @@ from tuskpoint_server.archive.recover.recovery import (
 )
 from tuskpoint_server.blobs.api import BlobStore, Member
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import stopped
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
+from tuskpoint_server.core.credentials import Grant, Scope
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import BlobLocation
+from tuskpoint_server.core.process import DataDirLock, StartError
+from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.process import DataDirLock, StartError
 
 END_SECONDS = 60
 JOURNAL = "journal.db"

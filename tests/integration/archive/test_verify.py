@@ -15,7 +15,7 @@ from tests.kit.messages import THREAD, channel, refused, save_request, write
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import thread_service_pb2 as pb
-from tuskpoint_server.config import Config
+from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
     from tuskpoint.v1 import checkpoint_pb2

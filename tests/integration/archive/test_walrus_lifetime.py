@@ -15,12 +15,12 @@ from tests.kit.epochs import EPOCH_S, Years, years
 from tuskpoint import AsyncClient
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.server import WalrusEmulator
-from tuskpoint_server import app
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.model import View
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.model import View
 
 EPOCHS = 3
 

@@ -21,13 +21,13 @@ from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import own_environment
 from tuskpoint_emulators.walrus.server import WalrusEmulator
-from tuskpoint_server import app
 from tuskpoint_server.archive.recover.recovery import find, parse_reference, read_source
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
 

@@ -23,7 +23,7 @@ from tuskpoint import (
     InvalidRequest,
     TuskPointError,
 )
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
 
 STOP_SECONDS = 30.0
 

@@ -19,7 +19,7 @@ from tuskpoint import (
     InvalidRequest,
     ThreadDeleted,
 )
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
 
 AGENTS = "abc"
 KILLS = 3

@@ -31,9 +31,9 @@ from tuskpoint.v1.checkpoint_service_pb2 import (
     SaveWritesRequest,
 )
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value, Version
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 Work = Callable[[Client], Any]
 

@@ -12,9 +12,9 @@ import pytest
 from tests.kit.servers.processes import ServerProcess
 from tests.unit.client.faces import Face
 from tuskpoint import AsyncClient, Client, CursorCompacted, InvalidRequest, NotFound, ThreadEvent
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 WAIT_SECONDS = 60
 

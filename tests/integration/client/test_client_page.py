@@ -11,7 +11,7 @@ import pytest
 
 import tuskpoint
 from tuskpoint import Client, errors
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "python-client.md"
 EXAMPLES = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.client.faces import Face
 from tuskpoint import NotFound, Reference
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
 
 
 @pytest.fixture(params=["sync", "async"])

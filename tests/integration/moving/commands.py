@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess, own_environment
 from tuskpoint import Client
-from tuskpoint_server import app
+from tuskpoint_server.commands import serve as app
 
 SECONDS = 60.0
 

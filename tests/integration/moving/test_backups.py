@@ -16,7 +16,8 @@ from tests.integration.conftest import RefusedProgram
 from tests.integration.moving.commands import run, serving
 from tests.kit.databases import in_postgres, place, postgres
 from tuskpoint import Client, InvalidRequest
-from tuskpoint_server import app, process
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.core import process
 from tuskpoint_server.journal.database.facts import backend_of, prepare
 
 SAVES_BEFORE = 40

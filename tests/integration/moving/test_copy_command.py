@@ -10,7 +10,7 @@ import pytest
 from tests.integration.conftest import RefusedProgram
 from tests.integration.moving.commands import run, serving
 from tuskpoint import Client, NotFound
-from tuskpoint_server import process
+from tuskpoint_server.core import process
 from tuskpoint_server.journal.database import postgres as backend
 
 STATES = {f"thread-{thread}": [{"n": n, "text": "x" * 9000} for n in range(5)] for thread in "abc"}

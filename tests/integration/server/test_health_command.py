@@ -13,8 +13,10 @@ import trustme
 
 from tests.integration.access.tls_kit import write_certificates, write_tokens
 from tests.kit.servers.processes import own_environment, unused_port
-from tuskpoint_server import app, health, process
-from tuskpoint_server.config import Config
+from tuskpoint_server.commands import health
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
 
 
 async def checked(*arguments: str) -> int:

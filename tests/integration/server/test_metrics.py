@@ -18,7 +18,7 @@ from tests.integration.access.tls_kit import write_certificates
 from tests.integration.conftest import RefusedProgram
 from tests.kit.servers.processes import LISTENING, WalrusProcess, await_line, own_environment
 from tuskpoint import Client
-from tuskpoint_server.process import EXIT_ADDRESS
+from tuskpoint_server.core.process import EXIT_ADDRESS
 
 ROOT = Path(__file__).parents[3]
 SERVER = ROOT / "server" / "src" / "tuskpoint_server"

@@ -23,8 +23,10 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server import app, process, stopped
-from tuskpoint_server.config import Config
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import stopped
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
 from tuskpoint_server.journal.database import postgres as backend
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.pipelined import PipelinedConnection

@@ -15,7 +15,8 @@ from tests.integration.conftest import RefusedProgram
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerEndedError, ServerProcess
 from tuskpoint import Client
 from tuskpoint.errors import PreconditionFailed, Unavailable
-from tuskpoint_server import app, process
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.core import process
 
 SECRET = "xylophone"  # in everything that an agent may write
 

@@ -24,9 +24,10 @@ from tests.integration.conftest import RefusedProgram, StartServer
 from tests.kit.messages import FIRST, ref, refused, save_request
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server import app, process
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -48,7 +49,7 @@ async def test_an_acknowledged_save_survives_a_drain_and_a_restart(
         assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
     code, errors = await first.end()
     assert code == 0
-    assert re.search(r"INFO tuskpoint_server\.app: drained$", errors, re.MULTILINE)
+    assert re.search(r"INFO tuskpoint_server\.commands\.serve: drained$", errors, re.MULTILINE)
     assert "Traceback" not in errors
     second = await start_server(*arguments)
     async with grpc.aio.insecure_channel(second.address) as channel:

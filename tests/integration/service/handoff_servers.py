@@ -11,8 +11,8 @@ import grpc
 
 from tests.integration.service.handoff_kit import Side
 from tests.kit.databases import journal_of
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 
 @asynccontextmanager

@@ -17,13 +17,13 @@ from tests.kit.drafts import TENANT, draft, key
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import Checkpoint, Saved, View
+from tuskpoint_server.api.history import HistoryServicer
+from tuskpoint_server.api.server import server as rpc
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import Checkpoint, Saved, View
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.database.logs import StoredWrite
 from tuskpoint_server.journal.removal.removal import Removal
-from tuskpoint_server.rpc.history import HistoryServicer
-from tuskpoint_server.rpc.server import server as rpc
 from tuskpoint_server.service.checkpoints import History
 from tuskpoint_server.service.completing import Completer
 

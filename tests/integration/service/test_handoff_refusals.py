@@ -29,16 +29,16 @@ from tests.kit.messages import FIRST, SECOND, THREAD, ref, refused, write
 from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import handoff_service_pb2 as pb
 from tuskpoint.v1 import segment_pb2
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.formats.segments import (
+from tuskpoint_server.core.formats.segment_reading import decode_segment
+from tuskpoint_server.core.formats.segments import (
     SKIPPABLE,
     SKIPPABLE_MAGIC,
     Segment,
     encode_segment,
     member,
 )
-from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.domain.values import frame_size, pack_frame
+from tuskpoint_server.core.model import BlobLocation
+from tuskpoint_server.core.values import frame_size, pack_frame
 
 FETCHING, FETCHED = pb.ADOPT_STAGE_FETCHING, pb.ADOPT_STAGE_FETCHED
 VERIFIED, ADOPTED = pb.ADOPT_STAGE_VERIFIED, pb.ADOPT_STAGE_ADOPTED
@@ -328,7 +328,7 @@ async def test_a_bundle_that_is_too_large_is_not_made(
     giver: Side, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await save_run(giver, 4096)
-    monkeypatch.setattr("tuskpoint_server.domain.formats.bundles.MAX_BUNDLE_BYTES", 4096)
+    monkeypatch.setattr("tuskpoint_server.core.formats.bundles.MAX_BUNDLE_BYTES", 4096)
     blobs = sorted(giver.blobs.glob("??/*"))
     reported = await refused(giver.hand_off(request_id="r"))
     assert (reported.code, reported.reason) == (Code.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")

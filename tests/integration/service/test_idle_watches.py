@@ -12,8 +12,8 @@ import grpc
 from tuskpoint import AsyncClient
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 CHANNELS = 4
 WATCHES = 1000

@@ -24,7 +24,7 @@ from tests.kit.messages import (
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
-from tuskpoint_server.config import Config
+from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub

@@ -20,12 +20,12 @@ from tests.kit.journal import bind_again
 from tests.kit.messages import refused
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
-from tuskpoint_server.domain.state import evicted_digests
+from tuskpoint_server.api.history import HistoryServicer
+from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import Page
 from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.overlay import Batch
-from tuskpoint_server.rpc.history import HistoryServicer
 from tuskpoint_server.service import completing as service
 from tuskpoint_server.service.completing import PAGE_BYTES
 

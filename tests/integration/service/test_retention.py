@@ -17,9 +17,10 @@ from tests.kit.messages import refused
 from tuskpoint import AsyncClient, Client, Receipt, RetentionRule
 from tuskpoint.errors import InvalidRequest, NotFound
 from tuskpoint.v1 import thread_service_pb2 as pb
-from tuskpoint_server import access, app
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.auth import access
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
     from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceAsyncStub

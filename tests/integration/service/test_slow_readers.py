@@ -15,9 +15,9 @@ from tuskpoint import AsyncClient
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.limits import MIB
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.limits import MIB
 from tuskpoint_server.service import memory as memories
 
 LARGE = 8 * MIB

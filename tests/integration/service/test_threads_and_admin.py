@@ -24,10 +24,10 @@ from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.formats.manifests import decode_manifest
-from tuskpoint_server.domain.limits import LIMITS
-from tuskpoint_server.domain.model import BlobLocation
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.formats.manifests import decode_manifest
+from tuskpoint_server.core.limits import LIMITS
+from tuskpoint_server.core.model import BlobLocation
 
 if TYPE_CHECKING:
     from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceAsyncStub

@@ -26,12 +26,12 @@ from tests.kit.messages import reported as of_error
 from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.state import evicted_digests
-from tuskpoint_server.domain.threads import EventKind, PruneStrategy
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.state import evicted_digests
+from tuskpoint_server.core.threads import EventKind, PruneStrategy
 from tuskpoint_server.journal.database.database import Waiter
-from tuskpoint_server.rpc.server.server import Server
 from tuskpoint_server.service.memory import Holder
 from tuskpoint_server.service.positions import seal
 

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from tests.integration.web.web_kit import http_client
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 
 @pytest.fixture(scope="module")

@@ -30,10 +30,10 @@ from tests.kit.messages import ReportedError, reported
 from tuskpoint._transport import methods
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.handoff_service_pb2 import AdoptHandoffRequest
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.credentials import Grant, Scope
 
 GRPC = "grpc"
 WAYS = (GRPC, *map(str, WIRES))

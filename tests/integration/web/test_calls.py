@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.rpc.shapes import SERVICE, SHAPES, Behavior, Text, door_of
+from tests.integration.api.shapes import SERVICE, SHAPES, Behavior, Text, door_of
 from tests.integration.web.web_kit import (
     JSON,
     WEB,
@@ -23,8 +23,8 @@ from tests.integration.web.web_kit import (
     from_json,
 )
 from tests.kit.messages import ReportedError, reported
-from tuskpoint_server.rpc.around.door import Call, Door, endless
-from tuskpoint_server.rpc.web import listener
+from tuskpoint_server.api.middleware.pipeline import Call, Door, endless
+from tuskpoint_server.api.web import listener
 
 CODES = {"abort": grpc.StatusCode.NOT_FOUND, "exception": grpc.StatusCode.INTERNAL}
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -245,7 +245,7 @@ async def test_a_defect_of_the_listener_itself_is_hidden(
     def fail(*_: object) -> None:
         raise ValueError("the agent's state")
 
-    monkeypatch.setattr("tuskpoint_server.rpc.web.connect.unfit", fail)
+    monkeypatch.setattr("tuskpoint_server.api.web.connect.unfit", fail)
     async with (
         serving(Behavior("ok"), door_of()) as port,
         begun(port, "UnaryUnary", JSON) as (reader, _),
@@ -267,7 +267,7 @@ async def test_an_answer_that_is_no_json_is_hidden(caplog: pytest.LogCaptureFixt
         raise ValueError("the agent's state")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tuskpoint_server.rpc.web.connect.to_json", fail)
+        patched.setattr("tuskpoint_server.api.web.connect.to_json", fail)
         async with (
             serving(Broken(), door_of()) as port,
             begun(port, "UnaryUnary", JSON) as (reader, _),

@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from tests.integration.access.tls_kit import write_tokens
 from tests.integration.web.web_kit import http_client
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.rpc.server.server import Server
-from tuskpoint_server.rpc.web.console import Console
+from tuskpoint_server.api.server.server import Server
+from tuskpoint_server.api.web.console import Console
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.integration.web.web_kit import from_json, http_client
 from tests.kit.messages import reported
-from tuskpoint_server.rpc.server.server import Server
+from tuskpoint_server.api.server.server import Server
 
 with_server = pytest.mark.asyncio(loop_scope="module")
 

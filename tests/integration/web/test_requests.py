@@ -11,7 +11,7 @@ import pytest
 
 from tests.integration.web.web_kit import enveloped, from_json
 from tests.kit.messages import FIRST, ReportedError, reported
-from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.core.limits import LIMITS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -22,10 +22,12 @@ from tests.integration.access.tls_kit import (
 from tests.integration.conftest import RefusedProgram
 from tests.integration.web.web_kit import http_client
 from tests.kit.servers.processes import unused_port
-from tuskpoint_server import access, app, process
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.rpc.server.tls import Tls
+from tuskpoint_server.api.server.tls import Tls
+from tuskpoint_server.auth import access
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core import process
+from tuskpoint_server.core.credentials import Grant, Scope
 
 INFO = "/tuskpoint.v1.AdminService/GetServerInfo"
 
@@ -181,7 +183,7 @@ async def test_a_taken_address_is_reported_in_one_line(tmp_path: Path) -> None:
 def test_a_server_without_the_libraries_names_the_extra(
     refused_program: RefusedProgram, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "tuskpoint_server.rpc.web", None)
+    monkeypatch.setitem(sys.modules, "tuskpoint_server.api.web", None)
     flags = ["--listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0"]
     code, line = refused_program(*flags, "--data-dir", str(tmp_path))
     assert code == process.EXIT_CONFIG

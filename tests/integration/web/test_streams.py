@@ -29,9 +29,10 @@ from tests.kit.messages import FIRST, SECOND, ref, reported, save_request
 from tuskpoint import AsyncClient
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import history_service_pb2 as history
-from tuskpoint_server import access, app
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.limits import MIB
+from tuskpoint_server.auth import access
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.limits import MIB
 from tuskpoint_server.service import memory as memories
 
 EXCHANGE = "/tuskpoint.v1.CheckpointService/Exchange"

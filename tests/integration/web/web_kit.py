@@ -20,7 +20,7 @@ from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-unty
 
 from tests.integration.access.tls_kit import bearer
 from tuskpoint import v1
-from tuskpoint_server.rpc.around.policy import POLICY
+from tuskpoint_server.api.middleware.policy import POLICY
 
 WAIT_S = 20
 _STATUS = {status.name.lower(): status for status in grpc.StatusCode}

@@ -14,8 +14,8 @@ from tuskpoint_server.blobs.api import (
     StoreLimits,
     verified,
 )
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation, StoredBlob
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import BlobLocation, StoredBlob
 
 UNIT_BYTES = 1000
 UNIT_COST = 7

@@ -15,11 +15,11 @@ from tuskpoint_server.blobs.api import (
     StoreLimits,
     verified,
 )
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import BlobLocation, StoredBlob
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.formats.segment_reading import decode_segment
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import BlobLocation, StoredBlob
+from tuskpoint_server.core.values import blob_digest
 
 Verdict = Callable[[Sequence[Member]], Reason | None]
 """Says why a put fails; `None`: it does not."""

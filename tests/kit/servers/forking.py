@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tuskpoint_server.domain import failpoints
+from tuskpoint_server.core import failpoints
 
 Main = Callable[[Sequence[str]], int]
 """Takes arguments and returns an exit code; a function of a module."""
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["tests.kit.servers.forking", "tests.crash.writer", "tuskpoint_server.app"]
+    ["tests.kit.servers.forking", "tests.crash.writer", "tuskpoint_server.commands.serve"]
 )
 
 

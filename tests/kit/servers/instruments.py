@@ -13,7 +13,7 @@ from typing import Any
 
 from opentelemetry.sdk.metrics import Meter
 
-from tuskpoint_server import app
+from tuskpoint_server.commands import serve as app
 
 KINDS = ("counter", "up_down_counter", "histogram", "observable_gauge")
 

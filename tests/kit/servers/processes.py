@@ -19,7 +19,7 @@ from typing import Protocol, Self
 import httpx
 
 from tests.kit.servers.forking import Forked
-from tuskpoint_server import app
+from tuskpoint_server.commands import serve as app
 
 ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 30.0

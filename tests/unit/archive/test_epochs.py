@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuskpoint_server.archive.lifetime.epochs import EpochClock
-from tuskpoint_server.domain.model import StoredBlob
+from tuskpoint_server.core.model import StoredBlob
 
 DAY_US = 86_400_000_000
 LENGTH_US = 1_000_000

@@ -12,9 +12,9 @@ from tests.kit.blobs.member_file import MemberFile
 from tuskpoint_server.blobs.api import Member
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import BlobLocation
+from tuskpoint_server.core.values import blob_digest
 
 BOUND = 10_000
 

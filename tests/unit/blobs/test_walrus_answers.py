@@ -19,7 +19,7 @@ from tuskpoint_server.blobs.walrus.answers import (
 )
 from tuskpoint_server.blobs.walrus.failures import Symptom, Unsuccessful
 from tuskpoint_server.blobs.walrus.quilt import Patch
-from tuskpoint_server.domain.model import StoredBlob
+from tuskpoint_server.core.model import StoredBlob
 
 BLOB_ID = "M4hsZGQ1oCktdzegB6HnI6Mi28S2nqOPHxK-W7_4BUk"
 

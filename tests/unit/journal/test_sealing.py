@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import Table, create_engine, insert, select
 
-from tuskpoint_server.domain.values import DamagedValueError, Unopened
+from tuskpoint_server.core.values import DamagedValueError, Unopened
 from tuskpoint_server.journal.database.schema import SEALED, contents, metadata
 from tuskpoint_server.journal.database.sealing import (
     BY_PLACE,

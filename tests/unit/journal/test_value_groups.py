@@ -8,7 +8,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.values import Encoding, compress, unpack
+from tuskpoint_server.core.values import Encoding, compress, unpack
 from tuskpoint_server.journal.checkpoints.value_groups import (
     MAX_GROUPED,
     MAX_PATCHES,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.keys import command
 from tuskpoint_server.keys.command import CommandKeys
 

@@ -9,17 +9,17 @@ from pathlib import Path
 import pyrage
 import pytest
 
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.composition import open_identities
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.process import ConfigError
 from tuskpoint_server.keys.identities import (
     Identities,
     new_identity,
     parse_identities,
     sealing_to,
 )
-from tuskpoint_server.opening import open_identities
-from tuskpoint_server.process import ConfigError
 
 # Made by age-keygen and age 1.1.1, which are written in Go.
 FILE = """\

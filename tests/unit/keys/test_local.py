@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.keys.local import LocalKeys, key_id, parse_keys
 
 OLD, NEW = bytes([1]) * 32, bytes([2]) * 32

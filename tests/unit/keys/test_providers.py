@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from moto import mock_aws
 from moto.kms.models import kms_backends
 
-from tuskpoint_server import app
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.keys.aws import AwsKeys
 from tuskpoint_server.keys.command import CommandKeys
 from tuskpoint_server.keys.local import LocalKeys, parse_keys

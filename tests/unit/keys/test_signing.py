@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.lineage import Descriptor
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.lineage import Descriptor
 from tuskpoint_server.keys.signing import Signer, check, signed
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))

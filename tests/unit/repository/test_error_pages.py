@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 PAGE = Path(__file__).parents[3] / "docs" / "errors.md"
 _ROW = re.compile(

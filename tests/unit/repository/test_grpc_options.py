@@ -12,7 +12,7 @@ import pytest
 
 from tools.stubs import ROOT
 from tuskpoint._transport.channel import channel_options
-from tuskpoint_server.rpc.server.server import OPTIONS
+from tuskpoint_server.api.server.server import OPTIONS
 
 OPTION = re.compile(r"\(\s*\"(grpc\.[A-Za-z0-9_.]+)\",")
 """An option as Python code passes it: the first of a pair."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from tuskpoint_server.config import ECOSYSTEM_VARIABLES, ENV_PREFIX, Config
+from tuskpoint_server.config.settings import ECOSYSTEM_VARIABLES, ENV_PREFIX, Config
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "operations.md").read_text("utf-8")

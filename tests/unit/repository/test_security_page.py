@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tuskpoint_server.domain.credentials import TENANT_RULE, Scope
-from tuskpoint_server.rpc.around.policy import POLICY
+from tuskpoint_server.api.middleware.policy import POLICY
+from tuskpoint_server.core.credentials import TENANT_RULE, Scope
 
 PAGE = (Path(__file__).parents[3] / "docs" / "security.md").read_text("utf-8")
 _ROW = re.compile(

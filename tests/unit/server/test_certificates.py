@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed448
 from cryptography.x509.oid import NameOID
 
 from tests.integration.access.tls_kit import Certificates, write_certificates
-from tuskpoint_server.certificates import read_tls
-from tuskpoint_server.process import ConfigError
+from tuskpoint_server.auth.certificates import read_tls
+from tuskpoint_server.core.process import ConfigError
 
 
 @pytest.fixture(scope="module")

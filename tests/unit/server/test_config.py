@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from tuskpoint_server import config
-from tuskpoint_server.config import Config
-from tuskpoint_server.process import ConfigError
+from tuskpoint_server.config import settings as config
+from tuskpoint_server.config.settings import Config
+from tuskpoint_server.core.process import ConfigError
 
 
 def load(*argv: str) -> Config:

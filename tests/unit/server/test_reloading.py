@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server import access
-from tuskpoint_server.access import Followed
-from tuskpoint_server.process import ConfigError, read_bytes
+from tuskpoint_server.auth import access
+from tuskpoint_server.auth.access import Followed
+from tuskpoint_server.core.process import ConfigError, read_bytes
 
 
 class Texts:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.domain.retention import RetentionRule
-from tuskpoint_server.process import ConfigError
-from tuskpoint_server.retention_file import read_rules
+from tuskpoint_server.commands.retention_file import read_rules
+from tuskpoint_server.core.process import ConfigError
+from tuskpoint_server.core.retention import RetentionRule
 
 
 def read(tmp_path: Path, text: str) -> tuple[RetentionRule, ...]:

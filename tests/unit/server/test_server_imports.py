@@ -19,15 +19,15 @@ HEAVY = {
     "protobuf": "is what connectrpc makes errors of",
     "rich": "is a terminal's",
     "starlette": "serves HTTP",
-    "tuskpoint_server.rpc.web": "serves HTTP",
+    "tuskpoint_server.api.web": "serves HTTP",
     "uvicorn": "serves HTTP",
 }
 """Libraries that take long to load, and what each is for."""
 
 SERVE = """
 import asyncio, json, pathlib, sys
-from tuskpoint_server import app
-from tuskpoint_server.config import Config
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.config.settings import Config
 
 async def serve():
     config = Config(listen="127.0.0.1:0", data_dir=pathlib.Path(sys.argv[1]))

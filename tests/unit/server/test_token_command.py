@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server import app, tokens
-from tuskpoint_server.domain.credentials import Grant, Scope, token_digest
-from tuskpoint_server.process import ConfigError
-from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
+from tuskpoint_server.auth import tokens
+from tuskpoint_server.auth.tokens import new_token, parse_tokens, read_tokens
+from tuskpoint_server.commands import serve as app
+from tuskpoint_server.core.credentials import Grant, Scope, token_digest
+from tuskpoint_server.core.process import ConfigError
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TOKEN = re.compile(r"tusk_[A-Za-z0-9_-]{43}")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuskpoint_server.domain.credentials import (
+from tuskpoint_server.auth.tokens import new_token, parse_tokens, read_tokens
+from tuskpoint_server.core.credentials import (
     Credentials,
     Grant,
     Issuer,
@@ -15,8 +16,7 @@ from tuskpoint_server.domain.credentials import (
     Scope,
     token_digest,
 )
-from tuskpoint_server.process import ConfigError
-from tuskpoint_server.tokens import new_token, parse_tokens, read_tokens
+from tuskpoint_server.core.process import ConfigError
 
 TOKEN = "tusk_" + "x" * 43
 DIGEST = token_digest(TOKEN).hex()

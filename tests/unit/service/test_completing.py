@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.kit.drafts import TENANT, as_loaded, digest, key, refused, value, write
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.model import (
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.model import (
     EVICTED,
     BlobLocation,
     Channel,
@@ -21,7 +21,7 @@ from tuskpoint_server.domain.model import (
     Value,
     Write,
 )
-from tuskpoint_server.domain.state import evicted_digests
+from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.journal.lineage.copies import Supplied, ValuesEvicted
 from tuskpoint_server.service.completing import BYTES_AHEAD, READS_AT_ONCE, Completer
 

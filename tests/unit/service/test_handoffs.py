@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from tuskpoint_server.domain.errors import Reason, Refusal, Status
-from tuskpoint_server.domain.formats.bundles import Closure
-from tuskpoint_server.domain.formats.segments import Segment
-from tuskpoint_server.domain.lineage import (
+from tuskpoint_server.core.errors import Reason, Refusal, Status
+from tuskpoint_server.core.formats.bundles import Closure
+from tuskpoint_server.core.formats.segments import Segment
+from tuskpoint_server.core.lineage import (
     Descriptor,
     decode_descriptor,
     encode_descriptor,
 )
-from tuskpoint_server.domain.model import (
+from tuskpoint_server.core.model import (
     BlobLocation,
     CheckpointKey,
     Durability,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.service import memory as memories
 from tuskpoint_server.service.memory import WHOLE, Holder, Memory
 

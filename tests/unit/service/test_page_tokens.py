@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.lineage.snapshots import SnapshotQuery
 from tuskpoint_server.service import positions
 from tuskpoint_server.service.positions import seal, unseal

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tuskpoint_server.domain.credentials import EACH_OTHER_TENANT, Quota
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.credentials import EACH_OTHER_TENANT, Quota
+from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.service import quotas as module
 from tuskpoint_server.service.quotas import Quotas, Usage
 

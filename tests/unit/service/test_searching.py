@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tuskpoint_server.domain.errors import Reason, Refusal, Status
-from tuskpoint_server.domain.model import CheckpointKey
-from tuskpoint_server.domain.search import (
+from tuskpoint_server.core.errors import Reason, Refusal, Status
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.search import (
     Found,
     Metric,
     SearchAnswer,
@@ -20,9 +20,9 @@ from tuskpoint_server.domain.search import (
     pack_vector,
 )
 from tuskpoint_server.journal.search.finding import IndexStanding
-from tuskpoint_server.recall.embedders import EmbedderError
-from tuskpoint_server.recall.memwal.api import RelayerError, Trouble
-from tuskpoint_server.recall.recall import RecallStanding
+from tuskpoint_server.search.embedders import EmbedderError
+from tuskpoint_server.search.memwal.api import RelayerError, Trouble
+from tuskpoint_server.search.search import RecallStanding
 from tuskpoint_server.service.searching import RETRY_S, Search
 
 LEXICAL, VECTOR, MEMWAL = SearchMode.LEXICAL, SearchMode.VECTOR, SearchMode.MEMWAL

@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tuskpoint_server.domain.credentials import Grant, Scope
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.limits import LIMITS
+from tuskpoint_server.core.credentials import Grant, Scope
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.journal.trail import Trail as TrailJournal
 from tuskpoint_server.service.trail import Trail
 

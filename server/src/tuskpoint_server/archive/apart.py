@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..blobs.api import BlobStore, Member, Progress, every
-from ..domain.errors import Reason, Refusal, malformed
-from ..domain.formats.bundles import (
+from ..core.errors import Reason, Refusal, malformed
+from ..core.formats.bundles import (
     MAX_STORED_BYTES,
     Closure,
     encode_bundle,
@@ -21,9 +21,9 @@ from ..domain.formats.bundles import (
     unpack_bundle,
     unpacked_bytes,
 )
-from ..domain.formats.sealing import is_sealed, opened, seal_root
-from ..domain.formats.segment_reading import unpacked_size
-from ..domain.formats.stored_json import (
+from ..core.formats.sealing import is_sealed, opened, seal_root
+from ..core.formats.segment_reading import unpacked_size
+from ..core.formats.stored_json import (
     MEMBER_BYTES,
     Kind,
     decode_parts,
@@ -31,9 +31,9 @@ from ..domain.formats.stored_json import (
     is_part_list,
     join_parts,
 )
-from ..domain.limits import MAX_MEMBER_READ, MIB
-from ..domain.model import BlobLocation
-from ..domain.values import blob_digest, split
+from ..core.limits import MAX_MEMBER_READ, MIB
+from ..core.model import BlobLocation
+from ..core.values import blob_digest, split
 from ..keys.provider import KeyProvider
 from .roots import new_root, with_root_key
 

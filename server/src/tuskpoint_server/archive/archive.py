@@ -14,11 +14,11 @@ from opentelemetry.metrics import MeterProvider
 
 from ..blobs.api import BlobStore, StoreLostError
 from ..blobs.cache import CachedStore, origin
-from ..domain.errors import Reason, Refusal
-from ..domain.formats.manifests import Manifest, encode_manifest, fold
-from ..domain.formats.records import MemberRecord
-from ..domain.formats.stored_json import Kind
-from ..domain.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
+from ..core.errors import Reason, Refusal
+from ..core.formats.manifests import Manifest, encode_manifest, fold
+from ..core.formats.records import MemberRecord
+from ..core.formats.stored_json import Kind
+from ..core.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ..journal import scrubbing
 from ..journal.archiving import asking, holes, lifetimes, plan, standing, status
 from ..journal.archiving.holes import Hole

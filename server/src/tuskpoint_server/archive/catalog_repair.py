@@ -6,9 +6,9 @@ import logging
 from functools import partial
 
 from ..blobs.api import BlobStore
-from ..domain.errors import Reason, Refusal
-from ..domain.formats.catalogs import decode_catalog
-from ..domain.formats.sealing import opened, wrapped_key
+from ..core.errors import Reason, Refusal
+from ..core.formats.catalogs import decode_catalog
+from ..core.formats.sealing import opened, wrapped_key
 from ..journal.archiving import status
 from ..journal.archiving.certify import put_catalog_back
 from ..journal.database.database import Database

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..blobs.api import BlobStore, StoreLostError, digest_of
-from ..domain.credentials import DEFAULT_TENANT
-from ..domain.errors import Reason, Refusal
-from ..domain.formats.catalogs import Catalog
-from ..domain.formats.stored_json import Kind
-from ..domain.model import BlobLocation
+from ..core.credentials import DEFAULT_TENANT
+from ..core.errors import Reason, Refusal
+from ..core.formats.catalogs import Catalog
+from ..core.formats.stored_json import Kind
+from ..core.model import BlobLocation
 from ..journal.archiving import status
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Database

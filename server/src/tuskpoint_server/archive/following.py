@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
-from ..domain.errors import Reason, Refusal
+from ..core.errors import Reason, Refusal
 from ..journal.archiving import asking, status
 from ..journal.archiving.asking import Asked
 from ..journal.database.database import KEEPING, POLL_S, Database

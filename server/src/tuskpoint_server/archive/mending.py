@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ..domain.errors import Reason, Refusal
-from ..domain.model import BlobLocation, CheckpointKey, Damage, Value
+from ..core.errors import Reason, Refusal
+from ..core.model import BlobLocation, CheckpointKey, Damage, Value
 from ..journal.archiving import mending
 from ..journal.database.database import Connection, Database
 from .flush.telemetry import Instruments

@@ -14,18 +14,18 @@ from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 from ..blobs.api import BlobStore
-from ..domain.errors import Reason, Refusal, malformed
-from ..domain.formats.catalogs import LiveRuns, read_thread
-from ..domain.formats.manifests import Key, Manifest, ManifestEntry
-from ..domain.formats.records import Record
-from ..domain.formats.sealing import opened
-from ..domain.formats.segment_reading import (
+from ..core.errors import Reason, Refusal, malformed
+from ..core.formats.catalogs import LiveRuns, read_thread
+from ..core.formats.manifests import Key, Manifest, ManifestEntry
+from ..core.formats.records import Record
+from ..core.formats.sealing import opened
+from ..core.formats.segment_reading import (
     decode_segment,
     state_digests,
     unpacked_size,
     whole_value,
 )
-from ..domain.formats.segments import (
+from ..core.formats.segments import (
     MAX_SEGMENT_BYTES,
     PREFIX_BYTES,
     Segment,
@@ -33,15 +33,15 @@ from ..domain.formats.segments import (
     SegmentValue,
     SegmentWrite,
 )
-from ..domain.formats.stored_json import (
+from ..core.formats.stored_json import (
     PartList,
     decode_parts,
     is_part_list,
     join_parts,
     settled,
 )
-from ..domain.limits import MIB
-from ..domain.model import (
+from ..core.limits import MIB
+from ..core.model import (
     BlobLocation,
     Checkpoint,
     CheckpointKey,
@@ -50,7 +50,7 @@ from ..domain.model import (
     Write,
     write_order,
 )
-from ..domain.state import decode_state
+from ..core.state import decode_state
 from ..journal.checkpoints import located
 from ..journal.database.database import Database
 from .apart import GONE

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..domain.errors import Reason, Refusal
-from ..domain.formats import sealing
-from ..domain.formats.sealing import NO_ROOT, Root, is_sealed, wrapped_key
-from ..domain.model import BlobLocation
+from ..core.errors import Reason, Refusal
+from ..core.formats import sealing
+from ..core.formats.sealing import NO_ROOT, Root, is_sealed, wrapped_key
+from ..core.model import BlobLocation
 from ..keys.provider import KeyProvider
 
 

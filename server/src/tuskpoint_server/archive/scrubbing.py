@@ -12,9 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from ..domain.errors import Reason, Refusal
-from ..domain.limits import KIB
-from ..domain.model import CheckpointKey
+from ..core.errors import Reason, Refusal
+from ..core.limits import KIB
+from ..core.model import CheckpointKey
 from ..journal import scrubbing as journal
 from ..journal.checkpoints.integrity import Problem, check_some
 from ..journal.database.database import Database

@@ -19,16 +19,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..blobs.api import BlobStore
-from ..domain.errors import Reason, Refusal
-from ..domain.formats.catalogs import Catalog, decode_catalog
-from ..domain.formats.manifests import Manifest, ManifestEntry, fold
-from ..domain.formats.sealing import opened
-from ..domain.formats.segment_reading import digests_of
-from ..domain.formats.segments import SegmentCheckpoint
-from ..domain.formats.stored_json import Kind, settled
-from ..domain.limits import MIB
-from ..domain.model import BlobLocation, CheckpointKey
-from ..domain.threads import PENDING_WRITES, Verdict, VerdictKind, difference, row_digests
+from ..core.errors import Reason, Refusal
+from ..core.formats.catalogs import Catalog, decode_catalog
+from ..core.formats.manifests import Manifest, ManifestEntry, fold
+from ..core.formats.sealing import opened
+from ..core.formats.segment_reading import digests_of
+from ..core.formats.segments import SegmentCheckpoint
+from ..core.formats.stored_json import Kind, settled
+from ..core.limits import MIB
+from ..core.model import BlobLocation, CheckpointKey
+from ..core.threads import PENDING_WRITES, Verdict, VerdictKind, difference, row_digests
 from ..journal.archiving import standing as journal
 from ..journal.archiving.standing import RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ..blobs.api import BlobStore, StoreLostError
-from ..domain.errors import Refusal
-from ..domain.model import BlobLocation
+from ..core.errors import Refusal
+from ..core.model import BlobLocation
 from ..journal.archiving import status
 from ..journal.database.database import Database
 from .flush.flusher import Trouble

@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from ..domain.errors import Reason, Refusal, foreign_text
-from ..domain.model import BlobLocation, StoredBlob
-from ..domain.values import DIGEST_BYTES, blob_digest
+from ..core.errors import Reason, Refusal, foreign_text
+from ..core.model import BlobLocation, StoredBlob
+from ..core.values import DIGEST_BYTES, blob_digest
 
 _T = TypeVar("_T")
 

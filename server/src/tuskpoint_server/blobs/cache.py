@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..domain.model import BlobLocation
-from ..domain.values import blob_digest
+from ..core.model import BlobLocation
+from ..core.values import blob_digest
 from .api import BlobStore, Progress
 
 _log = logging.getLogger(__name__)

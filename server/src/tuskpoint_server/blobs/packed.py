@@ -18,9 +18,9 @@ from functools import partial
 from itertools import chain
 from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
-from ..domain.errors import Reason, Refusal, malformed
-from ..domain.limits import LIMITS, MAX_MEMBER_READ, MIB
-from ..domain.model import BlobLocation
+from ..core.errors import Reason, Refusal, malformed
+from ..core.limits import LIMITS, MAX_MEMBER_READ, MIB
+from ..core.model import BlobLocation
 from .api import (
     Listed,
     Member,

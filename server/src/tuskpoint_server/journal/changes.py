@@ -9,9 +9,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select
 
-from ..domain.errors import journal_damaged
-from ..domain.model import CheckpointKey
-from ..domain.threads import Event, EventKind
+from ..core.errors import journal_damaged
+from ..core.model import CheckpointKey
+from ..core.threads import Event, EventKind
 from .database.binding import Binder, binder_of, equal
 from .database.database import Database, Waiter
 from .database.logs import ThreadRow, find_thread

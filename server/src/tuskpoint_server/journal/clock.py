@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from sqlalchemy import BigInteger, Connection, bindparam, cast, extract, func, select
 
-from ..domain.errors import Refusal
+from ..core.errors import Refusal
 from .database.database import Database
 from .database.facts import CLOCK
 from .database.overlay import Batch

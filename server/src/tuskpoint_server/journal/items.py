@@ -1,6 +1,6 @@
 """Items of stores: putting, reading and finding them, and their end.
 
-An item is a checkpoint without values (`domain.items`) and a row of `items`, which has the times
+An item is a checkpoint without values (`core.items`) and a row of `items`, which has the times
 that its metadata has. Only a read that puts off its end changes the row alone: the metadata
 follows once less than half of the time is left in it, so that not every read has to be certified.
 A recovered item may so end earlier, by half of that time at most.
@@ -27,8 +27,8 @@ from sqlalchemy import (
     update,
 )
 
-from ..domain.errors import Refusal
-from ..domain.items import (
+from ..core.errors import Refusal
+from ..core.items import (
     STATE,
     Admits,
     Item,
@@ -42,8 +42,8 @@ from ..domain.items import (
     threads_below,
     value_in,
 )
-from ..domain.limits import LIMITS, MIB
-from ..domain.threads import EventKind
+from ..core.limits import LIMITS, MIB
+from ..core.threads import EventKind
 from .checkpoints.integrity import damaged_rows
 from .checkpoints.sent import encode_names
 from .database.database import Database

@@ -41,8 +41,8 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql
 
-from ..domain.errors import Reason, Refusal
-from ..domain.pacing import Backoff, pause
+from ..core.errors import Reason, Refusal
+from ..core.pacing import Backoff, pause
 from .database.database import KEEPING, POLL_S, Connection, Database
 from .database.overlay import Batch
 from .database.schema import leases

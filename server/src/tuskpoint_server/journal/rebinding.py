@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import bindparam, func, or_, select, update
 
-from ..domain.failpoints import failpoint
+from ..core.failpoints import failpoint
 from .checkpoints import contents
 from .database.binding import EMPTY_SUM, added
 from .database.database import Connection, Database

@@ -14,11 +14,11 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
-from ..domain.formats.manifests import Manifest
-from ..domain.items import keeps_items
-from ..domain.model import CheckpointKey
-from ..domain.reserved import SNAPSHOTS, SNAPSHOTS_END
-from ..domain.threads import EventKind, ThreadState
+from ..core.formats.manifests import Manifest
+from ..core.items import keeps_items
+from ..core.model import CheckpointKey
+from ..core.reserved import SNAPSHOTS, SNAPSHOTS_END
+from ..core.threads import EventKind, ThreadState
 from . import items
 from .archiving import holes
 from .archiving.holding import add_uses

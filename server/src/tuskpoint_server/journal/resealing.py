@@ -20,10 +20,10 @@ from typing import Any
 
 from sqlalchemy import Table, and_, bindparam, func, literal, select, tuple_, update
 
-from ..domain.errors import Reason, Refusal
-from ..domain.failpoints import failpoint
-from ..domain.limits import MIB
-from ..domain.values import Unopened
+from ..core.errors import Reason, Refusal
+from ..core.failpoints import failpoint
+from ..core.limits import MIB
+from ..core.values import Unopened
 from .database.database import Connection, Database
 from .database.facts import SEALING, read_finished, set_sealing
 from .database.overlay import Batch

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, and_, bindparam, exists, func, select
 
-from ..domain.errors import Reason, Refusal
-from ..domain.retention import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
+from ..core.errors import Reason, Refusal
+from ..core.retention import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
 from .checkpoints.contents import referred
 from .database.database import Database
 from .database.logs import Place, ThreadRef

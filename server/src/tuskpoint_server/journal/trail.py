@@ -17,10 +17,10 @@ from sqlalchemy import bindparam, select
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ..domain.lineage import mint_checkpoint_id
-from ..domain.reserved import TRAIL
-from ..domain.snapshots import STATE_VERSION
-from ..domain.threads import EventKind
+from ..core.lineage import mint_checkpoint_id
+from ..core.reserved import TRAIL
+from ..core.snapshots import STATE_VERSION
+from ..core.threads import EventKind
 from .checkpoints.sent import encode_names
 from .database.database import Database
 from .database.logs import Known

@@ -15,7 +15,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from ..domain.errors import foreign_text
+from ..core.errors import foreign_text
 from .service import ServiceKeys, missing, unavailable, wrong
 
 NAME = "AWS KMS"

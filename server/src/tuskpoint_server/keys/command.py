@@ -13,7 +13,7 @@ import shlex
 import signal
 import subprocess
 
-from ..domain.errors import Refusal, foreign_text
+from ..core.errors import Refusal, foreign_text
 from .service import ServiceKeys, unavailable
 
 NAME = "command"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..domain.credentials import DEFAULT_TENANT
-from ..domain.errors import Reason, Refusal, invalid_field
+from ..core.credentials import DEFAULT_TENANT
+from ..core.errors import Reason, Refusal, invalid_field
 from .local import check_private
 from .service import wrong
 

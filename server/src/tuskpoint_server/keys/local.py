@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from ..domain.errors import Reason, Refusal
+from ..core.errors import Reason, Refusal
 
 KEY_BYTES = 32
 ID_BYTES = 8

@@ -6,7 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 
-from ..domain.errors import Reason, Refusal
+from ..core.errors import Reason, Refusal
 from .local import KEY_BYTES
 
 _KEPT = 256  # unwrapped keys that are remembered

@@ -12,8 +12,8 @@ from dataclasses import replace
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from ..domain.errors import Reason, Refusal
-from ..domain.lineage import Descriptor
+from ..core.errors import Reason, Refusal
+from ..core.lineage import Descriptor
 
 _PURPOSE = b"tuskpoint handoff v1\n"
 _RECEIPT = b"tuskpoint receipt v1\n"

@@ -17,7 +17,7 @@ import hvac  # type: ignore[import-untyped]
 from hvac.exceptions import InvalidRequest, VaultError  # type: ignore[import-untyped]
 from requests.exceptions import RequestException
 
-from ..domain.errors import foreign_text
+from ..core.errors import foreign_text
 from .service import ServiceKeys, missing, unavailable, wrong
 
 NAME = "Vault"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from ..archive.archive import Archive, ArchiveStatus
 from ..archive.flush.waiting import FlushOutcome
-from ..domain.search import SearchMode
+from ..core.search import SearchMode
 from ..journal.clock import ClockJump, JournalClock
 from ..journal.database.database import Database
 from ..keys.identities import Identities
-from ..recall.recall import Recall, RecallStanding
+from ..search.search import Recall, RecallStanding
 
 
 class Admin:

@@ -14,10 +14,10 @@ from itertools import compress
 from typing import NamedTuple
 
 from ..archive.archive import Archive
-from ..domain.errors import Reason, Refusal, checkpoint_not_found, invalid_field
-from ..domain.json_view.differences import Diff, Side, diff
-from ..domain.limits import LIMITS
-from ..domain.model import (
+from ..core.errors import Reason, Refusal, checkpoint_not_found, invalid_field
+from ..core.json_view.differences import Diff, Side, diff
+from ..core.limits import LIMITS
+from ..core.model import (
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
@@ -27,8 +27,8 @@ from ..domain.model import (
     Source,
     View,
 )
-from ..domain.state import RawCheckpoint
-from ..domain.threads import Event, EventKind
+from ..core.state import RawCheckpoint
+from ..core.threads import Event, EventKind
 from ..journal.changes import Events, EventsCompacted
 from ..journal.checkpoints.sent import SentCheckpoint
 from ..journal.checkpoints.store import Checkpoints as Journal

@@ -12,10 +12,10 @@ from functools import partial
 from typing import Any, TypeVar, TypeVarTuple
 
 from ..archive.archive import Archive
-from ..domain.errors import Reason, Refusal, checkpoint_not_found, journal_damaged
-from ..domain.json_view.views import checkpoint_view
-from ..domain.limits import KIB, MIB
-from ..domain.model import (
+from ..core.errors import Reason, Refusal, checkpoint_not_found, journal_damaged
+from ..core.json_view.views import checkpoint_view
+from ..core.limits import KIB, MIB
+from ..core.model import (
     EVICTED,
     BlobLocation,
     Checkpoint,
@@ -30,7 +30,7 @@ from ..domain.model import (
     Value,
     View,
 )
-from ..domain.state import (
+from ..core.state import (
     damages,
     delta_channels,
     evicted_digests,

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 from ..archive.archive import Archive
-from ..domain import model
-from ..domain.errors import Reason, Refusal, Status, checkpoint_not_found
-from ..domain.formats.bundles import Closure
-from ..domain.limits import MIB
-from ..domain.lineage import (
+from ..core import model
+from ..core.errors import Reason, Refusal, Status, checkpoint_not_found
+from ..core.formats.bundles import Closure
+from ..core.limits import MIB
+from ..core.lineage import (
     Descriptor,
     decode_descriptor,
     encode_descriptor,

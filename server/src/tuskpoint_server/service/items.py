@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..archive.archive import Archive
-from ..domain.items import Admits, Item, ItemChange, Namespace, matches, thread_of
-from ..domain.model import Durability
-from ..domain.search import SearchMode
+from ..core.items import Admits, Item, ItemChange, Namespace, matches, thread_of
+from ..core.model import Durability
+from ..core.search import SearchMode
 from ..journal.items import Items
-from ..recall.embedders import EmbedderError
-from ..recall.recall import Recall
+from ..search.embedders import EmbedderError
+from ..search.search import Recall
 from .completing import reach
 
 _log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ..domain.errors import Reason, Refusal
-from ..domain.limits import LIMITS
+from ..core.errors import Reason, Refusal
+from ..core.limits import LIMITS
 
 WHOLE = LIMITS.max_checkpoint  # reserved for a checkpoint whose size is not known yet
 STALL_SECONDS = 5.0  # without progress, after which a call may be ended to make room

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ..domain.errors import Reason, Refusal
-from ..domain.limits import LIMITS
+from ..core.errors import Reason, Refusal
+from ..core.limits import LIMITS
 
 _SEAL_DIGITS = 32
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..archive.archive import Archive
-from ..domain.credentials import EACH_OTHER_TENANT, UNLIMITED, Quota
-from ..domain.errors import quota_exceeded
+from ..core.credentials import EACH_OTHER_TENANT, UNLIMITED, Quota
+from ..core.errors import quota_exceeded
 from ..journal.checkpoints.store import Checkpoints as Journal
 
 COUNT_SECONDS = 5.0  # between two counts of what tenants store

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from ..archive.archive import Archive
-from ..domain.limits import LIMITS
-from ..domain.retention import EVERY_TENANT, RetentionEffect, RetentionRule
+from ..core.limits import LIMITS
+from ..core.retention import EVERY_TENANT, RetentionEffect, RetentionRule
 from ..journal.checkpoints.store import Checkpoints as Journal
 from ..journal.erasure import Erasure
 from ..journal.lineage.lineage import Lineage

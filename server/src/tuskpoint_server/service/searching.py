@@ -6,11 +6,11 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from ..domain.errors import Reason, Refusal, Status, invalid_field
-from ..domain.search import SearchAnswer, SearchMode, SearchQuery, Words, analyse, vector_dimension
-from ..recall.embedders import EmbedderError
-from ..recall.memwal.api import RelayerError, Trouble
-from ..recall.recall import Recall
+from ..core.errors import Reason, Refusal, Status, invalid_field
+from ..core.search import SearchAnswer, SearchMode, SearchQuery, Words, analyse, vector_dimension
+from ..search.embedders import EmbedderError
+from ..search.memwal.api import RelayerError, Trouble
+from ..search.search import Recall
 
 _LACKING = {
     SearchMode.VECTOR: "it has no embedder to make a vector of words: set --embedder, or search "

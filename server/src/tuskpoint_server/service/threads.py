@@ -13,13 +13,13 @@ from typing import Any
 
 from ..archive.archive import Archive
 from ..archive.read import page_of
-from ..domain.errors import Reason, Refusal, no_snapshot, snapshot_not_found
-from ..domain.formats.manifests import Key, Manifest, ManifestEntry
-from ..domain.limits import LIMITS
-from ..domain.lineage import LineageTree
-from ..domain.model import BlobLocation, CheckpointKey, Durability
-from ..domain.snapshots import Snapshot, member_threads_of, thread_of
-from ..domain.threads import (
+from ..core.errors import Reason, Refusal, no_snapshot, snapshot_not_found
+from ..core.formats.manifests import Key, Manifest, ManifestEntry
+from ..core.limits import LIMITS
+from ..core.lineage import LineageTree
+from ..core.model import BlobLocation, CheckpointKey, Durability
+from ..core.snapshots import Snapshot, member_threads_of, thread_of
+from ..core.threads import (
     PruneStrategy,
     Thread,
     ThreadDetail,

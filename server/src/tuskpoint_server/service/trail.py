@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ..domain.credentials import Grant
-from ..domain.errors import Refusal
+from ..core.credentials import Grant
+from ..core.errors import Refusal
 from ..journal.trail import Trail as TrailJournal
 from ..journal.trail import TrailBatch
 

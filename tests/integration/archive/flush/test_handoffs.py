@@ -11,7 +11,7 @@ from tests.kit.archives import check_certified, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.blobs.api import StoreLimits
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage

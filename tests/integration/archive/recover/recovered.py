@@ -13,8 +13,8 @@ from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
 from tuskpoint_server.archive.recover.recovery import Recovered, Recovery, Source, read_source
 from tuskpoint_server.blobs.api import BlobStore
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import EVICTED, View
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.journal.database.database import Database
 
 THREADS = (

@@ -31,14 +31,14 @@ from tests.kit.drafts import (
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.archive.recover.recovery import read_source
 from tuskpoint_server.blobs.api import Member
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.catalogs import Catalog
-from tuskpoint_server.domain.formats.segment_reading import decode_segment
-from tuskpoint_server.domain.formats.stored_json import Kind
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.snapshots import Snapshot
-from tuskpoint_server.domain.threads import PruneStrategy
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.formats.catalogs import Catalog
+from tuskpoint_server.core.formats.segment_reading import decode_segment
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.snapshots import Snapshot
+from tuskpoint_server.core.threads import PruneStrategy
+from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage

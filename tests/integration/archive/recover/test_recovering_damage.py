@@ -18,11 +18,11 @@ from tests.kit.archives import House, house, keys_of
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import key, refused
 from tuskpoint_server.archive.recover.recovery import Source
-from tuskpoint_server.domain.errors import Reason, Refusal
-from tuskpoint_server.domain.formats.catalogs import Catalog
-from tuskpoint_server.domain.formats.manifests import fold
-from tuskpoint_server.domain.formats.records import CheckpointRecord
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.core.errors import Reason, Refusal
+from tuskpoint_server.core.formats.catalogs import Catalog
+from tuskpoint_server.core.formats.manifests import fold
+from tuskpoint_server.core.formats.records import CheckpointRecord
+from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.database.database import Database
 
 

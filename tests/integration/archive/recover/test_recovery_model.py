@@ -17,9 +17,9 @@ from tests.kit.archives import House, check_certified, keys_of
 from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.histories import STEPS, History, live, store_of
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.domain.items import ItemChange
-from tuskpoint_server.domain.model import View
-from tuskpoint_server.domain.reserved import is_reserved
+from tuskpoint_server.core.items import ItemChange
+from tuskpoint_server.core.model import View
+from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery, Snapshots
 
 DELTA = checkpoint_pb2.CheckpointState(delta_channels=("log",)).SerializeToString()

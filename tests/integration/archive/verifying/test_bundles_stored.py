@@ -17,11 +17,11 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.archive.apart import StoredApart
 from tuskpoint_server.blobs.api import Member, StoreLimits
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.bundles import Closure, encode_bundle
-from tuskpoint_server.domain.formats.stored_json import encode_parts
-from tuskpoint_server.domain.model import BlobLocation
-from tuskpoint_server.domain.values import blob_digest
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.bundles import Closure, encode_bundle
+from tuskpoint_server.core.formats.stored_json import encode_parts
+from tuskpoint_server.core.model import BlobLocation
+from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage

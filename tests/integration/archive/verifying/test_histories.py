@@ -9,7 +9,7 @@ import pytest
 from tests.kit.archives import House
 from tests.kit.histories import STEPS, WAYS, History, live, store_of
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, verify
-from tuskpoint_server.domain.errors import Reason, Refusal
+from tuskpoint_server.core.errors import Reason, Refusal
 
 
 async def check_verdicts(home: House, *, gaps: bool = False) -> int:

@@ -13,10 +13,10 @@ from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.archive.read import Segments, page_of
 from tuskpoint_server.blobs.api import BlobStore, StoreLimits
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.manifests import Manifest, decode_manifest
-from tuskpoint_server.domain.formats.stored_json import decode_parts, join_parts
-from tuskpoint_server.domain.model import BlobLocation, View
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.manifests import Manifest, decode_manifest
+from tuskpoint_server.core.formats.stored_json import decode_parts, join_parts
+from tuskpoint_server.core.model import BlobLocation, View
 from tuskpoint_server.journal.removal.removal import Removal
 
 

@@ -16,7 +16,7 @@ from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
-from tuskpoint_server.domain.errors import Reason
+from tuskpoint_server.core.errors import Reason
 
 
 @pytest.fixture

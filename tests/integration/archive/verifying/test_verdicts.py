@@ -15,10 +15,10 @@ from tests.kit.drafts import TENANT, Reference, channel, draft, key, refused, wr
 from tests.kit.journal import bind_again
 from tests.kit.verdicts import FAIL, PASS, RETRACTED, UNVERIFIED, intact, verify
 from tuskpoint_server.blobs.directory.store import DirectoryStore
-from tuskpoint_server.domain.errors import Reason
-from tuskpoint_server.domain.formats.catalogs import decode_catalog
-from tuskpoint_server.domain.model import BlobLocation, View
-from tuskpoint_server.domain.threads import PruneStrategy
+from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.core.formats.catalogs import decode_catalog
+from tuskpoint_server.core.model import BlobLocation, View
+from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.archiving import holes
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.lineage.lineage import Lineage

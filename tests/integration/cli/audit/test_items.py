@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuskpoint import AsyncClient, ItemChange
-from tuskpoint_server import app
+from tuskpoint_server.commands import serve as app
 
 if TYPE_CHECKING:
     from tests.integration.cli.audit.conftest import Run
-    from tuskpoint_server.config import Config
+    from tuskpoint_server.config.settings import Config
 
 
 async def test_a_catalog_with_items_passes(config: Config, run: Run, tmp_path: Path) -> None:

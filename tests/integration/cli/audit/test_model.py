@@ -22,9 +22,9 @@ from tests.kit.histories import STEPS, History, live, store_of
 from tests.kit.journal import Clock
 from tuskpoint.audit.formats.stored import Location
 from tuskpoint.audit.sources import Fetched, Missing, Traffic
-from tuskpoint_server.domain.errors import Refusal
-from tuskpoint_server.domain.formats.manifests import ManifestEntry, fold
-from tuskpoint_server.domain.formats.records import Record
+from tuskpoint_server.core.errors import Refusal
+from tuskpoint_server.core.formats.manifests import ManifestEntry, fold
+from tuskpoint_server.core.formats.records import Record
 from tuskpoint_server.journal.archiving import standing
 from tuskpoint_server.journal.lineage.lineage import Lineage
 

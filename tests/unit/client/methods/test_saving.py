@@ -27,7 +27,7 @@ from tuskpoint._sync.saving import save_draft
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveCheckpointResponse
 from tuskpoint.v1.value_pb2 import Channel, Value, Version
-from tuskpoint_server.domain.lineage import mint_checkpoint_id
+from tuskpoint_server.core.lineage import mint_checkpoint_id
 
 
 def draft(state: Mapping[str, Any], **given: Any) -> Draft:

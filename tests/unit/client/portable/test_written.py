@@ -35,10 +35,10 @@ from tests.unit.client.portable.kit import (
     python,
 )
 from tests.unit.client.portable.values import SNAPSHOTS, VALUES, plain
-from tests.unit.domain.json_view.kit import view
+from tests.unit.core.json_view.kit import view
 from tuskpoint.langgraph._encode import encode_value
 from tuskpoint.langgraph.portable import Map, NotPortable, PortableError, RegExp
-from tuskpoint_server.domain.model import Value
+from tuskpoint_server.core.model import Value
 
 # --- what comes back -----------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from ...blobs.api import Member
-from ...domain.formats import records as facts
-from ...domain.formats.catalogs import (
+from ...core.formats import records as facts
+from ...core.formats.catalogs import (
     NO_RUNS,
     Catalog,
     advance,
@@ -18,11 +18,11 @@ from ...domain.formats.catalogs import (
     relocated,
     without_threads,
 )
-from ...domain.formats.runs import Fetch, Put, store_records
-from ...domain.formats.sealing import Root, Sealer, seal_root
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation
-from ...domain.values import blob_digest
+from ...core.formats.runs import Fetch, Put, store_records
+from ...core.formats.sealing import Root, Sealer, seal_root
+from ...core.formats.stored_json import Kind
+from ...core.model import BlobLocation
+from ...core.values import blob_digest
 from ...journal.archiving.collecting import Collected
 from ...journal.archiving.dirty import DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.plan import Plan, PlannedHole, PlannedThread, StoredMember

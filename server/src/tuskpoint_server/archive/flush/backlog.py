@@ -6,7 +6,7 @@ from collections import deque
 
 from opentelemetry import trace
 
-from ...domain.errors import Reason, Refusal, quota_exceeded
+from ...core.errors import Reason, Refusal, quota_exceeded
 from ...journal.archiving import status
 from .one_flush import ArchiveSettings
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...blobs.api import Member
-from ...domain.formats import segments
-from ...domain.formats.sealing import Sealer
-from ...domain.formats.stored_json import Kind, encode_parts
-from ...domain.model import BlobLocation, Value
-from ...domain.values import blob_digest, compress, split
+from ...core.formats import segments
+from ...core.formats.sealing import Sealer
+from ...core.formats.stored_json import Kind, encode_parts
+from ...core.model import BlobLocation, Value
+from ...core.values import blob_digest, compress, split
 from ...journal.archiving.dirty import DirtyPlace, DirtyRange
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from dataclasses import astuple, dataclass
 from functools import partial
 
 from ...blobs.api import StoreLostError
-from ...domain.errors import Reason, Refusal, checkpoint_missing
-from ...domain.model import BlobLocation, CheckpointKey
-from ...domain.pacing import Backoff, pause
+from ...core.errors import Reason, Refusal, checkpoint_missing
+from ...core.model import BlobLocation, CheckpointKey
+from ...core.pacing import Backoff, pause
 from ...journal.archiving import asking, holes, status
 from ...journal.archiving.collecting import damaged
 from ...journal.archiving.holes import Hole

@@ -17,12 +17,12 @@ from pathlib import Path
 from opentelemetry.trace import Link
 
 from ...blobs.api import BlobStore, Member, StoreLostError
-from ...domain.errors import Reason, Refusal
-from ...domain.failpoints import failpoint
-from ...domain.formats.sealing import Sealer
-from ...domain.formats.stored_json import MEMBER_BYTES, Kind
-from ...domain.limits import MIB
-from ...domain.model import BlobLocation, CheckpointKey, Value
+from ...core.errors import Reason, Refusal
+from ...core.failpoints import failpoint
+from ...core.formats.sealing import Sealer
+from ...core.formats.stored_json import MEMBER_BYTES, Kind
+from ...core.limits import MIB
+from ...core.model import BlobLocation, CheckpointKey, Value
 from ...journal.archiving import certify, holes, status
 from ...journal.archiving.collecting import Bounds, Collected, collect
 from ...journal.archiving.dirty import DirtyRange

@@ -24,17 +24,17 @@ from urllib.parse import quote, unquote
 
 from ...blobs.api import BlobStore, Member, Receipt, StoreLimits
 from ...blobs.packs import NotAPackError, pack_pieces, read_index, reader
-from ...domain.credentials import DEFAULT_TENANT
-from ...domain.errors import Reason, Refusal
-from ...domain.failpoints import failpoint
-from ...domain.model import BlobLocation
-from ...domain.values import blob_digest
+from ...core.credentials import DEFAULT_TENANT
+from ...core.errors import Reason, Refusal
+from ...core.failpoints import failpoint
+from ...core.model import BlobLocation
+from ...core.process import sync
+from ...core.values import blob_digest
 from ...journal.archiving.certify import Void, certify
 from ...journal.archiving.lifetimes import Expiry, record_blobs
 from ...journal.archiving.plan import Plan, StoredPack, drop_pack, record_spooled
 from ...journal.database.database import Database
 from ...journal.lease import Lease
-from ...process import sync
 from ..apart import GONE
 from .telemetry import tracer
 

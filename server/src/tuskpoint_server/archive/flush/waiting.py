@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from typing import NamedTuple
 
-from ...domain.errors import Reason, Refusal, checkpoint_missing
-from ...domain.model import BlobLocation, CheckpointKey
+from ...core.errors import Reason, Refusal, checkpoint_missing
+from ...core.model import BlobLocation, CheckpointKey
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import Wanted
 

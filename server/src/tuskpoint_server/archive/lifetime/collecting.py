@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from ...blobs.packed import PackStore, StoredFile
-from ...domain.errors import Refusal
-from ...domain.formats.catalogs import Catalog, decode_catalog
-from ...domain.formats.sealing import opened
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation
+from ...core.errors import Refusal
+from ...core.formats.catalogs import Catalog, decode_catalog
+from ...core.formats.sealing import opened
+from ...core.formats.stored_json import Kind
+from ...core.model import BlobLocation
 from ...journal.archiving import lifetimes, plan, status
 from ...journal.archiving.emptied import emptied, forget_emptied, note_emptied
 from ...journal.database.database import Database

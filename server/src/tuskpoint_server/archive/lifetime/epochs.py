@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from ...domain.errors import Refusal
-from ...domain.model import StoredBlob
-from ...domain.pacing import doubled
+from ...core.errors import Refusal
+from ...core.model import StoredBlob
+from ...core.pacing import doubled
 from ...journal.archiving.lifetimes import DueBlob
 from ..flush.flusher import Trouble
 from ..read import DAMAGE

@@ -16,9 +16,9 @@ from functools import partial
 
 from ...blobs.api import BlobStore, every
 from ...blobs.cache import origin
-from ...domain.errors import Reason, Refusal
-from ...domain.failpoints import failpoint
-from ...domain.pacing import pause
+from ...core.errors import Reason, Refusal
+from ...core.failpoints import failpoint
+from ...core.pacing import pause
 from ...journal.archiving import lifetimes, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database

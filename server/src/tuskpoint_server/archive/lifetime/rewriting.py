@@ -15,12 +15,12 @@ from functools import partial
 from ...blobs.api import Listed
 from ...blobs.packed import PackStore
 from ...blobs.packs import pack_bytes
-from ...domain.formats.catalogs import read_threads
-from ...domain.formats.records import EndRecord, Record
-from ...domain.formats.runs import lines_of
-from ...domain.formats.sealing import is_sealed
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation
+from ...core.formats.catalogs import read_threads
+from ...core.formats.records import EndRecord, Record
+from ...core.formats.runs import lines_of
+from ...core.formats.sealing import is_sealed
+from ...core.formats.stored_json import Kind
+from ...core.model import BlobLocation
 from ...journal.archiving import emptied, lifetimes, status
 from ...journal.database.database import Database
 from ..flush.assembling import Chores

@@ -14,14 +14,14 @@ from functools import partial
 from itertools import chain
 
 from ...blobs.api import BlobStore, Member
-from ...domain.errors import Reason, Refusal
-from ...domain.formats.catalogs import read_threads
-from ...domain.formats.manifests import Manifest, fold
-from ...domain.formats.records import GapRecord, Record
-from ...domain.formats.segments import SegmentValue
-from ...domain.formats.stored_json import Kind
-from ...domain.limits import MIB
-from ...domain.model import BlobLocation
+from ...core.errors import Reason, Refusal
+from ...core.formats.catalogs import read_threads
+from ...core.formats.manifests import Manifest, fold
+from ...core.formats.records import GapRecord, Record
+from ...core.formats.segments import SegmentValue
+from ...core.formats.stored_json import Kind
+from ...core.limits import MIB
+from ...core.model import BlobLocation
 from ...journal.archiving import holes, lifetimes, refill, standing, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
 from ...journal.archiving.refill import Affected

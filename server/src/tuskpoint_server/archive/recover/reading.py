@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ...domain import items
-from ...domain.errors import Refusal, malformed
-from ...domain.formats.manifests import Key, Manifest
-from ...domain.formats.records import CheckpointRecord, MemberRecord, WritesRecord
-from ...domain.formats.segment_reading import whole_value
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation, Value
-from ...domain.threads import judge_state
+from ...core import items
+from ...core.errors import Refusal, malformed
+from ...core.formats.manifests import Key, Manifest
+from ...core.formats.records import CheckpointRecord, MemberRecord, WritesRecord
+from ...core.formats.segment_reading import whole_value
+from ...core.formats.stored_json import Kind
+from ...core.model import BlobLocation, Value
+from ...core.threads import judge_state
 from ...journal.archiving.plan import StoredMember
 from ...journal.checkpoints.contents import referred
 from ...journal.checkpoints.located import Held, encode_held

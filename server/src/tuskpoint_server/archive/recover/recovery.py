@@ -14,17 +14,17 @@ from functools import partial
 from typing import NamedTuple
 
 from ...blobs.api import BlobStore, every
-from ...domain.errors import Reason, Refusal, malformed
-from ...domain.formats.catalogs import Catalog, LiveRuns, decode_catalog, read_threads
-from ...domain.formats.manifests import Key, Manifest, decode_manifest, fold
-from ...domain.formats.runs import RunRef, decode_run, members_of, page_lines
-from ...domain.formats.sealing import is_sealed, opened, wrapped_key
-from ...domain.formats.segments import MAX_SEGMENT_BYTES
-from ...domain.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
-from ...domain.limits import MIB
-from ...domain.model import BlobLocation
-from ...domain.reserved import SNAPSHOTS, is_reserved
-from ...domain.snapshots import MEMBER_THREADS, member_thread_of
+from ...core.errors import Reason, Refusal, malformed
+from ...core.formats.catalogs import Catalog, LiveRuns, decode_catalog, read_threads
+from ...core.formats.manifests import Key, Manifest, decode_manifest, fold
+from ...core.formats.runs import RunRef, decode_run, members_of, page_lines
+from ...core.formats.sealing import is_sealed, opened, wrapped_key
+from ...core.formats.segments import MAX_SEGMENT_BYTES
+from ...core.formats.stored_json import Kind, decode_parts, is_part_list, join_parts
+from ...core.limits import MIB
+from ...core.model import BlobLocation
+from ...core.reserved import SNAPSHOTS, is_reserved
+from ...core.snapshots import MEMBER_THREADS, member_thread_of
 from ...journal import recovery as filling
 from ...journal.archiving import status
 from ...journal.archiving.certify import put_catalog

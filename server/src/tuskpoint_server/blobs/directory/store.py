@@ -14,8 +14,8 @@ import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ...domain.limits import MIB
-from ...process import sync
+from ...core.limits import MIB
+from ...core.process import sync
 from ..api import StoreLostError, digest_of
 from ..packed import (
     LAYOUT,

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 
-from ...domain.errors import Reason, Refusal
-from ...domain.limits import MIB
+from ...core.errors import Reason, Refusal
+from ...core.limits import MIB
 from ..api import StoreLimits, StoreLostError, digest_of
 from ..packed import (
     LAYOUT,

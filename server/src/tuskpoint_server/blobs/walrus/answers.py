@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection
 from typing import Any, TypeVar
 
-from ...domain.model import StoredBlob
+from ...core.model import StoredBlob
 from ..api import digest_of, printable
 from .failures import Symptom, Unsuccessful
 from .quilt import Patch

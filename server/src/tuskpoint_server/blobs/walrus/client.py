@@ -17,9 +17,9 @@ import httpx
 from opentelemetry import metrics
 from opentelemetry.metrics import Histogram, MeterProvider
 
-from ...domain.credentials import is_loopback
-from ...domain.errors import Refusal
-from ...domain.model import BlobLocation, StoredBlob
+from ...core.credentials import is_loopback
+from ...core.errors import Refusal
+from ...core.model import BlobLocation, StoredBlob
 from ..api import Progress, printable, verified
 from .answers import parse_blob_result, parse_patches, parse_quilt_result, read_error
 from .failures import (

@@ -15,7 +15,7 @@ from enum import Enum, StrEnum
 from typing import TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
-from ...domain.pacing import doubled
+from ...core.pacing import doubled
 
 _T = TypeVar("_T")
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import jwt
 
-from ...domain.limits import MIB
+from ...core.limits import MIB
 
 _SUI_ADDRESS = re.compile(r"0x[0-9a-fA-F]{1,64}")
 _DIGEST_BYTES = {"HS256": 32, "HS384": 48, "HS512": 64}

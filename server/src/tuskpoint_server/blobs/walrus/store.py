@@ -11,10 +11,10 @@ from itertools import chain
 
 from opentelemetry.metrics import MeterProvider
 
-from ...domain.errors import Reason, Refusal, malformed
-from ...domain.limits import MIB
-from ...domain.model import BlobLocation, StoredBlob
-from ...domain.values import blob_digest
+from ...core.errors import Reason, Refusal, malformed
+from ...core.limits import MIB
+from ...core.model import BlobLocation, StoredBlob
+from ...core.values import blob_digest
 from ..api import (
     Listed,
     Member,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from ...domain.errors import Reason, Refusal
+from ...core.errors import Reason, Refusal
 from ..database.schema import flush_requests
 from ..database.statements import Statement, inserting, putting
 

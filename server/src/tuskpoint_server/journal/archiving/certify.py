@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, select, update
 
-from ...domain.formats.catalogs import Catalog, decode_catalog, encode_catalog
-from ...domain.formats.sealing import opened, wrapped_key
-from ...domain.model import BlobLocation
+from ...core.formats.catalogs import Catalog, decode_catalog, encode_catalog
+from ...core.formats.sealing import opened, wrapped_key
+from ...core.model import BlobLocation
 from ..changes import first_above
 from ..database.overlay import Batch
 from ..database.schema import catalogs, checkpoints, members, removed, uses

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from google.protobuf.message import DecodeError
 from sqlalchemy import Connection, and_, bindparam, case, func, select
 
-from ...domain.limits import MIB
-from ...domain.model import Damage, DamagedValue
-from ...domain.values import Encoding, compress
+from ...core.limits import MIB
+from ...core.model import Damage, DamagedValue
+from ...core.values import Encoding, compress
 from ..checkpoints import located
 from ..checkpoints.contents import StoredValue, compared, referred, stored_value
 from ..checkpoints.located import NOWHERE

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from ...domain.formats.records import CheckpointRecord, SettingRecord
-from ...domain.formats.segments import SegmentCheckpoint, SegmentWrite
-from ...domain.model import BlobLocation, Damage, Lineage
+from ...core.formats.records import CheckpointRecord, SettingRecord
+from ...core.formats.segments import SegmentCheckpoint, SegmentWrite
+from ...core.model import BlobLocation, Damage, Lineage
 from ..checkpoints.located import NOWHERE, Held, decode_held
 from ..database.binding import binder_of, equal
 from ..database.logs import WRITE_CHANGED, Place, ThreadRow

@@ -17,11 +17,11 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from ...domain.errors import Refusal
-from ...domain.failpoints import failpoint
-from ...domain.formats.segments import PREFIX_BYTES
-from ...domain.limits import MIB
-from ...domain.values import split
+from ...core.errors import Refusal
+from ...core.failpoints import failpoint
+from ...core.formats.segments import PREFIX_BYTES
+from ...core.limits import MIB
+from ...core.values import split
 from ..checkpoints.located import by_hash, decode_held
 from ..database.database import Database
 from ..database.logs import KNOWN

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
-from ...domain.formats.segments import MAX_MEMBERS, PREFIX_BYTES
-from ...domain.values import DIGEST_BYTES, Unopened, split
+from ...core.formats.segments import MAX_MEMBERS, PREFIX_BYTES
+from ...core.values import DIGEST_BYTES, Unopened, split
 from ..checkpoints.located import PLACE, decode_held
 from ..database.logs import ThreadRow
 from ..database.schema import checkpoints, members, uses

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation, StoredBlob
-from ...domain.values import DIGEST_BYTES, split
+from ...core.formats.stored_json import Kind
+from ...core.model import BlobLocation, StoredBlob
+from ...core.values import DIGEST_BYTES, split
 from ..checkpoints.located import PLACE, decode_held, location_of
 from ..database.overlay import Batch
 from ..database.schema import (

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from ...domain.formats.segments import PREFIX_BYTES
-from ...domain.model import BlobLocation, Damage, Value
-from ...domain.values import compress, split
+from ...core.formats.segments import PREFIX_BYTES
+from ...core.model import BlobLocation, Damage, Value
+from ...core.values import compress, split
 from ..checkpoints import contents as values
 from ..checkpoints.located import PLACE, location_of
 from ..database.logs import find_thread

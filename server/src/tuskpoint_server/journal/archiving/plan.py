@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, select
 
-from ...domain.formats.segments import PREFIX_BYTES
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation
-from ...domain.values import DIGEST_BYTES, Unopened, split
+from ...core.formats.segments import PREFIX_BYTES
+from ...core.formats.stored_json import Kind
+from ...core.model import BlobLocation
+from ...core.values import DIGEST_BYTES, Unopened, split
 from ..checkpoints.located import PLACE, location_of
 from ..database.schema import members, packs
 from ..database.statements import Statement, inserting

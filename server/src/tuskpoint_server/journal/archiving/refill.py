@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
-from ...domain.formats.segments import SegmentValue
-from ...domain.model import BlobLocation
-from ...domain.threads import EventKind
-from ...domain.values import DIGEST_BYTES, split
+from ...core.formats.segments import SegmentValue
+from ...core.model import BlobLocation
+from ...core.threads import EventKind
+from ...core.values import DIGEST_BYTES, split
 from ..checkpoints import located
 from ..checkpoints.contents import referred
 from ..checkpoints.located import ROW, Row

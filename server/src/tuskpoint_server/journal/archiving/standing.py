@@ -10,10 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, select, tuple_
 
-from ...domain.formats import records as formats
-from ...domain.model import Entry
-from ...domain.state import decode_channels
-from ...domain.threads import row_digests
+from ...core.formats import records as formats
+from ...core.model import Entry
+from ...core.state import decode_channels
+from ...core.threads import row_digests
 from ..checkpoints import located
 from ..checkpoints.load import entry_of
 from ..checkpoints.located import ROW, Held, Row

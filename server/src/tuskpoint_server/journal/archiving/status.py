@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from ...domain.errors import Reason, Refusal
-from ...domain.formats.catalogs import Catalog, decode_catalog
-from ...domain.model import BlobLocation, CheckpointKey
-from ...domain.values import Unopened
+from ...core.errors import Reason, Refusal
+from ...core.formats.catalogs import Catalog, decode_catalog
+from ...core.model import BlobLocation, CheckpointKey
+from ...core.values import Unopened
 from ..database.logs import find_thread
 from ..database.schema import (
     catalogs,

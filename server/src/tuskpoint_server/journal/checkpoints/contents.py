@@ -14,9 +14,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 
-from ...domain.limits import LIMITS, MIB
-from ...domain.model import EVICTED, Damage, DamagedValue, Value
-from ...domain.values import DamagedValueError, Encoding, Unopened, unpack, value_digest
+from ...core.limits import LIMITS, MIB
+from ...core.model import EVICTED, Damage, DamagedValue, Value
+from ...core.values import DamagedValueError, Encoding, Unopened, unpack, value_digest
 from ..database.schema import contents
 from ..database.statements import LISTED, Statement
 

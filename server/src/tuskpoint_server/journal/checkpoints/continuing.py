@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ...domain.errors import invalid_field
-from ...domain.lineage import entropy_of, mint_checkpoint_id
-from ...domain.model import CheckpointKey, Version
+from ...core.errors import invalid_field
+from ...core.lineage import entropy_of, mint_checkpoint_id
+from ...core.model import CheckpointKey, Version
 from ..database.logs import KnownChannel, Log, known_channel
 from ..database.overlay import Batch
 from .sent import SentCheckpoint

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from ...domain.formats.segments import DeltaChannel, DeltaSeed, DeltaWrite, decode_delta_base
-from ...domain.model import (
+from ...core.formats.segments import DeltaChannel, DeltaSeed, DeltaWrite, decode_delta_base
+from ...core.model import (
     EVICTED,
     BlobLocation,
     Channel,
@@ -27,7 +27,7 @@ from ...domain.model import (
     View,
     Write,
 )
-from ...domain.state import decode_channels
+from ...core.state import decode_channels
 from ..database.binding import binder_of
 from ..database.logs import (
     KNOWN,

@@ -15,10 +15,10 @@ from sqlalchemy import Connection, bindparam, select, tuple_
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
-from ...domain.errors import Refusal, journal_damaged
-from ...domain.formats.segments import decode_delta_base
-from ...domain.limits import MIB
-from ...domain.model import Damage, DamagedValue
+from ...core.errors import Refusal, journal_damaged
+from ...core.formats.segments import decode_delta_base
+from ...core.limits import MIB
+from ...core.model import Damage, DamagedValue
 from ..database.binding import binder_of, equal
 from ..database.logs import (
     KNOWN,

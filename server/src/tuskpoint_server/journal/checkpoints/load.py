@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
-from ...domain.errors import Refusal, journal_damaged
-from ...domain.model import (
+from ...core.errors import Refusal, journal_damaged
+from ...core.model import (
     EVICTED,
     BlobLocation,
     Checkpoint,
@@ -29,7 +29,7 @@ from ...domain.model import (
     Write,
     write_order,
 )
-from ...domain.state import RawCheckpoint, matches, state_of
+from ...core.state import RawCheckpoint, matches, state_of
 from ..database import put_back
 from ..database.binding import Binder, RowDamagedError, binder_of
 from ..database.logs import THREAD, StoredWrite, ThreadRow, find_thread, row_of

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, exists, func, select
 
-from ...domain.errors import journal_damaged
-from ...domain.model import BlobLocation
-from ...domain.values import DIGEST_BYTES
+from ...core.errors import journal_damaged
+from ...core.model import BlobLocation
+from ...core.values import DIGEST_BYTES
 from ..database.binding import Binder, equal
 from ..database.schema import catalogs, checkpoints, contents, holes, members, threads
 from ..database.statements import LISTED, Statement, same_checkpoint

@@ -11,17 +11,17 @@ from dataclasses import astuple
 from operator import attrgetter
 from typing import NamedTuple
 
-from ...domain.errors import (
+from ...core.errors import (
     Reason,
     Refusal,
     checkpoint_missing,
     checkpoint_not_found,
     values_missing,
 )
-from ...domain.limits import LIMITS
-from ...domain.lineage import mint_checkpoint_id
-from ...domain.model import CheckpointKey, Saved
-from ...domain.threads import INTERRUPT, RESUME, EventKind
+from ...core.limits import LIMITS
+from ...core.lineage import mint_checkpoint_id
+from ...core.model import CheckpointKey, Saved
+from ...core.threads import INTERRUPT, RESUME, EventKind
 from ..database.logs import Known, KnownChannel, Log, Pending, Place, StoredWrite, known_channel
 from ..database.overlay import Batch
 from . import contents, vectors

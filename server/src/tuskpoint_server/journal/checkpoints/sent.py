@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...domain.model import CheckpointKey, Metadata
-from ...domain.values import MIN_COMPRESSED, compress
+from ...core.model import CheckpointKey, Metadata
+from ...core.values import MIN_COMPRESSED, compress
 from ..database.logs import KnownChannel, StoredWrite
 from .value_groups import Keyframes, Prepared
 

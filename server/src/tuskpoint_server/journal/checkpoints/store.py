@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 from weakref import WeakValueDictionary
 
-from ...domain.model import (
+from ...core.model import (
     Checkpoint,
     CheckpointKey,
     CheckpointQuery,
@@ -16,8 +16,8 @@ from ...domain.model import (
     Saved,
     View,
 )
-from ...domain.state import RawCheckpoint
-from ...domain.threads import Thread, ThreadDetail
+from ...core.state import RawCheckpoint
+from ...core.threads import Thread, ThreadDetail
 from ..database.database import Database
 from ..database.logs import StoredWrite, ThreadName
 from ..database.overlay import Batch

@@ -7,8 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
 
-from ...domain.errors import Reason, Refusal
-from ...domain.threads import EventKind, Thread, ThreadDetail, ThreadState
+from ...core.errors import Reason, Refusal
+from ...core.threads import EventKind, Thread, ThreadDetail, ThreadState
 from ..database.logs import Log
 from ..database.overlay import Batch
 from ..database.schema import blobs, changes, checkpoints, members, threads, uses

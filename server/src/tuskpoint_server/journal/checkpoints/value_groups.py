@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...domain.limits import KIB, MIB
-from ...domain.values import Encoding, Packed, compress, patch, unpack
+from ...core.limits import KIB, MIB
+from ...core.values import Encoding, Packed, compress, patch, unpack
 
 MIN_GROUPED = 4 * KIB  # bytes below which a value is stored alone
 MAX_GROUPED = 8 * MIB  # bytes above which a value is stored alone

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, bindparam, delete, func, select, text
 
-from ...domain.errors import invalid_field
-from ...domain.search import COMPONENT_BYTES
+from ...core.errors import invalid_field
+from ...core.search import COMPONENT_BYTES
 from ..database.logs import Place
 from ..database.schema import journal_info, vectors
 from ..database.statements import Statement, inserting, of_checkpoint, parameters_of

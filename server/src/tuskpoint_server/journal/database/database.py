@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from ...domain.errors import Refusal
+from ...core.errors import Refusal
 from .backend import Backend
 from .binding import Binder
 from .facts import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare

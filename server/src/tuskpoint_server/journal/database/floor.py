@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.reserved import TRAIL
+from ...core.reserved import TRAIL
 from .binding import binder_of
 from .logs import ENTERED, Log, log_of
 from .schema import threads

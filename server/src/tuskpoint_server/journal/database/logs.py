@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ARRAY, Connection, Text, bindparam, exists, func, select, tuple_
 
-from ...domain.errors import Reason, Refusal, journal_damaged
-from ...domain.model import Version
-from ...domain.state import decode_channels, encode_channel
-from ...domain.threads import ThreadState, judge_state
+from ...core.errors import Reason, Refusal, journal_damaged
+from ...core.model import Version
+from ...core.state import decode_channels, encode_channel
+from ...core.threads import ThreadState, judge_state
 from . import put_back
 from .binding import EMPTY_SUM, Binder, RowDamagedError, added, binder_of, equal
 from .put_back import STORED_THROUGH

@@ -19,7 +19,7 @@ from contextlib import aclosing, contextmanager
 
 from sqlalchemy import Connection
 
-from ...domain.pacing import Backoff, pause
+from ...core.pacing import Backoff, pause
 from .backend import Backend
 
 _log = logging.getLogger(__name__)

@@ -8,12 +8,12 @@ from typing import Any
 from sqlalchemy import Connection, and_, bindparam, null, select, update
 from sqlalchemy.dialects.postgresql import Insert
 
-from ...domain.errors import journal_damaged, quota_exceeded
-from ...domain.lineage import generated_us, random_end_of
-from ...domain.model import Lineage
-from ...domain.reserved import is_reserved
-from ...domain.threads import EventKind
-from ...domain.values import Encoding
+from ...core.errors import journal_damaged, quota_exceeded
+from ...core.lineage import generated_us, random_end_of
+from ...core.model import Lineage
+from ...core.reserved import is_reserved
+from ...core.threads import EventKind
+from ...core.values import Encoding
 from .backend import Backend
 from .binding import Binder, binder_of, equal, new_nonce
 from .floor import find_or_floor

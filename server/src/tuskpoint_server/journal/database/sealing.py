@@ -20,7 +20,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.visitors import iterate
 from sqlalchemy.types import TypeDecorator
 
-from ...domain.values import Unopened
+from ...core.values import Unopened
 
 KEY_BYTES = 32
 PREFIX = b"TPS2"

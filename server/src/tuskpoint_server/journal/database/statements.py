@@ -31,7 +31,7 @@ from sqlalchemy.dialects.postgresql import asyncpg
 from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
-from ...domain.reserved import RESERVED
+from ...core.reserved import RESERVED
 from .sealing import Seal, Sealed, place_of, seal_of
 
 _T = TypeVar("_T")

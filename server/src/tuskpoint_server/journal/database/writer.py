@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection
 
-from ...domain.errors import Reason, Refusal
-from ...domain.failpoints import failpoint
+from ...core.errors import Reason, Refusal
+from ...core.failpoints import failpoint
 from .backend import Backend, OutcomeUnknownError
 from .facts import follow_sealing
 from .logs import ThreadName

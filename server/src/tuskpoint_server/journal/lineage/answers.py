@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.errors import Reason, Refusal
-from ...domain.model import CheckpointKey, Saved
-from ...domain.values import Unopened
+from ...core.errors import Reason, Refusal
+from ...core.model import CheckpointKey, Saved
+from ...core.values import Unopened
 from ..database.overlay import Batch
 from ..database.schema import requests
 from ..database.statements import Statement, inserting

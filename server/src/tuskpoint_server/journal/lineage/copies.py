@@ -15,15 +15,15 @@ from collections.abc import Set as AbstractSet
 
 from sqlalchemy import Connection, select
 
-from ...domain.formats.bundles import Closure, check_bytes
-from ...domain.formats.segments import (
+from ...core.formats.bundles import Closure, check_bytes
+from ...core.formats.segments import (
     Segment,
     SegmentValue,
     SegmentWrite,
     decode_delta_base,
     encode_delta_base,
 )
-from ...domain.model import (
+from ...core.model import (
     EVICTED,
     BlobLocation,
     CheckpointKey,
@@ -32,8 +32,8 @@ from ...domain.model import (
     Value,
     write_order,
 )
-from ...domain.state import decode_channels
-from ...domain.values import Encoding
+from ...core.state import decode_channels
+from ...core.values import Encoding
 from ..archiving import holes
 from ..checkpoints import contents, located
 from ..checkpoints.contents import referred

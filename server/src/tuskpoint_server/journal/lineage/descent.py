@@ -12,9 +12,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal_column, select
 
-from ...domain.lineage import Descent, LineageStep, LineageTree
-from ...domain.model import CheckpointKey
-from ...domain.reserved import is_reserved
+from ...core.lineage import Descent, LineageStep, LineageTree
+from ...core.model import CheckpointKey
+from ...core.reserved import is_reserved
 from ..database.schema import DESCENDED, checkpoints, threads
 from ..database.statements import Statement
 from .stored import live

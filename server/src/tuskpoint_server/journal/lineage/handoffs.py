@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, exists, select
 
-from ...domain.errors import checkpoint_not_found
-from ...domain.formats.stored_json import Kind
-from ...domain.model import BlobLocation, CheckpointKey
-from ...domain.threads import EventKind
-from ...domain.values import DIGEST_BYTES, split
+from ...core.errors import checkpoint_not_found
+from ...core.formats.stored_json import Kind
+from ...core.model import BlobLocation, CheckpointKey
+from ...core.threads import EventKind
+from ...core.values import DIGEST_BYTES, split
 from ..archiving.plan import StoredMember
 from ..checkpoints.located import PLACE, location_of
 from ..database.database import Database

@@ -9,10 +9,10 @@ from functools import partial
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.errors import Reason, Refusal, checkpoint_not_found
-from ...domain.formats.bundles import Closure
-from ...domain.formats.segments import SegmentCheckpoint
-from ...domain.lineage import (
+from ...core.errors import Reason, Refusal, checkpoint_not_found
+from ...core.formats.bundles import Closure
+from ...core.formats.segments import SegmentCheckpoint
+from ...core.lineage import (
     LineageTree,
     empty_rollback_metadata,
     mint_next_checkpoint_id,
@@ -20,10 +20,10 @@ from ...domain.lineage import (
     rollback_metadata,
     rollback_summary,
 )
-from ...domain.model import CheckpointKey, Saved, Value
-from ...domain.model import Lineage as Origins
-from ...domain.state import decode_channels, decode_state, encode_state
-from ...domain.threads import EventKind
+from ...core.model import CheckpointKey, Saved, Value
+from ...core.model import Lineage as Origins
+from ...core.state import decode_channels, decode_state, encode_state
+from ...core.threads import EventKind
 from ..checkpoints.contents import referred
 from ..checkpoints.save import check_head
 from ..database.database import Database

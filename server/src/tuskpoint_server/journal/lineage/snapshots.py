@@ -3,7 +3,7 @@
 One hidden thread describes the snapshot, and one per member holds the captured checkpoints, in the
 family of the captured thread: so values are stored once, and pruning or deleting the captured
 thread removes nothing from the snapshot. The names of these threads, which no caller can use, are
-in `domain.snapshots`. Recovery restores a snapshot only if all of its threads are certified.
+in `core.snapshots`. Recovery restores a snapshot only if all of its threads are certified.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from functools import partial
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ...domain import snapshots as kept
-from ...domain.errors import Reason, Refusal, snapshot_not_found
-from ...domain.formats.segments import SegmentCheckpoint
-from ...domain.limits import KIB, LIMITS
-from ...domain.lineage import mint_checkpoint_id
-from ...domain.model import Channel, CheckpointKey, Lineage, Saved, View
-from ...domain.reserved import SNAPSHOTS
-from ...domain.snapshots import Snapshot
-from ...domain.state import encode_state, matches
-from ...domain.values import value_digest
+from ...core import snapshots as kept
+from ...core.errors import Reason, Refusal, snapshot_not_found
+from ...core.formats.segments import SegmentCheckpoint
+from ...core.limits import KIB, LIMITS
+from ...core.lineage import mint_checkpoint_id
+from ...core.model import Channel, CheckpointKey, Lineage, Saved, View
+from ...core.reserved import SNAPSHOTS
+from ...core.snapshots import Snapshot
+from ...core.state import encode_state, matches
+from ...core.values import value_digest
 from ..checkpoints.load import load
 from ..database.database import Database
 from ..database.logs import ThreadRow
@@ -78,7 +78,7 @@ class SnapshotQuery:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotDraft:
-    """A snapshot to be made; fields as in `domain.snapshots.Snapshot`."""
+    """A snapshot to be made; fields as in `core.snapshots.Snapshot`."""
 
     thread_ids: tuple[str, ...]
     session_id: str = ""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, select
 
-from ...domain.errors import Reason, Refusal
-from ...domain.formats.segments import SegmentCheckpoint, SegmentValue, SegmentWrite
-from ...domain.model import NO_LINEAGE, CheckpointKey, Lineage, Saved, Value
-from ...domain.reserved import is_reserved
-from ...domain.state import delta_channels, parse_metadata
-from ...domain.threads import EventKind, judge_state
-from ...domain.values import compress
+from ...core.errors import Reason, Refusal
+from ...core.formats.segments import SegmentCheckpoint, SegmentValue, SegmentWrite
+from ...core.model import NO_LINEAGE, CheckpointKey, Lineage, Saved, Value
+from ...core.reserved import is_reserved
+from ...core.state import delta_channels, parse_metadata
+from ...core.threads import EventKind, judge_state
+from ...core.values import compress
 from ..archiving.holding import add_uses, with_needs
 from ..checkpoints.located import ROW, Held, Row, encode_held
 from ..checkpoints.sent import encode_names
@@ -51,7 +51,7 @@ class StoredCheckpoint:
     place: Place
     known: Known
     lineage: Lineage = NO_LINEAGE
-    delta_base: bytes | None = None  # see `domain.formats.segments`
+    delta_base: bytes | None = None  # see `core.formats.segments`
     held: bytes | None = None  # the column: which segments hold it besides those of its thread
     row: Row | None = None  # as it was read
     writes: list[StoredWrite] = field(default_factory=list)

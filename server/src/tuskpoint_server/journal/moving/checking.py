@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import Connection, bindparam, select
 
-from ...domain.model import DamagedValue
+from ...core.model import DamagedValue
 from ..checkpoints.contents import StoredValue, compared, stored_value
 from ..database.facts import JOURNAL_KEY, read_finished
 from ..database.schema import contents, threads, writes

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, delete, func, insert, select
 
-from ...domain.failpoints import failpoint
+from ...core.failpoints import failpoint
 from ..database.backend import Backend
 from ..database.facts import (
     CLOCK,

@@ -18,8 +18,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, create_engine, delete, func, select
 from sqlalchemy.pool import NullPool
 
-from ...domain.failpoints import failpoint
-from ...process import sync
+from ...core.failpoints import failpoint
+from ...core.process import sync
 from ..archiving import status
 from ..database.backend import Backend
 from ..database.facts import GENERATION, layout_of, read_finished, renew, unbind

@@ -17,16 +17,16 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.sql.elements import ClauseElement
 
-from ...domain.formats.segments import (
+from ...core.formats.segments import (
     PREFIX_BYTES,
     DeltaChannel,
     decode_delta_base,
     encode_delta_base,
 )
-from ...domain.limits import MIB
-from ...domain.state import decode_channels
-from ...domain.threads import EventKind
-from ...domain.values import split
+from ...core.limits import MIB
+from ...core.state import decode_channels
+from ...core.threads import EventKind
+from ...core.values import split
 from ..checkpoints import located
 from ..checkpoints.delta_history import DeltaPath, follow, path_parent
 from ..database.binding import binder_of

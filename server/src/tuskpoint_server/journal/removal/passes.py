@@ -34,7 +34,7 @@ from sqlalchemy import (
     update,
 )
 
-from ...domain.errors import Reason, Refusal
+from ...core.errors import Reason, Refusal
 from ..checkpoints.contents import referred
 from ..database.binding import binder_of
 from ..database.database import Database

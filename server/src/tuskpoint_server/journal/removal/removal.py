@@ -25,9 +25,9 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
-from ...domain.errors import Reason, Refusal
-from ...domain.limits import LIMITS
-from ...domain.threads import EventKind, PruneStrategy, ThreadState
+from ...core.errors import Reason, Refusal
+from ...core.limits import LIMITS
+from ...core.threads import EventKind, PruneStrategy, ThreadState
 from ..checkpoints.threads import live, switch_search
 from ..database.binding import EMPTY_SUM
 from ..database.database import Database

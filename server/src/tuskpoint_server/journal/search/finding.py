@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.model import CheckpointKey
-from ...domain.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
-from ...domain.state import matches
+from ...core.model import CheckpointKey
+from ...core.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
+from ...core.state import matches
 from ..checkpoints import vectors
 from ..checkpoints.integrity import damaged_rows
 from ..database.database import Database

@@ -26,9 +26,9 @@ from sqlalchemy import (
     tuple_,
 )
 
-from ...domain.model import CheckpointKey
-from ...domain.reserved import SNAPSHOTS, SNAPSHOTS_END
-from ...domain.threads import INTERRUPT, EventKind
+from ...core.model import CheckpointKey
+from ...core.reserved import SNAPSHOTS, SNAPSHOTS_END
+from ...core.threads import INTERRUPT, EventKind
 from ..checkpoints.integrity import damaged_rows
 from ..database.schema import changes, checkpoints, documents, memories, threads, vectors, writes
 from ..database.statements import EMPTY, LISTED, Answer, Statement, outside_reserved

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy.sql.elements import ColumnElement
 
-from ...domain.items import keeps_items
-from ...domain.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
+from ...core.items import keeps_items
+from ...core.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
 from ..changes import first_above
 from ..checkpoints import vectors as vector_rows
 from ..database.database import Database

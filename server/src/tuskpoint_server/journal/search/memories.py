@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 
-from ...domain.search import Memory, MemoryState, memory_text
+from ...core.search import Memory, MemoryState, memory_text
 from ..checkpoints.integrity import damaged_rows
 from ..database.database import Database
 from ..database.overlay import Batch

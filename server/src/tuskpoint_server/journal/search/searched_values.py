@@ -19,15 +19,15 @@ from sqlalchemy import Connection, and_, literal_column, select
 
 from tuskpoint.v1 import checkpoint_pb2
 
-from ...domain.errors import Refusal
-from ...domain.items import keeps_items
-from ...domain.json_view.escapes import MAX_ENCODED
-from ...domain.json_view.excerpts import joined, latest_part, new_part, shares
-from ...domain.limits import KIB
-from ...domain.model import EVICTED, CheckpointKey, DamagedValue, Value
-from ...domain.search import pointer_of
-from ...domain.searchable import ASKS, PLAN, head_of, is_internal
-from ...domain.threads import INTERRUPT
+from ...core.errors import Refusal
+from ...core.items import keeps_items
+from ...core.json_view.escapes import MAX_ENCODED
+from ...core.json_view.excerpts import joined, latest_part, new_part, shares
+from ...core.limits import KIB
+from ...core.model import EVICTED, CheckpointKey, DamagedValue, Value
+from ...core.search import pointer_of
+from ...core.searchable import ASKS, PLAN, head_of, is_internal
+from ...core.threads import INTERRUPT
 from ..checkpoints.delta_history import PathWrite, delta_write, follow, read_values
 from ..database.binding import binder_of
 from ..database.logs import StoredWrite, ThreadRef

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 
 import sqlalchemy as sa
 
-from ...domain.search import Words
+from ...core.search import Words
 from ..database.statements import Statement
 
 TEXT = sa.table("search_text", sa.column("rowid"), sa.column("summary"), sa.column("body"))

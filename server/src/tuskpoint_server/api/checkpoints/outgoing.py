@@ -1,0 +1,68 @@
+"""Answers that wait to be sent on an `Exchange` stream: as many as fit leave in one message."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+from ...core.limits import MIB
+
+MESSAGE_BYTES = 4 * MIB  # messages of the server are smaller
+
+FrameT = TypeVar("FrameT")
+
+
+class Outgoing(Generic[FrameT]):
+    """Sends serialized answers in their order, one message at a time, without a timer.
+
+    Args:
+        write: Sends one message.
+        sent: Called after each message with the frames that it answered.
+
+    Attributes:
+        size_bytes: Bytes of the answers that were not sent yet.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], Awaitable[object]],
+        sent: Callable[[list[FrameT]], None],
+    ) -> None:
+        self._write = write
+        self._sent = sent
+        self._waiting: deque[tuple[bytes, FrameT]] = deque()
+        self._news: asyncio.Future[None] | None = None  # `run` waits for it
+        self.size_bytes = 0
+
+    def put(self, data: bytes, frame: FrameT) -> None:
+        """Send an answer with the next message that has room for it."""
+        self._waiting.append((data, frame))
+        self.size_bytes += len(data)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let `run` check again whether it is done."""
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def run(self, is_done: Callable[[], bool]) -> None:
+        """Send answers until all are sent and no more follow."""
+        waiting = self._waiting
+        while True:
+            if not waiting:
+                if is_done():
+                    return
+                self._news = asyncio.get_running_loop().create_future()
+                await self._news
+                continue
+            batch = [waiting.popleft()]
+            size = len(batch[0][0])
+            while waiting and size + len(waiting[0][0]) < MESSAGE_BYTES:
+                batch.append(waiting.popleft())
+                size += len(batch[-1][0])
+            # Serialized messages that follow one another are one: repeated fields are joined.
+            await self._write(b"".join([data for data, _ in batch]))
+            self.size_bytes -= size
+            self._sent([frame for _, frame in batch])

@@ -1,0 +1,76 @@
+"""Large values: which a message announces, and how they are cut into chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from google.protobuf.message import Message
+
+from tuskpoint.v1 import checkpoint_service_pb2, value_pb2
+
+from ...core import model
+from ...core.limits import KIB, LIMITS, MIB
+
+INLINE_VALUE = 256 * KIB  # largest value, in bytes, that a stream's message carries itself
+
+
+INLINE_BUDGET = 2 * MIB
+"""Bytes of values that a stream's message carries itself; the rest follows in chunks."""
+
+
+class Received(NamedTuple):
+    """A value that came, and its digest (`core.values.value_digest`)."""
+
+    type: str
+    data: bytes
+    digest: bytes
+
+
+def announced(
+    request: checkpoint_service_pb2.SaveCheckpointRequest
+    | checkpoint_service_pb2.SaveWritesRequest,
+) -> list[value_pb2.LargeValue]:
+    """Return the large values that a save announces, in the order of their chunks."""
+    holders: list[value_pb2.Channel | value_pb2.PendingWrite] = [*request.writes]
+    if isinstance(request, checkpoint_service_pb2.SaveCheckpointRequest):
+        holders[:0] = request.checkpoint.state.channels
+    return [holder.large for holder in holders if holder.HasField("large")]
+
+
+class Cutter:
+    """Places the values of one outgoing message: inline, or announced and cut."""
+
+    def __init__(
+        self, inline_value: int = INLINE_VALUE, inline_budget: int = INLINE_BUDGET
+    ) -> None:
+        self._inline_value = inline_value
+        self._left = inline_budget
+        self._large: list[bytes] = []
+
+    def place(self, target: value_pb2.Channel | value_pb2.PendingWrite, value: model.Value) -> None:
+        """Put a value into a message, or announce it there."""
+        size = len(value.data)
+        if size > self._inline_value or size > self._left:
+            target.large.type = value.type
+            target.large.size_bytes = size
+            self._large.append(value.data)
+        else:
+            target.value.type = value.type
+            target.value.data = value.data
+            self._left -= size
+
+    def frames(self, **first: Message) -> Iterator[dict[str, Message]]:
+        """Yield the frame of a message that is placed, and one for each chunk, in order."""
+        yield first
+        for index, data in enumerate(self._large):
+            view = memoryview(data)
+            for offset in range(0, len(data), LIMITS.max_chunk):
+                piece = bytes(view[offset : offset + LIMITS.max_chunk])
+                chunk = value_pb2.ValueChunk(value_index=index, offset=offset, data=piece)
+                yield {"chunk": chunk}
+
+
+def whole() -> Cutter:
+    """Return a cutter that leaves every value inline, for unary answers."""
+    return Cutter(LIMITS.max_value, LIMITS.max_checkpoint)

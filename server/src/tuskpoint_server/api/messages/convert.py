@@ -1,0 +1,235 @@
+"""Messages of the contract to the domain's words, and back, large values cut into chunks.
+
+Requests must have passed `validation`; saves have a module of their own, `saves`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from tuskpoint.v1 import (
+    checkpoint_pb2,
+    checkpoint_service_pb2,
+    errors_pb2,
+    value_pb2,
+)
+
+from ...core import model
+from ...core.limits import LIMITS
+from ...core.state import RawCheckpoint, fill_state, fill_version, parse_object
+from .chunks import INLINE_BUDGET, Cutter, whole
+from .validation import limit_exceeded
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+BACKLOG_WARNING = errors_pb2.Warning(
+    kind=errors_pb2.WARNING_KIND_BACKLOG,
+    message="much is waiting for certification; saves are refused if it grows on",
+)
+
+
+def damaged_warning(damaged: Sequence[str]) -> errors_pb2.Warning:
+    """Return the warning of a search that left out what is damaged in the journal."""
+    more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    text = f"left out of the results: {damaged[0]}{more}"
+    return errors_pb2.Warning(kind=errors_pb2.WARNING_KIND_DAMAGED, message=text)
+
+
+def below_latest(saved: model.Saved) -> errors_pb2.Warning:
+    """Return the warning that a saved checkpoint is not the latest, because of its ID."""
+    return errors_pb2.Warning(
+        kind=errors_pb2.WARNING_KIND_BELOW_LATEST,
+        message=f"checkpoint '{saved.key.checkpoint_id}' of thread '{saved.key.thread_id}' is "
+        f"saved and is not the latest, because its ID sorts below '{saved.latest}'; compare the "
+        "clocks of the machines that save this thread",
+    )
+
+
+_HISTORY_WRITES = 512
+_FRAME_OVERHEAD = 256  # bytes that the frame around a checkpoint takes, at most
+
+
+def key(ref: checkpoint_pb2.CheckpointRef) -> model.CheckpointKey:
+    """Return the identity in a reference."""
+    return model.CheckpointKey(ref.thread_id, ref.checkpoint_ns, ref.checkpoint_id)
+
+
+def asked(
+    request: checkpoint_service_pb2.GetCheckpointRequest
+    | checkpoint_service_pb2.LoadCheckpointRequest,
+) -> tuple[model.CheckpointKey, model.View, model.Source]:
+    """Return which checkpoint is to be loaded, how much of it, and from where."""
+    return key(request.ref), model.View(request.view), model.Source(request.source)
+
+
+def checkpoint_query(
+    request: checkpoint_service_pb2.ListCheckpointsRequest,
+) -> model.CheckpointQuery:
+    """Return which checkpoints a listing asks for."""
+    return model.CheckpointQuery(
+        thread_id=request.thread_id if request.HasField("thread_id") else None,
+        checkpoint_ns=request.checkpoint_ns if request.HasField("checkpoint_ns") else None,
+        checkpoint_id=request.checkpoint_id,
+        before=request.before,
+        filter=parse_object(request.filter_json, "filter_json"),
+        label=request.label,
+    )
+
+
+def number(word: IntEnum) -> Any:
+    """Return the contract's number of a word; the domain's enums have the same."""
+    return word.value
+
+
+def timestamp(microseconds: int) -> Timestamp:
+    """Return the message for a time in microseconds since the Unix epoch."""
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return Timestamp(seconds=seconds, nanos=rest * 1000)
+
+
+def filled(message: MessageT, *sources: object) -> MessageT:
+    """Fill the fields of a message that sources have under the same name.
+
+    The source of a time has microseconds: `create_time` is `created_us`, `expire_time` `expire_us`.
+    """
+    for field in message.DESCRIPTOR.fields:
+        name, stem = field.name, field.name.removesuffix("_time")
+        for source in sources:
+            if stem != name:
+                found = getattr(source, f"{stem}_us", getattr(source, f"{stem}d_us", None))
+                if found is not None:
+                    getattr(message, name).CopyFrom(timestamp(found))
+            elif field.message_type is None and not field.is_repeated and hasattr(source, name):
+                setattr(message, name, getattr(source, name))
+    return message
+
+
+def ref(checkpoint_key: model.CheckpointKey) -> checkpoint_pb2.CheckpointRef:
+    """Return the message for an identity."""
+    return checkpoint_pb2.CheckpointRef(
+        thread_id=checkpoint_key.thread_id,
+        checkpoint_ns=checkpoint_key.checkpoint_ns,
+        checkpoint_id=checkpoint_key.checkpoint_id,
+    )
+
+
+def checkpoint_frames(loaded: model.Checkpoint) -> Iterator[Mapping[str, Message]]:
+    """Yield the frames of a checkpoint on a stream: itself, and the chunks of its large values."""
+    cutter = Cutter()
+    return cutter.frames(checkpoint=checkpoint_header(loaded, cutter))
+
+
+def checkpoint_header(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
+    """Return the message that begins a checkpoint on a stream."""
+    message = checkpoint(loaded, cutter)
+    size = message.ByteSize()
+    if size > LIMITS.max_message - _FRAME_OVERHEAD:
+        what = f"the checkpoint without its large values: {size} bytes"
+        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)
+    return message
+
+
+def checkpoint(loaded: model.Checkpoint, cutter: Cutter) -> checkpoint_pb2.Checkpoint:
+    """Return the message for a checkpoint, its values placed by the cutter."""
+    message = entry(loaded.entry)
+    if loaded.state is not None:
+        message.state.MergeFromString(loaded.state.frame)
+        message.state.SetInParent()
+        for stored in loaded.state.channels:
+            _fill_channel(message.state.channels.add(), stored, cutter)
+    for write in loaded.writes:
+        _fill_write(message.writes.add(), write, cutter)
+    return message
+
+
+def fill_stored(message: checkpoint_pb2.Checkpoint, stored: RawCheckpoint) -> None:
+    """Fill the message for a checkpoint, all its values inline."""
+    message.MergeFrom(entry(stored.entry))
+    message.state.SetInParent()
+    fill_state(message.state, stored)
+    cutter = whole()
+    for write in stored.writes:
+        _fill_write(message.writes.add(), write, cutter)
+
+
+def entry(stored: model.Entry) -> checkpoint_pb2.Checkpoint:
+    """Return the message for a checkpoint without its state."""
+    reached = model.Durability.CERTIFIED if stored.certified else model.Durability.JOURNALED
+    return checkpoint_pb2.Checkpoint(
+        ref=ref(stored.key),
+        parent_checkpoint_id=stored.parent_id,
+        metadata_json=stored.metadata,
+        label=stored.label,
+        summary=stored.summary,
+        seq=stored.seq,
+        durability=number(reached),
+        create_time=timestamp(stored.created_us),
+        lineage=lineage(stored.lineage),
+        location=location(stored.segments[0]) if stored.segments else None,
+        agent_id=stored.agent_id,
+    )
+
+
+def _fill_channel(message: value_pb2.Channel, stored: model.Channel, cutter: Cutter) -> None:
+    message.name = stored.name
+    if stored.version is not None:
+        fill_version(message.version, stored.version)
+    if stored.digest is not None:
+        message.digest = stored.digest
+    if stored.value is not None:  # without a digest it is the view of a delta channel's history
+        cutter.place(message, stored.value)
+    elif stored.digest is None:
+        message.empty.SetInParent()
+    else:
+        message.size_bytes = stored.size
+
+
+def _fill_write(message: value_pb2.PendingWrite, write: model.Write, cutter: Cutter) -> None:
+    message.task_id = write.task_id
+    message.task_path = write.task_path
+    message.idx = write.idx
+    message.channel = write.channel
+    message.digest = write.digest
+    cutter.place(message, write.value)
+
+
+def location(stored: model.BlobLocation) -> checkpoint_pb2.BlobLocation:
+    """Return the message for a location."""
+    return checkpoint_pb2.BlobLocation(
+        blob_id=stored.blob_id,
+        identifier=stored.identifier,
+        sha256=stored.sha256,
+        size_bytes=stored.size,
+    )
+
+
+def lineage(stored: model.Lineage) -> checkpoint_pb2.Lineage | None:
+    """Return the message for where a checkpoint comes from; `None` if it has no origin."""
+    if stored == model.NO_LINEAGE:
+        return None
+    return filled(checkpoint_pb2.Lineage(), stored)
+
+
+def history_frames(history: model.DeltaHistory) -> Iterator[Mapping[str, Message]]:
+    """Yield the frames of one channel: its history in parts, each with its chunks.
+
+    A part ends at 512 writes or 2 MiB of content; only the first has the seed. A channel
+    without history has one empty part.
+    """
+    cutter, content = Cutter(), 0
+    part = checkpoint_service_pb2.DeltaChannelHistory(channel=history.channel)
+    if history.seed is not None:
+        _fill_channel(part.seed, history.seed, cutter)
+    for write in history.writes:
+        if len(part.writes) >= _HISTORY_WRITES or content >= INLINE_BUDGET:
+            yield from cutter.frames(history=part)
+            cutter, content = Cutter(), 0
+            part = checkpoint_service_pb2.DeltaChannelHistory(channel=history.channel)
+        _fill_write(part.writes.add(), write, cutter)
+        content += len(write.value.data)
+    yield from cutter.frames(history=part)

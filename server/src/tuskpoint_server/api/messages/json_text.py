@@ -1,0 +1,69 @@
+"""Messages as JSON, by the mapping of Protocol Buffers.
+
+https://protobuf.dev/programming-guides/json/ has it: names in lowerCamelCase (those of the
+contract are understood too), bytes in base64, 64-bit numbers and durations as strings.
+
+The conversion is Python code, a hundred times slower than that of the binary format: 8 MiB of many
+small things take seconds. So large texts are converted in a thread, one at a time, which bounds
+what they take of the processor and the memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from ...core.errors import invalid_field
+from ...core.limits import KIB
+
+MessageT = TypeVar("MessageT", bound=Message)
+ResultT = TypeVar("ResultT")
+
+_LARGE_BYTES = 16 * KIB  # of text or message, which take up to 20 ms
+_one_at_a_time = ThreadPoolExecutor(1, "json")
+
+
+class JsonText(bytes):
+    """The bytes of a request that is JSON, and not in the binary format."""
+
+
+async def from_json(request_class: type[MessageT], text: JsonText) -> MessageT:
+    """Return the message that JSON describes, or refuse what describes none."""
+    return await _convert(len(text), partial(_parse, request_class, text))
+
+
+async def to_json(answer_class: type[Message], answer: bytes) -> bytes:
+    """Return a message, given in the binary format, as JSON on one line."""
+    return await _convert(len(answer), partial(_print, answer_class, answer))
+
+
+async def _convert(size: int, conversion: Callable[[], ResultT]) -> ResultT:
+    if size < _LARGE_BYTES:
+        return conversion()
+    return await asyncio.get_running_loop().run_in_executor(_one_at_a_time, conversion)
+
+
+def _parse(request_class: type[MessageT], text: JsonText) -> MessageT:
+    from google.protobuf import json_format  # a server that speaks gRPC alone does without
+
+    request = request_class()
+    try:
+        json_format.Parse(text, request)
+    except (json_format.ParseError, ValueError, RecursionError) as error:
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        problem = problem.encode(errors="backslashreplace").decode()  # it may quote what is no text
+        name = request_class.DESCRIPTOR.full_name
+        raise invalid_field("request", f"is no JSON of a {name}: {problem}") from None
+    return request
+
+
+def _print(answer_class: type[Message], answer: bytes) -> bytes:
+    from google.protobuf import json_format
+
+    message = answer_class.FromString(answer)
+    return json_format.MessageToJson(message, indent=None, ensure_ascii=False).encode()

@@ -1,0 +1,280 @@
+"""Converting saves: one pass checks, digests and takes apart a message.
+
+The pass knows the common form of a save, and only decides whether `validation` would find nothing
+wrong. Where it is not sure (names that are long or not ASCII, large values, vectors), `validation`
+lists all violations.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tuskpoint.v1 import checkpoint_pb2, value_pb2
+from tuskpoint.v1 import checkpoint_service_pb2 as pb
+
+from ...core import model
+from ...core.errors import Reason, Refusal
+from ...core.limits import LIMITS
+from ...core.lineage import is_generated
+from ...core.reserved import is_reserved
+from ...core.search import pack_vector
+from ...core.state import decode_version, parse_metadata
+from ...core.values import DIGEST_BYTES, Encoding, digesting
+from ...journal.checkpoints.sent import SentCheckpoint, encode_names
+from ...journal.checkpoints.value_groups import Prepared
+from ...journal.database.logs import KnownChannel, StoredWrite, known_channel
+from .chunks import Received
+from .convert import key, number
+from .validation import check, check_save, check_writes
+
+SPECIAL_CHANNELS = {
+    "__error__": -1,
+    "__scheduled__": -2,
+    "__interrupt__": -3,
+    "__resume__": -4,
+}
+"""Slots of the writes that the last one wins; see `tuskpoint.v1.PendingWrite.idx`."""
+
+_SHORT, _LONG = 128, 1024
+"""Characters of ASCII that are within the limits of all texts that the pass collects."""
+
+Writes = tuple[model.CheckpointKey, list[StoredWrite]]
+"""The checkpoint that writes follow, and these."""
+
+
+def take_checkpoint(
+    request: pb.SaveCheckpointRequest,
+    received: Sequence[Received] | None = None,
+    *,
+    streamed: bool = False,
+) -> SentCheckpoint | None:
+    """Check a save and return its checkpoint as the journal takes it. Takes the request apart.
+
+    Args:
+        request: The save; its durability is set if it leaves it open.
+        received: The large values of a save for which `None` was returned, in order.
+        streamed: Whether large values may follow in chunks.
+
+    Returns:
+        The checkpoint; `None`, with the request unchanged, if its large values have to come first.
+
+    Raises:
+        Refusal: `INVALID_FIELD`, `LIMIT_EXCEEDED`, `METADATA_NOT_JSON`, `DIGEST_MISMATCH`.
+    """
+    taking = _Pass(received)
+    checkpoint = request.checkpoint
+    state, ref = checkpoint.state, checkpoint.ref
+    channels, contents = taking.channels(state.channels)
+    writes = taking.writes(request.writes)
+    expected_head = request.expected_head if request.HasField("expected_head") else None
+    place = key(ref)
+    parent_id, label = checkpoint.parent_checkpoint_id, checkpoint.label
+    summary, agent_id = checkpoint.summary, request.agent_id
+    if received is None:
+        taking.required.append(place.thread_id)
+        taking.texts += (place.checkpoint_id, parent_id, label, agent_id, expected_head or "")
+        taking.long_texts += (place.checkpoint_ns, summary)
+        common = (
+            checkpoint.HasField("state")
+            and not (request.vector or state.extras or state.delta_channels)
+            and len(checkpoint.metadata_json) <= LIMITS.max_metadata
+            and len(state.ts) <= LIMITS.max_timestamp_text
+            and _is_plain(state.ts)
+            and not is_reserved(place.thread_id)
+            and _are_common_versions(state.versions_seen)
+            and not (request.continue_latest and expected_head is not None)
+            and (not request.raise_id or _may_be_raised(request))
+        )
+        if not (common and taking.is_common(request)):
+            check(request, check_save, streamed=streamed)
+        if taking.waits:
+            return None
+    metadata = parse_metadata(checkpoint.metadata_json, "checkpoint.metadata_json")
+    if taking.mismatch is not None:
+        raise taking.mismatch
+    delta_channels = encode_names(state.delta_channels)
+    state.ClearField("channels")
+    return SentCheckpoint(
+        key=place,
+        parent_id=parent_id,
+        frame=state.SerializeToString(deterministic=True),
+        channels=channels,
+        contents=contents,
+        delta_channels=delta_channels,
+        metadata=metadata,
+        label=label,
+        summary=summary,
+        agent_id=agent_id,
+        writes=writes,
+        expected_head=expected_head,
+        continues=request.continue_latest,
+        raises_id=request.raise_id,
+        restarts=request.restart_deleted,
+        vector=pack_vector(request.vector) if request.vector else b"",
+        searchable=request.searchable if request.HasField("searchable") else None,
+    )
+
+
+def take_writes(
+    request: pb.SaveWritesRequest,
+    received: Sequence[Received] | None = None,
+    *,
+    streamed: bool = False,
+) -> Writes | None:
+    """Check a save of pending writes and return them; see `take_checkpoint`."""
+    taking = _Pass(received)
+    place, writes = key(request.ref), taking.writes(request.writes)
+    if received is None:
+        taking.required += (place.thread_id, place.checkpoint_id)
+        taking.long_texts.append(place.checkpoint_ns)
+        common = bool(writes) and not is_reserved(place.thread_id)
+        if not (common and taking.is_common(request)):
+            check(request, check_writes, streamed=streamed)
+        if taking.waits:
+            return None
+    return place, writes
+
+
+class _Pass:
+    """One pass over the channels and writes of a save, and its findings."""
+
+    def __init__(self, received: Sequence[Received] | None) -> None:
+        self.required: list[str] = []  # texts that must not be empty
+        self.texts: list[str] = []  # that may be empty
+        self.long_texts: list[str] = []  # that may be empty, and are longer
+        self.waits = False  # a large value has not come yet
+        self.mismatch: Refusal | None = None  # of the first digest that is not its value's
+        self._odd = False  # the message is not of the common form
+        self._received = iter(received or ())
+
+    def is_common(self, request: pb.SaveCheckpointRequest | pb.SaveWritesRequest) -> bool:
+        """Return whether the message is of the common form, and so within the limits."""
+        required, texts, long_texts = self.required, self.texts, self.long_texts
+        request.durability = request.durability or number(model.Durability.JOURNALED)
+        return (
+            not (self._odd or self.waits)
+            and request.durability in _DURABILITIES
+            and "" not in required
+            and len(max(required, key=len)) <= _SHORT
+            and len(max(texts, key=len, default="")) <= _SHORT
+            and len(max(long_texts, key=len)) <= _LONG
+            and _is_plain("".join(required + texts + long_texts))
+        )
+
+    def channels(
+        self, messages: Sequence[value_pb2.Channel]
+    ) -> tuple[dict[str, KnownChannel], dict[str, tuple[str, Prepared]]]:
+        """Return channels and the values that came with them, by name."""
+        channels: dict[str, KnownChannel] = {}
+        contents: dict[str, tuple[str, Prepared]] = {}
+        for message in messages:
+            name, claimed = message.name, message.digest
+            version: model.Version | None = message.version.text
+            if version:
+                self.texts.append(version)  # type: ignore[arg-type]
+            elif message.HasField("version"):
+                version = decode_version(message.version)
+                self._odd = self._odd or not _is_common_version(message.version)
+            else:
+                version = None
+            content = message.WhichOneof("content")
+            if content == "inherit" or content == "empty":
+                self._odd = self._odd or claimed != b""
+                known = KnownChannel(version, None)
+                if content == "empty":
+                    known = known_channel(name, version, None, 0)
+            elif content is not None:
+                kind, data, digest = self._content(message)
+                if claimed and claimed != digest:
+                    self._mismatched(message, digest)
+                contents[name] = kind, Prepared(data)
+                known = known_channel(name, version, digest, len(data))
+            else:
+                self._odd = self._odd or len(claimed) != DIGEST_BYTES
+                known = KnownChannel(version, claimed)
+            channels[name] = known
+        count = len(messages)
+        self._odd = self._odd or count > LIMITS.max_channels or len(channels) < count
+        self.required += channels
+        return channels, contents
+
+    def writes(self, messages: Sequence[value_pb2.PendingWrite]) -> list[StoredWrite]:
+        """Return pending writes with their slots, digests and content."""
+        positions: dict[str, int] = {}
+        writes = []
+        for message in messages:
+            task_id, task_path, channel = message.task_id, message.task_path, message.channel
+            self.required += (task_id, channel)
+            self.long_texts.append(task_path)
+            position = positions.get(task_id, 0)
+            positions[task_id] = position + 1
+            if message.HasField("idx"):
+                position = message.idx
+            else:
+                position = SPECIAL_CHANNELS.get(channel, position)
+            kind, data, digest = self._content(message)
+            named = (task_id, position, task_path, channel, kind, digest)
+            writes.append(StoredWrite(*named, len(data), _PLAIN, 0, None, data))
+        self._odd = self._odd or len(writes) > LIMITS.max_writes
+        return writes
+
+    def _content(
+        self, message: value_pb2.Channel | value_pb2.PendingWrite
+    ) -> tuple[str, bytes, bytes]:
+        if message.HasField("value"):
+            value = message.value
+            kind, data = value.type, value.data
+            self.required.append(kind)
+            digest = digesting(kind)
+            digest.update(data)
+            return kind, data, digest.digest()
+        received = next(self._received, _NOTHING)
+        self.waits = self.waits or received is _NOTHING
+        return received
+
+    def _mismatched(self, message: value_pb2.Channel, digest: bytes) -> None:
+        self._odd = self._odd or len(message.digest) != DIGEST_BYTES
+        name, claimed, computed = message.name, message.digest.hex(), digest.hex()
+        refusal = Refusal(Reason.DIGEST_MISMATCH, channel=name, claimed=claimed, computed=computed)
+        self.mismatch = self.mismatch or refusal
+
+
+_DURABILITIES = frozenset(model.Durability)
+_MANY = LIMITS.max_channels  # bytes: more than so many versions do not fit
+_PLAIN = int(Encoding.PLAIN)  # not packed yet
+_NOTHING = Received("", b"", b"")
+
+
+def _are_common_versions(seen: Mapping[str, checkpoint_pb2.VersionsSeen]) -> bool:
+    for node in seen:  # its views are slow
+        one = seen[node]
+        # Most need no look at each version. In bytes that are all ASCII no text is longer than
+        # 127 and no number is infinite or NaN (its exponent is not ASCII); without a zero there
+        # is no NUL and no version without a kind (its length is 0).
+        raw = one.SerializeToString()
+        if raw.isascii() and b"\0" not in raw and len(raw) <= _MANY:
+            continue
+        versions = one.channels
+        if len(versions) > LIMITS.max_channels:
+            return False
+        for version in versions.values():
+            if not _is_common_version(version):
+                return False
+    return True
+
+
+def _may_be_raised(request: pb.SaveCheckpointRequest) -> bool:
+    return request.continue_latest and is_generated(request.checkpoint.ref.checkpoint_id)
+
+
+def _is_plain(text: str) -> bool:
+    return text.isascii() and "\0" not in text
+
+
+def _is_common_version(version: value_pb2.Version) -> bool:
+    text = version.text
+    if text:
+        return len(text) <= _SHORT and _is_plain(text)
+    kind = version.WhichOneof("kind")
+    return kind in ("text", "integer") or (kind == "number" and math.isfinite(version.number))

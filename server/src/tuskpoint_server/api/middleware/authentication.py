@@ -1,0 +1,210 @@
+"""Authentication: the tenant and the scopes of a call, from its credential.
+
+A token comes as `authorization: Bearer TOKEN` (RFC 6750) and is looked up by its SHA-256 in a
+mapping; `core.credentials` explains why that is safe. No call waits for a file: another task
+replaces the credentials when their file has changed.
+
+Whoever sends many different unknown tokens is slowed down, by address (`guessing`).
+
+A call lives no longer than its credential. A call whose credential expires, is revoked or loses a
+scope is ended, so that a watch does not go on for weeks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Protocol
+
+from ...core.credentials import (
+    EVERYTHING,
+    Credentials,
+    Grant,
+    Issuer,
+    Presented,
+    token_digest,
+)
+from ...core.errors import Reason, Refusal
+from ...service.quotas import Quotas
+from .guessing import Guesses, address_of
+
+if TYPE_CHECKING:
+    from .pipeline import Call
+
+
+_BEARER = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*) *", re.IGNORECASE)
+"""https://www.rfc-editor.org/rfc/rfc6750#section-2.1; schemes are compared without case."""
+
+_log = logging.getLogger(__name__)
+
+
+class Issuers(Protocol):
+    """Who else issues tokens; `tuskpoint_server.auth.oidc` has them."""
+
+    def replace(self, issuers: Mapping[str, Issuer]) -> None:
+        """Accept the tokens of other issuers."""
+
+    def find(self, digest: bytes) -> Grant | None:
+        """Return the grant of an accepted token, by its SHA-256."""
+
+    def accept(self, token: str) -> Grant | None:
+        """Check a token; `None`: it is none of theirs. Refuses with `CREDENTIAL_INVALID`."""
+
+
+class Authentication:
+    """Gives calls their tenant and scopes.
+
+    Attributes:
+        running: The calls that were admitted and have not ended.
+        quotas: How much each tenant may take.
+    """
+
+    def __init__(
+        self,
+        credentials: Credentials | None = None,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        issuers: Issuers | None = None,
+    ) -> None:
+        self._credentials = credentials
+        self._issuers = issuers
+        self.quotas = Quotas()
+        self._guesses = Guesses()
+        if credentials is not None:
+            self.quotas.replace(credentials.quotas)
+        self._now = now
+        self._expiry: asyncio.TimerHandle | None = None  # ends the calls that expire next
+        self.running: set[Call] = set()
+
+    def admit(self, call: Call) -> None:
+        """Give a call the grant of its credential, for as long as it is among those `running`."""
+        call.grant = grant = self.grant(call)
+        call.usage = self.quotas.usage(grant.tenant)
+        self.running.add(call)
+        if grant.expires is not None:
+            self._end_expired()
+
+    def grant(self, call: Call) -> Grant:
+        """Return the grant of a call's credential.
+
+        Raises:
+            Refusal: `CREDENTIAL_INVALID`, or `QUOTA_EXCEEDED` for a token that is not known from
+                an address that has sent many unknown ones.
+        """
+        if self._credentials is None:
+            return EVERYTHING
+        call.presented, token = _presented(call, self._credentials)
+        if isinstance(call.presented, bytes):
+            grant = self._grant_of_token(call, self._credentials, call.presented, token)
+        elif (found := self._find(self._credentials, call.presented)) is not None:
+            grant = found
+        else:
+            raise _refused(call, "missing", "send metadata 'authorization: Bearer TOKEN'")
+        if grant.expires is not None and self._now() >= grant.expires:
+            raise _refused(call, "expired", "it has expired; ask for another")
+        return grant
+
+    def _grant_of_token(
+        self, call: Call, credentials: Credentials, digest: bytes, token: str
+    ) -> Grant:
+        """Return the grant of a token, expired or not; guesses are slowed down."""
+        address = address_of(call.context.peer())
+        try:
+            self._guesses.check(address, digest)
+        except Refusal:
+            call.denied = "slowed"
+            raise
+        grant = self._find(credentials, digest)
+        if grant is None and self._issuers is not None:
+            grant = self._accept(call, token)
+        if grant is None:
+            self._guesses.unknown(address, digest)
+            raise _refused(call, "unknown")
+        self._guesses.accepted(address, digest)
+        return grant
+
+    def _find(self, credentials: Credentials, presented: Presented) -> Grant | None:
+        grant = credentials.find(presented)
+        if grant is None and self._issuers is not None and isinstance(presented, bytes):
+            return self._issuers.find(presented)
+        return grant
+
+    def _accept(self, call: Call, token: str) -> Grant | None:
+        assert self._issuers is not None  # noqa: S101 - asked only then
+        try:
+            return self._issuers.accept(token)
+        except Refusal:
+            call.denied = "unknown"
+            raise
+
+    def dismiss(self, call: Call) -> None:
+        """Take note that a call has ended."""
+        self.running.discard(call)
+
+    def replace(self, credentials: Credentials) -> None:
+        """Put other credentials in force, and end the calls that they do not allow any more."""
+        self._credentials = credentials
+        self.quotas.replace(credentials.quotas)
+        if self._issuers is not None:
+            self._issuers.replace(credentials.issuers)
+        self.check()
+
+    def check(self) -> None:
+        """End the calls that the credentials in force do not allow any more."""
+        if self._credentials is None:
+            return
+        ended: Counter[str] = Counter()
+        for call in self.running:
+            grant = self._find(self._credentials, call.presented)
+            if grant is not None and grant.covers(call.grant):
+                call.grant = grant
+            elif call.ended is None:
+                ended[call.grant.name] += 1
+                call.end(_refused(call, "revoked", "it was revoked while the call ran"))
+        for name, count in ended.items():
+            _log.info("credential '%s' is no longer valid: %d calls were ended", name, count)
+        self._end_expired()
+
+    def _end_expired(self) -> None:
+        """End the calls whose credential has expired; look again when the next one does."""
+        now, following = self._now(), None
+        for call in self.running:
+            expires = call.grant.expires
+            if expires is None or call.ended is not None:
+                continue
+            if expires <= now:
+                call.end(_refused(call, "expired", "it expired while the call ran"))
+            elif following is None or expires < following:
+                following = expires
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if following is not None:
+            left = (following - now).total_seconds()
+            self._expiry = asyncio.get_running_loop().call_later(left, self._end_expired)
+
+
+def _presented(call: Call, credentials: Credentials) -> tuple[Presented, str]:
+    """Return the credential of a call, and its token if it has one."""
+    metadata = call.context.invocation_metadata() or ()
+    sent = [value for name, value in metadata if name == "authorization"]
+    if not sent:
+        # Names in the client's certificate, which the handshake has checked.
+        names = call.context.auth_context() if credentials.subjects else {}
+        kinds = ("peer_dns", "peer_uri", "peer_email", "x509_common_name")
+        found = (name.decode(errors="replace") for kind in kinds for name in names.get(kind, ()))
+        return tuple(found), ""
+    if len(sent) > 1:
+        raise _refused(call, "malformed", "send metadata 'authorization' once")
+    bearer = _BEARER.fullmatch(sent[0]) if isinstance(sent[0], str) else None
+    if bearer is None:
+        raise _refused(call, "malformed", "metadata 'authorization' has to be 'Bearer TOKEN'")
+    return token_digest(bearer[1]), bearer[1]
+
+
+def _refused(call: Call, why: str, advice: str = "") -> Refusal:
+    call.denied = why
+    return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)

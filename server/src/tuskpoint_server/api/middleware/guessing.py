@@ -1,0 +1,149 @@
+"""How fast one address may guess tokens.
+
+An address that has sent many different unknown tokens has each further one checked only once a
+second. Tokens that were accepted from the address before are checked at once, so that a stranger
+behind the same gateway keeps out nobody who is known. A wrong token that is sent again reveals
+nothing new, so the misconfigured client that repeats it slows nobody.
+
+An IPv6 subscriber has a /64 of addresses at least, so the whole of it counts as one address.
+Callers of a Unix socket, and those whose transport names no address, count as one together.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from urllib.parse import unquote
+
+from ...core.errors import Reason, Refusal
+
+FREE_TOKENS = 20  # different unknown tokens of an address that are checked at once, in a window
+WINDOW_SECONDS = 600.0  # from the first unknown token on; then the address is forgotten
+CHECK_SECONDS = 1.0  # between two checks of unknown tokens of an address after that
+MAX_ADDRESSES = 10_000  # that sent unknown tokens; the one whose last is the oldest goes first
+MAX_ACCEPTED = 10_000  # pairs of address and accepted token; the least recently used go first
+
+_NO_ADDRESS = "a local or unnamed peer"
+_NETWORK_BITS = 64  # of an IPv6 address, that one subscriber has
+_KEPT_BYTES = 16  # of a digest; who finds two that agree in them learns nothing
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Window:
+    """The latest unknown tokens of an address."""
+
+    began: float  # by the clock, in seconds
+    wrong: list[bytes] = field(default_factory=list)  # digests, cut; the oldest first
+    next_check: float = 0.0  # not before then is another unknown token checked
+
+
+class Guesses:
+    """The unknown tokens that each address sent, and the tokens that were accepted from it.
+
+    The caller of `check` looks the token up next, and reports to `accepted` or `unknown`.
+
+    Args:
+        clock: Monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.monotonic
+        self._windows: OrderedDict[str, _Window] = OrderedDict()
+        self._accepted: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Return the number of addresses and of accepted tokens that are remembered."""
+        return len(self._windows) + len(self._accepted)
+
+    def check(self, address: str, digest: bytes) -> None:
+        """Allow a token to be looked up.
+
+        Raises:
+            Refusal: `QUOTA_EXCEEDED`: the address sent too many unknown tokens, and this one
+                may be another guess.
+        """
+        window = self._window(address)
+        if window is None or len(window.wrong) < FREE_TOKENS:
+            return
+        if (address, digest) in self._accepted or digest[:_KEPT_BYTES] in window.wrong:
+            return
+        now = self._clock()
+        if now < window.next_check:
+            wait_s = window.next_check - now
+            raise Refusal(
+                Reason.QUOTA_EXCEEDED,
+                message="this address has sent too many unknown tokens, so one that is not known "
+                "from here is checked once a second",
+                retry_after_s=wait_s,
+                quota="unknown_tokens_per_second",
+                limit=1,
+            )
+        window.next_check = now + CHECK_SECONDS
+
+    def accepted(self, address: str, digest: bytes) -> None:
+        """Remember a token that was accepted from an address."""
+        pair = address, digest
+        if pair in self._accepted:
+            self._accepted.move_to_end(pair)
+            return
+        self._accepted[pair] = None
+        if len(self._accepted) > MAX_ACCEPTED:
+            self._accepted.popitem(last=False)
+
+    def unknown(self, address: str, digest: bytes) -> None:
+        """Count an unknown token of an address, unless the address sent the same before."""
+        window = self._window(address)
+        now, cut = self._clock(), digest[:_KEPT_BYTES]
+        if window is None:
+            window = self._windows[address] = _Window(now)
+            if len(self._windows) > MAX_ADDRESSES:
+                self._windows.popitem(last=False)
+        self._windows.move_to_end(address)
+        if cut in window.wrong:
+            return
+        window.wrong.append(cut)
+        if len(window.wrong) > FREE_TOKENS:
+            del window.wrong[0]
+        elif len(window.wrong) == FREE_TOKENS:
+            window.next_check = now + CHECK_SECONDS
+            _log.warning(
+                "%s has sent %d unknown tokens within %d s; further ones from there are checked "
+                "once a second",
+                address,
+                FREE_TOKENS,
+                WINDOW_SECONDS,
+            )
+
+    def _window(self, address: str) -> _Window | None:
+        window = self._windows.get(address)
+        if window is not None and self._clock() - window.began >= WINDOW_SECONDS:
+            del self._windows[address]
+            return None
+        return window
+
+
+@lru_cache(maxsize=1024)
+def address_of(peer: str) -> str:
+    """Return the address that a peer's guesses count for.
+
+    Args:
+        peer: As gRPC writes it (`ipv4:192.0.2.1:50000`, `ipv6:%5B2001:db8::1%5D:50000`,
+            `unix:/run/x`), or as address and port (`192.0.2.1:50000`, `2001:db8::1:50000`).
+    """
+    host = unquote(peer).removeprefix("ipv4:").removeprefix("ipv6:").rpartition(":")[0]
+    try:
+        address = ipaddress.ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return _NO_ADDRESS
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return str(address.ipv4_mapped)
+        return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))
+    return str(address)

@@ -1,0 +1,416 @@
+"""The door of the server: what handles a method, and the handling around each call.
+
+`handled` yields both for gRPC and for HTTP, which differ in the `Context` that they pass.
+
+A servicer is an object with a coroutine (one answer) or an async generator (a stream of answers)
+for each method that it implements. It takes the parsed request and the `Call`. An answer is a
+message, or a mapping of its fields; unless it sets a durability, it gets the one asked for. Its
+`checks` have, by the name of a request, the rules besides the limits of the fields.
+
+A method to which the client sends a stream takes the `Call` and the `Door`. It reads and writes the
+bytes of messages on `Call.context` itself and returns at the end of the stream. The time of the
+stream is not capped; that of its frames is, and the door's telemetry measures them.
+
+Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import grpc
+from google.protobuf import message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.protobuf.message import DecodeError, Message
+from grpc_status import rpc_status  # type: ignore[import-untyped]
+
+from ...core.credentials import NOTHING, Grant, Presented, Scope
+from ...core.errors import Reason, Refusal, invalid_field
+from ...core.limits import KIB, LIMITS
+from ...core.model import Durability
+from ...service.memory import NOT_WRITING, Holder, Memory
+from ...service.quotas import UNCOUNTED, Usage
+from ...service.trail import Trail
+from ..messages.json_text import JsonText, from_json
+from ..messages.validation import Check, check, limit_exceeded
+from .authentication import Authentication
+from .errors import incident, to_status
+from .naming import threads_named
+from .policy import POLICY, check_scopes
+from .telemetry import Telemetry
+
+_COUNTED_BYTES = 64 * KIB  # size from which a unary request counts as memory that its call holds
+WRITE_SECONDS = 1.0  # that a message may be on its way once its call is to end
+
+Fields = Mapping[str, Any]  # of an answer
+Frames = AsyncIterator[Fields]
+Run = Callable[["Call", Any], Awaitable[Any]]
+Take = Callable[[Any], Any]  # checks a request, and returns the argument of its behavior
+Behavior = TypeVar("Behavior", bound=Callable[..., Any])
+MessageT = TypeVar("MessageT", bound=Message)
+
+
+class Presenting(Protocol):
+    """What a caller presents before anything else of a call is known."""
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str | bytes]] | None: ...
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        """Return the names in the client's certificate, by their kind."""
+
+    def peer(self) -> str:
+        """Return the client's address and port, as the transport writes them; "" if unnamed."""
+
+
+class Context(Presenting, Protocol):
+    """A call as its transport sees it: gRPC's `ServicerContext`, or the one for HTTP."""
+
+    def time_remaining(self) -> float | None:
+        """Return the seconds until the client's deadline; `None` if there is none."""
+
+    async def read(self) -> Any:
+        """Return the bytes of the next request of a stream, or `grpc.aio.EOF`."""
+
+    async def write(self, message: bytes, /) -> None: ...
+
+    async def abort_with_status(self, status: Any, /) -> Any:
+        """End the call with this status; raises."""
+
+
+Handle = Callable[[Any, Context], Awaitable[Any]]
+"""Answers a call: takes the bytes of its request, which a stream of requests has not, and its
+context; returns the bytes of its answer, which a stream of answers has not. `UNREAD` in the place
+of the request is read from the context once the caller is admitted."""
+
+UNREAD = object()
+
+
+@dataclass(slots=True, eq=False)
+class Call(Holder):
+    """A call of a method, as its servicer and the code around it see it."""
+
+    method: str  # full name, such as "/tuskpoint.v1.CheckpointService/GetCheckpoint"
+    context: Context
+    endless: bool = False  # it goes on until one side ends it
+    streams: bool = False  # it is a stream, of requests or of answers
+    wanted: Durability = Durability.JOURNALED  # that its only request asks for
+    draining: asyncio.Event = field(default_factory=asyncio.Event)  # set once the server drains
+    presented: Presented = ()  # the credential that it came with; set by authentication
+    grant: Grant = NOTHING  # of that credential
+    usage: Usage = UNCOUNTED  # of its tenant
+    named: tuple[str, ...] = ()  # threads that its only request names, if the trail records it
+    denied: str = ""  # why its credential was refused, for telemetry; empty if it was not
+    code: str = "OK"  # name of the status that it ends with, as far as is known
+    ended: Refusal | None = None  # why the server ended it while it ran
+    task: asyncio.Task[Any] | None = None  # that runs its behavior
+
+    @property
+    def tenant(self) -> str:
+        """Whose data it is about."""
+        return self.grant.tenant
+
+    @property
+    def scopes(self) -> frozenset[Scope]:
+        """The scopes of its credential."""
+        return self.grant.scopes
+
+    async def write(self, data: bytes) -> None:
+        """Send a message once the tenant's quota allows; returns once gRPC has passed it on."""
+        self.writing_since = asyncio.get_running_loop().time()
+        await self.usage.room()
+        self.usage.take(0, len(data))
+        try:
+            await self.context.write(data)
+        except grpc.aio.InternalError:
+            # The client went away before gRPC has cancelled this task.
+            raise asyncio.CancelledError from None
+        self.writing_since = NOT_WRITING
+
+    def end(self, why: Refusal) -> None:
+        """Cancel its behavior, so that it ends with this refusal; the first one counts.
+
+        A message on its way is passed on first: gRPC takes no status beside it.
+        """
+        if self.ended is None and self.task is not None:
+            self.ended = why
+            self.code = why.status.name
+            if self.writing_since != NOT_WRITING:
+                asyncio.get_running_loop().call_later(WRITE_SECONDS, self._cancel)
+            else:
+                self.task.cancel()
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+def endless(behavior: Behavior) -> Behavior:
+    """Mark the behavior of a method that goes on until one side ends the call.
+
+    No cap ends it; a drain does, with `DRAINING`.
+    """
+    behavior.endless = True  # type: ignore[attr-defined]
+    return behavior
+
+
+class Door:
+    """Handles every call.
+
+    Drain, credential and scopes are checked before anything is parsed. Telemetry gets the final
+    code of every call, refused ones too. An exception that is no refusal ends with an incident ID:
+    gRPC would send its text to the client.
+
+    gRPC ends a call at the client's deadline. A call without one, or with a later one, ends after
+    `max_call_seconds`. Endless calls and streams of requests have no cap: they live as long as
+    their client and its credential, and keep-alive pings find dead clients.
+    """
+
+    def __init__(
+        self,
+        telemetry: Telemetry,
+        authentication: Authentication,
+        max_call_seconds: float,
+        memory: Memory | None = None,
+        trail: Trail | None = None,
+        policy: Mapping[str, frozenset[Scope]] = POLICY,
+    ) -> None:
+        self.telemetry = telemetry
+        self.max_call_seconds = max_call_seconds
+        self.memory = memory or Memory()
+        telemetry.watch_memory(lambda: self.memory.held_bytes)
+        self._authentication = authentication
+        self.trail = trail
+        self._policy = policy
+        self._draining = asyncio.Event()
+        self._emptied = asyncio.Event()
+
+    async def handle(self, call: Call, run: Run, raw: Any, *, capped: bool) -> Any:
+        """Return the answer of a call, or end it with its status."""
+        measured = self.telemetry.begin(call.method, call.context.invocation_metadata() or ())
+        call.draining, call.task = self._draining, asyncio.current_task()
+        call.memory = self.memory
+        cap = None
+        try:
+            if self._draining.is_set():
+                raise Refusal(Reason.DRAINING)
+            self._authentication.admit(call)
+            check_scopes(call, self._policy.get(call.method))
+            if capped:
+                cap = self._cap(call)
+            if raw is UNREAD:
+                raw = await call.context.read()
+                if raw is grpc.aio.EOF:
+                    raise invalid_field("request", "is missing")
+            with _counted(call, raw):
+                return await run(call, raw)
+        except asyncio.CancelledError:
+            if call.ended is None or call.task is None:
+                call.code = measured.cancelled_code(call.context.time_remaining())
+                raise
+            call.task.uncancel()
+            refusal = call.ended
+        except Refusal as refused:
+            refusal = refused
+            call.code = refusal.status.name
+        except Exception as error:  # noqa: BLE001 - a defect, known by its incident ID
+            refusal = incident(error, call.method)
+            call.code = refusal.status.name
+        finally:
+            call.task = None
+            if cap is not None:
+                cap.cancel()
+            self._authentication.dismiss(call)
+            call.close()
+            if self._draining.is_set() and not self._authentication.running:
+                self._emptied.set()
+            self.telemetry.end(measured, call.code, call.denied)
+            if self.trail is not None and self.records(call):
+                self.trail.note(call.grant, call.method, call.named, call.code)
+        status = rpc_status.to_status(to_status(refusal))
+        return await call.context.abort_with_status(status)
+
+    def admits(self, context: Presenting) -> bool:
+        """Return whether the credential of a call is accepted; asked before its body is read."""
+        try:
+            self._authentication.grant(Call("", context))  # type: ignore[arg-type]
+        except Refusal:
+            return False
+        return True
+
+    def records(self, call: Call) -> bool:
+        """Return whether the trail records a call."""
+        trail = self.trail
+        return trail is not None and call.method in trail.records and bool(call.grant.tenant)
+
+    def _cap(self, call: Call) -> asyncio.TimerHandle | None:
+        """Arm the timer that ends a call whose client allows it more time than the server."""
+        remaining: float | None = call.context.time_remaining()
+        if remaining is not None and remaining <= self.max_call_seconds:
+            return None
+        loop, why = asyncio.get_running_loop(), Refusal(Reason.DEADLINE_EXCEEDED)
+        return loop.call_later(self.max_call_seconds, call.end, why)
+
+    async def drain(self, grace_s: float) -> bool:
+        """Refuse new calls, end endless ones, and wait; return whether all calls ended in time."""
+        self._draining.set()
+        if not self._authentication.running:
+            return True
+        for call in self._authentication.running:
+            if call.endless:
+                call.end(Refusal(Reason.DRAINING))
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._emptied.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+@contextmanager
+def _counted(call: Call, raw: Any) -> Iterator[None]:
+    """Count a call and its request against the quota of its tenant, or refuse it."""
+    usage = call.usage
+    usage.admit()
+    if isinstance(raw, bytes):  # frames of a stream of requests are counted one by one
+        usage.take(1, len(raw))
+    if not call.streams:
+        yield
+        return
+    usage.open_stream()
+    try:
+        yield
+    finally:
+        usage.streams -= 1
+
+
+def handled(
+    service: ServiceDescriptor, servicer: object, door: Door
+) -> Iterator[tuple[MethodDescriptor, Handle]]:
+    """Yield every method of a service, with what answers its calls."""
+    checks: Mapping[str, Check] = getattr(servicer, "checks", {})
+    takes: Mapping[str, Take] = getattr(servicer, "takes", {})
+    for method in service.methods:
+        behavior, asked = getattr(servicer, method.name, None), method.input_type.name
+        take = takes.get(asked) or partial(_checked, checks.get(asked))
+        run = _not_built if behavior is None else _run(method, behavior, take, door)
+        is_endless = getattr(behavior, "endless", False)
+        yield method, _handle(method, run, door, is_endless=is_endless)
+
+
+def service_handler(
+    service: ServiceDescriptor, servicer: object, door: Door
+) -> grpc.GenericRpcHandler:
+    """Return gRPC's handler of a service."""
+    handlers = {}
+    for method, handle in handled(service, servicer, door):
+        shape = "stream" if method.server_streaming else "unary"
+        # gRPC reads a single request before it asks for an answer, whoever sends it. To the door
+        # every request is a stream, which it reads once the caller is admitted. It also parses
+        # them: gRPC answers a malformed one with an error of its own.
+        make = getattr(grpc, f"stream_{shape}_rpc_method_handler")
+        handlers[method.name] = make(handle if method.client_streaming else _reading_later(handle))
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)
+
+
+def _reading_later(handle: Handle) -> Handle:
+    async def read_later(_: object, context: Context) -> Any:
+        return await handle(UNREAD, context)
+
+    return read_later
+
+
+def _handle(method: MethodDescriptor, run: Run, door: Door, *, is_endless: bool) -> Handle:
+    name = f"/{method.containing_service.full_name}/{method.name}"
+    capped = not (is_endless or method.client_streaming)
+    streams = method.client_streaming or method.server_streaming
+
+    async def handle(raw: Any, context: Context) -> Any:
+        call = Call(name, context, is_endless, streams)
+        return await door.handle(call, run, raw, capped=capped)
+
+    return handle
+
+
+async def _not_built(call: Call, raw: Any) -> Any:
+    raise Refusal(Reason.NOT_IMPLEMENTED, method=call.method)
+
+
+def _checked(further: Check | None, request: Any) -> Any:
+    check(request, further)
+    return request
+
+
+def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, door: Door) -> Run:
+    """Return the function that parses a request, runs the behavior and serializes the answers."""
+    request_class = message_factory.GetMessageClass(method.input_type)
+    answer_class = message_factory.GetMessageClass(method.output_type)
+    sides = (method.input_type, method.output_type)
+    durable = all("durability" in side.fields_by_name for side in sides)
+
+    async def requested(raw: bytes, call: Call) -> Any:
+        if len(raw) >= _COUNTED_BYTES:
+            if call.memory.is_full:
+                raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
+            call.keep(len(raw))
+        request: Any = await received(request_class, raw)
+        if door.records(call):
+            call.named = threads_named(request)
+        taken = take(request)
+        if durable:
+            call.wanted = Durability(request.durability)
+        return taken
+
+    def answered(answer: Any) -> Any:
+        return answer if isinstance(answer, Message) else answer_class(**answer)
+
+    async def unary(call: Call, raw: bytes) -> bytes:
+        answer = answered(await behavior(await requested(raw, call), call))
+        if durable and not answer.durability:
+            answer.durability = call.wanted
+        data: bytes = answer.SerializeToString()
+        call.usage.take(0, len(data))
+        return data
+
+    async def streaming(call: Call, raw: bytes) -> None:
+        # Written here and not yielded to gRPC: so a cancelled call is cancelled at this
+        # point, and the generators inside are closed before it ends.
+        async with aclosing(behavior(await requested(raw, call), call)) as answers:
+            async for answer in answers:
+                await call.write(answered(answer).SerializeToString())
+                if call.ended is not None:
+                    raise call.ended
+
+    async def both(call: Call, raw: object) -> None:
+        await behavior(call, door)
+
+    if method.client_streaming:
+        return both
+    return streaming if method.server_streaming else unary
+
+
+async def received(request_class: type[MessageT], raw: bytes) -> MessageT:
+    """Return the message that a client sent in either format, or refuse it as `parsed` does."""
+    if not isinstance(raw, JsonText):
+        return parsed(request_class, raw)
+    _refuse_large(raw)
+    return await from_json(request_class, raw)
+
+
+def parsed(request_class: type[MessageT], raw: bytes) -> MessageT:
+    """Return the message in these bytes, or refuse bytes that are too large or no such message."""
+    _refuse_large(raw)
+    try:
+        return request_class.FromString(raw)
+    except DecodeError:
+        raise invalid_field("request", f"is not a {request_class.DESCRIPTOR.full_name}") from None
+
+
+def _refuse_large(raw: bytes) -> None:
+    if len(raw) > LIMITS.max_message:
+        what = f"a message of {len(raw)} bytes"
+        raise limit_exceeded(what, "max_message_bytes", LIMITS.max_message)

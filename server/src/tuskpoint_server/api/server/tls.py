@@ -1,0 +1,115 @@
+"""TLS of both listeners, with a certificate that can be replaced while they serve."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import grpc
+from opentelemetry import metrics
+from opentelemetry.metrics import CallbackOptions, Observation
+
+from ..middleware.telemetry import SCOPE
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Certified:
+    """The server's certificate and the roots of its clients' certificates: all PEM, or seconds."""
+
+    certificates: bytes  # its certificate, and those between it and the root
+    key: bytes  # the private key of the first
+    client_ca: bytes | None  # roots that a client's must lead to; `None`: none is asked for
+    expires_s: float  # end of the certificate, since the Unix epoch
+
+
+class Tls:
+    """gRPC's `credentials` of a server, and the `context` of one for HTTP.
+
+    The certificate of both can be replaced as they serve.
+
+    gRPC asks for the certificate before each handshake, so new connections get the new one and
+    old ones go on. TLS 1.2 is the oldest version that gRPC's core speaks.
+    """
+
+    def __init__(
+        self, certified: Certified, *, meter_provider: metrics.MeterProvider | None = None
+    ) -> None:
+        self._expires_s = certified.expires_s
+        # Read in gRPC's threads, written in the event loop's; both ends are atomic.
+        self._next: deque[grpc.ServerCertificateConfiguration] = deque(maxlen=1)
+        self.credentials = grpc.dynamic_ssl_server_credentials(
+            _configuration(certified),
+            self._fetch,  # type: ignore[arg-type] # gRPC's documentation allows None
+            require_client_authentication=certified.client_ca is not None,
+        )
+        self._certified = certified
+        self._current: ssl.SSLContext | None = None  # once `context` was asked for
+        metrics.get_meter(SCOPE, meter_provider=meter_provider).create_observable_gauge(
+            "tuskpoint.server.certificate.expiry",
+            [self._observe],
+            unit="s",
+            description="Seconds until the certificate of the server expires.",
+        )
+
+    def context(self) -> ssl.SSLContext:
+        """Return what a listener for HTTP shows; made here, because it needs a file for a moment.
+
+        Raises:
+            OSError: There is no folder for temporary files.
+        """
+        context = self._current = _context(self._certified)
+        # OpenSSL asks for another context before it shows a certificate or checks a client's.
+        context.sni_callback = self._choose
+        return context
+
+    def replace(self, certified: Certified) -> None:
+        """Show another certificate from the next handshake on."""
+        self._next.append(_configuration(certified))
+        self._certified = certified
+        if self._current is not None:
+            self._current = _context(certified)
+        self._expires_s = certified.expires_s
+
+    def _choose(
+        self, connection: ssl.SSLSocket | ssl.SSLObject, name: str | None, _: ssl.SSLContext
+    ) -> None:
+        if self._current is not None:
+            connection.context = self._current
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return the certificate to use from now on; `None` if it is the same as before."""
+        try:
+            return self._next.pop()
+        except IndexError:
+            return None
+
+    def _observe(self, options: CallbackOptions) -> Iterable[Observation]:
+        yield Observation(self._expires_s - time.time())
+
+
+def _configuration(certified: Certified) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(certified.key, certified.certificates)], root_certificates=certified.client_ca
+    )
+
+
+def _context(certified: Certified) -> ssl.SSLContext:
+    """Return what shows a certificate, and asks for a client's if that is wanted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # A resumed session would not look at the client's certificate again.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+    # Python's `ssl` reads a key from a file alone; this one is for this user's eyes.
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certified.key + b"\n" + certified.certificates)
+        file.flush()
+        context.load_cert_chain(file.name)
+    if certified.client_ca is not None:
+        context.load_verify_locations(cadata=certified.client_ca.decode())
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context

@@ -1,0 +1,316 @@
+"""Every method of the contract as an endpoint of the Connect protocol and of gRPC-Web."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Any
+
+import grpc
+from connectrpc.code import Code
+from connectrpc.errors import ConnectError, ErrorDetail
+from connectrpc.method import IdempotencyLevel, MethodInfo, StreamType
+from connectrpc.request import RequestContext
+from connectrpc.server import ConnectASGIApplication, Endpoint
+from google.protobuf import json_format, message_factory
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
+from protobuf import message_from_json_value
+from protobuf.wkt import Any as PackedDetail
+from protobuf.wkt import Struct
+from starlette.types import Scope
+
+from ...core.errors import Reason, Refusal
+from ...core.limits import KIB, LIMITS
+from ...service.memory import Holder, Memory
+from ..messages.json_text import JsonText, to_json
+from ..middleware.errors import incident, to_status
+from ..middleware.pipeline import Door, Handle, handled
+from .requests import GRPC_WEB, STREAMS, UNARY, unfit
+
+HELD_BYTES = 64 * KIB  # of a body, from which it counts as memory
+BODY_SECONDS = 10.0  # that the first and each further `HELD_BYTES` of a body may take
+
+Request = RequestContext[Any, Any]
+Written = tuple[bytes, asyncio.Future[None]]  # a message, and whether it is on its way
+
+_CODES = {
+    status.value[0]: Code("canceled" if status.name == "CANCELLED" else status.name.lower())
+    for status in grpc.StatusCode
+    if status is not grpc.StatusCode.OK
+}
+
+
+class _Bytes:
+    """A codec of connectrpc that leaves bytes as they are: the door parses them, after its checks.
+
+    So nobody makes the server parse anything without a valid credential.
+    """
+
+    def __init__(self, name: str, kind: Callable[[bytes | bytearray], bytes]) -> None:
+        self._name = name
+        self._kind = kind
+
+    def name(self) -> str:
+        return self._name
+
+    def encode(self, message: bytes) -> bytes:
+        return message
+
+    def decode(self, data: bytes | bytearray, message_class: type) -> bytes:
+        return self._kind(data)
+
+
+class ConnectApplication(ConnectASGIApplication[None]):
+    """The contract as an ASGI application."""
+
+    path = "/"
+
+    def __init__(self, contract: Sequence[tuple[ServiceDescriptor, object]], door: Door) -> None:
+        endpoints = {
+            f"/{service.full_name}/{method.name}": _endpoint(method, handle)
+            for service, servicer in contract
+            for method, handle in handled(service, servicer, door)
+        }
+        self._door = door
+        self._bounded = {
+            path
+            for path, endpoint in endpoints.items()
+            if endpoint.method.stream_type is not StreamType.BIDI_STREAM
+        }
+        self._kinds = {
+            path: (UNARY if endpoint.method.stream_type is StreamType.UNARY else STREAMS) + GRPC_WEB
+            for path, endpoint in endpoints.items()
+        }
+        super().__init__(
+            service=None,
+            endpoints=lambda _: endpoints,
+            # As for gRPC: above the limit, so that the refusal of the door has a reason.
+            read_max_bytes=2 * LIMITS.max_message,
+            # Compression would hold up the event loop, and with it every other call.
+            compressions=(),
+            codecs=(_Bytes("proto", bytes), _Bytes("json", JsonText)),
+        )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        answer = unfit(scope, self._kinds)
+        if answer is not None:
+            await answer(scope, receive, send)
+        elif not self._door.admits(_Request(scope)):
+            # The door refuses the call and tells why. Nothing of its body is read for that.
+            empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
+            await super().__call__(scope, _Whole(empty).receive, send)
+        else:
+            with Body(receive, self._door.memory, bounded=scope["path"] in self._bounded) as body:
+                await super().__call__(scope, body.receive, send)
+
+
+class _Whole:
+    """What ASGI passes on of a client that has sent a body and waits for its answer."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body: bytes | None = body
+
+    async def receive(self) -> Mapping[str, Any]:
+        """Return the body; then wait, until the call has its answer and stops waiting for more."""
+        if self._body is None:
+            # To return here would keep the event loop for ever: a call that watches for the end of
+            # its client asks again at once.
+            await asyncio.Event().wait()
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+class _Request:
+    """A request of which only the headers are read, as the door sees a call."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str]]:
+        return [(name.decode(), value.decode()) for name, value in self._scope["headers"]]
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        return {}
+
+    def peer(self) -> str:
+        client = self._scope.get("client")
+        return "" if client is None else f"{client[0]}:{client[1]}"
+
+
+class Body(Holder):
+    """The body of a request that is on its way: counted as memory, and read only for so long.
+
+    A stream of requests is neither: it may pause, and its messages are read one by one.
+    """
+
+    def __init__(self, receive: Any, memory: Memory, *, bounded: bool) -> None:
+        super().__init__(memory=memory)
+        self._receive = receive
+        self._bounded = bounded
+        self._size = 0
+        self._since = asyncio.get_running_loop().time()
+
+    def __enter__(self) -> Body:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def receive(self) -> Any:
+        """Return the next part, as ASGI has it, or end the call."""
+        if not self._bounded:
+            return await self._receive()
+        allowed = BODY_SECONDS * (1 + self._size // HELD_BYTES)
+        try:
+            async with asyncio.timeout_at(self._since + allowed):
+                part = await self._receive()
+        except TimeoutError:
+            raise _error(to_status(Refusal(Reason.DEADLINE_EXCEEDED))) from None
+        self._size += len(part.get("body", b""))
+        self._bounded = part.get("more_body", False)
+        if self._size > HELD_BYTES:
+            self.keep(self._size)
+            if self.memory.is_full:
+                full = Refusal(Reason.MEMORY_FULL, maximum=self.memory.max_bytes)
+                raise _error(to_status(full))
+        return part
+
+
+class HttpContext:
+    """A call over HTTP, as the door sees it.
+
+    A message that it writes is passed on to connectrpc, and counts as written once connectrpc asks
+    for the next one. So a reader that is slow holds up its writer, as it does over gRPC.
+    """
+
+    def __init__(self, request: Request, requests: AsyncIterator[bytes] | None = None) -> None:
+        self._request = request
+        self._requests = requests
+        self._broken: ConnectError | None = None  # why there are no more requests
+        self._written: asyncio.Queue[Written | None] = asyncio.Queue()
+
+    def invocation_metadata(self) -> Iterable[tuple[str, str]]:
+        return tuple(self._request.request_headers.allitems())
+
+    def time_remaining(self) -> float | None:
+        milliseconds = self._request.timeout_ms
+        return None if milliseconds is None else max(0.0, milliseconds / 1000)
+
+    def auth_context(self) -> Mapping[str, Iterable[bytes]]:
+        return {}  # uvicorn passes no certificate on: here only tokens identify callers
+
+    def peer(self) -> str:
+        return self._request.client_address or ""
+
+    async def read(self) -> Any:
+        if self._requests is None:
+            return grpc.aio.EOF
+        try:
+            return await anext(self._requests, grpc.aio.EOF)
+        except ConnectError as error:
+            # The client went away, or sent what is no message: gRPC cancels such a call, too.
+            self._broken = error
+            raise asyncio.CancelledError from None
+
+    async def write(self, message: bytes, /) -> None:
+        sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._written.put_nowait((message, sent))
+        await sent
+
+    async def abort_with_status(self, status: Any, /) -> Any:
+        packed = dict(status.trailing_metadata)["grpc-status-details-bin"]
+        raise _error(status_pb2.Status.FromString(packed))
+
+    async def answers(self, handle: Handle, raw: bytes | None) -> AsyncGenerator[bytes]:
+        """Answer a call, and yield what it writes; closing this cancels the call."""
+        task = asyncio.ensure_future(handle(raw, self))
+        task.add_done_callback(lambda _: self._written.put_nowait(None))
+        try:
+            while (written := await self._written.get()) is not None:
+                message, sent = written
+                yield message
+                if not sent.done():
+                    sent.set_result(None)
+            if task.cancelled() and self._broken is not None:
+                raise self._broken
+            await task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # nobody is there any more to whom it could be reported
+
+
+class _Detail(ErrorDetail):
+    """A detail of an error that JSON also shows in words, as `debug`."""
+
+    def __init__(self, packed: Any) -> None:
+        super().__init__(PackedDetail(type_url=packed.type_url, value=packed.value))
+        message = getattr(error_details_pb2, packed.TypeName().rpartition(".")[2])()
+        packed.Unpack(message)
+        self._shown = message_from_json_value(Struct, json_format.MessageToDict(message))
+
+    def value(self, *_: object) -> Any:
+        return self._shown
+
+
+def _error(refusal: Any) -> ConnectError:
+    """Return the error of connectrpc for a `google.rpc.Status`."""
+    details = [_Detail(detail) for detail in refusal.details]
+    return ConnectError(_CODES[refusal.code], refusal.message, details)
+
+
+def _endpoint(method: MethodDescriptor, handle: Handle) -> Any:
+    """Return the endpoint of a method: the library calls it with the bytes of a request."""
+    answer_class = message_factory.GetMessageClass(method.output_type)
+    name = f"{method.containing_service.full_name}/{method.name}"
+
+    @contextmanager
+    def masking() -> Any:
+        """Let refusals pass, and hide everything else: connectrpc would send its text."""
+        try:
+            yield
+        except ConnectError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a defect, known by its incident ID
+            raise _error(to_status(incident(error, name))) from None
+
+    async def encoded(answer: bytes, request: Request) -> bytes:
+        is_json = request.request_headers["content-type"].endswith("json")
+        return await to_json(answer_class, answer) if is_json else answer
+
+    async def unary(raw: bytes, request: Request) -> bytes:
+        with masking():
+            return await encoded(await handle(raw, HttpContext(request)), request)
+
+    async def answers(raw: bytes, request: Request) -> AsyncIterator[bytes]:
+        with masking():
+            async with aclosing(HttpContext(request).answers(handle, raw)) as written:
+                async for answer in written:
+                    yield await encoded(answer, request)
+
+    async def exchanged(raws: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
+        with masking():
+            async with aclosing(HttpContext(request, raws).answers(handle, None)) as written:
+                async for answer in written:
+                    yield await encoded(answer, request)
+
+    if method.client_streaming:
+        return Endpoint.bidi_stream(_info(method, StreamType.BIDI_STREAM), exchanged)
+    if method.server_streaming:
+        return Endpoint.server_stream(_info(method, StreamType.SERVER_STREAM), answers)
+    return Endpoint.unary(_info(method, StreamType.UNARY), unary)
+
+
+def _info(method: MethodDescriptor, kind: StreamType) -> MethodInfo[Any, Any]:
+    return MethodInfo(
+        name=method.name,
+        service_name=method.containing_service.full_name,
+        input=bytes,
+        output=bytes,
+        # A level without side effects would let any page on the web call the method with GET.
+        idempotency_level=IdempotencyLevel.UNKNOWN,
+        stream_type=kind,
+    )

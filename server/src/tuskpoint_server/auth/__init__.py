@@ -1,0 +1,1 @@
+"""Who may call, and how much: credentials, tokens, issuers, certificates, quotas."""

@@ -1,0 +1,264 @@
+"""Tokens of OpenID Connect issuers: JWTs, checked against the keys that an issuer publishes.
+
+The keys are read at the start, every ten minutes, and when a token names an unknown key. No call
+waits for that: meanwhile a token that cannot be judged is refused as unavailable, and its client
+tries again. Sources: OpenID Connect Discovery 1.0, section 4; RFC 7517 (keys); RFC 7519 (tokens).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import httpx
+import jwt
+
+from ..core.credentials import Grant, Issuer, Scope, is_safe_url, is_tenant, token_digest
+from ..core.errors import Reason, Refusal, Status
+
+ALGORITHMS = (
+    *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    *("ES256", "ES384", "ES512", "EdDSA"),
+)
+"""Signatures that are accepted: none that is made with a shared secret."""
+
+REFRESH_SECONDS = 600.0
+RETRY_SECONDS = 10.0  # least time between two requests of an issuer's keys
+LEEWAY_SECONDS = 30.0  # by which clocks may differ
+_TIMEOUT_SECONDS = 5.0
+_MAX_BYTES = 1 << 20  # of an issuer's answer
+_MAX_KNOWN = 10_000  # tokens that were checked
+_MAX_ASKED = 100  # unknown keys of an issuer that are noted
+_MAX_NAME = 64  # characters of a subject in logs
+
+# The last three are of JSON that is nested too deep, and of times that are no finite numbers. Not
+# every release of PyJWT catches them.
+_NO_TOKEN = (jwt.InvalidTokenError, RecursionError, OverflowError, TypeError)
+
+_log = logging.getLogger(__name__)
+
+
+class _Known(NamedTuple):
+    """A token that was checked."""
+
+    grant: Grant
+    issuer: str
+    key_id: str
+
+
+class InvalidAnswerError(Exception):
+    """An issuer's answer cannot be used; the text says why."""
+
+
+@dataclass(slots=True, eq=False)
+class Issuers:
+    """The issuers whose tokens are accepted, and their keys.
+
+    `changed` is called when keys are gone that accepted tokens may have.
+    """
+
+    changed: Callable[[], None] = lambda: None
+    _issuers: Mapping[str, Issuer] = field(default_factory=dict)
+    _keys: dict[str, dict[str, jwt.PyJWK]] = field(default_factory=dict)  # by issuer and key ID
+    _known: dict[bytes, _Known] = field(default_factory=dict)  # by the SHA-256 of the token
+    _asked: dict[str, set[str]] = field(default_factory=dict)  # unknown keys since the last read
+    _missing: dict[str, set[str]] = field(default_factory=dict)  # that the last read did not bring
+    _read_at: dict[str, float] = field(default_factory=dict)  # monotonic, of the last attempt
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def replace(self, issuers: Mapping[str, Issuer]) -> None:
+        """Accept the tokens of other issuers, or other claims of theirs."""
+        same = {url for url, issuer in issuers.items() if self._issuers.get(url) == issuer}
+        self._issuers = issuers
+        self._keys = {url: keys for url, keys in self._keys.items() if url in same}
+        self._known = {digest: one for digest, one in self._known.items() if one.issuer in same}
+        self._read_at = {url: at for url, at in self._read_at.items() if url in same}
+        self._wake.set()
+
+    def find(self, digest: bytes) -> Grant | None:
+        """Return the grant of a token that was accepted and still is."""
+        known = self._known.get(digest)
+        return None if known is None else known.grant
+
+    def accept(self, token: str) -> Grant | None:
+        """Check a token that is not known yet; `None`: it is none of these issuers'.
+
+        Raises:
+            Refusal: `CREDENTIAL_INVALID`: its issuer does not vouch for it, or its keys are not
+                there yet.
+        """
+        try:
+            header = jwt.get_unverified_header(token)
+            unchecked = jwt.decode(token, options={"verify_signature": False})
+        except _NO_TOKEN:
+            return None
+        url, key_id = unchecked.get("iss"), str(header.get("kid", ""))
+        issuer = self._issuers.get(url) if isinstance(url, str) else None
+        if issuer is None or not isinstance(url, str):
+            return None
+        key = self._keys.get(url, {}).get(key_id)
+        if key is None:
+            self._ask_for(url, key_id)
+            return None
+        try:
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=ALGORITHMS,
+                audience=issuer.audience,
+                issuer=url,
+                leeway=LEEWAY_SECONDS,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+        except jwt.ExpiredSignatureError:
+            raise _invalid("it has expired; ask for another") from None
+        except jwt.InvalidAudienceError:
+            raise _invalid("it is for another audience") from None
+        except _NO_TOKEN:
+            return None
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.pop(next(iter(self._known)))  # the oldest, which expires first or soon
+        known = _Known(_grant(issuer, claims), url, key_id)
+        self._known[token_digest(token)] = known
+        return known.grant
+
+    def _ask_for(self, url: str, key_id: str) -> None:
+        """Read an issuer's keys again soon; refuse a token that the new ones may be for."""
+        if key_id in self._missing.get(url, ()):
+            return  # they were read since it was asked for
+        asked = self._asked.setdefault(url, set())
+        if len(asked) < _MAX_ASKED:
+            asked.add(key_id)
+        self._wake.set()
+        raise Refusal(
+            Reason.CREDENTIAL_INVALID,
+            status=Status.UNAVAILABLE,
+            retry_after_s=1.0,
+            advice="the keys of its issuer are not known yet "
+            f"({_printable(key_id)[:40]}); try again",
+        )
+
+    async def follow(self) -> None:
+        """Read the issuers' keys until cancelled: at once, when asked for, and now and then."""
+        async with httpx.AsyncClient(timeout=_TIMEOUT_SECONDS) as http:
+            while True:
+                self._wake.clear()
+                for url in list(self._issuers):
+                    if time.monotonic() - self._read_at.get(url, -REFRESH_SECONDS) >= RETRY_SECONDS:
+                        await self._read(http, url)
+                lacks = self._asked or self._issuers.keys() - self._keys
+                waited = RETRY_SECONDS if lacks else REFRESH_SECONDS
+                try:
+                    async with asyncio.timeout(waited):
+                        await self._wake.wait()
+                except TimeoutError:
+                    continue
+
+    async def _read(self, http: httpx.AsyncClient, url: str) -> None:
+        """Read an issuer's keys; those that were read before stay if that fails."""
+        asked = self._asked.pop(url, set())
+        try:
+            keys = await _keys_of(http, url)
+        except (httpx.HTTPError, InvalidAnswerError) as error:
+            problem = str(error) or type(error).__name__
+            _log.error("the keys of issuer %s cannot be read: %s", url, problem)
+            self._read_at[url] = time.monotonic()
+            return
+        if url not in self._issuers:
+            return
+        self._keys[url], self._read_at[url] = keys, time.monotonic()
+        self._missing[url] = asked - keys.keys()
+        gone = [
+            digest
+            for digest, one in self._known.items()
+            if one.issuer == url and one.key_id not in keys
+        ]
+        for digest in gone:
+            del self._known[digest]
+        if gone:
+            self.changed()
+
+
+def _grant(issuer: Issuer, claims: Mapping[str, Any]) -> Grant:
+    """Return what a token grants by its claims."""
+    tenant = claims.get(issuer.tenant_claim) if issuer.tenant_claim else issuer.tenant
+    if not isinstance(tenant, str) or not is_tenant(tenant):
+        raise _invalid(f"its claim '{issuer.tenant_claim}' names no tenant")
+    scopes = issuer.scopes
+    if issuer.scope_claim:
+        said = claims.get(issuer.scope_claim, ())
+        words = said.split() if isinstance(said, str) else said
+        words = words if isinstance(words, list) else []
+        scopes = frozenset(scope for scope in Scope if scope in words)
+        if not scopes:
+            raise _invalid(f"its claim '{issuer.scope_claim}' names no scope")
+    name = _printable(str(claims.get("sub", "")))[:_MAX_NAME]
+    try:
+        expires = datetime.fromtimestamp(claims["exp"] + LEEWAY_SECONDS, UTC)
+    except (OverflowError, TypeError, ValueError, OSError):
+        raise _invalid("its expiry is no time") from None
+    return Grant(name, tenant, scopes, expires)
+
+
+def _printable(text: str) -> str:
+    """Return a text of a token without what no message can hold, such as half a surrogate pair."""
+    return "".join(one for one in text if one.isprintable())
+
+
+def _invalid(advice: str) -> Refusal:
+    return Refusal(Reason.CREDENTIAL_INVALID, advice=advice)
+
+
+async def _keys_of(http: httpx.AsyncClient, url: str) -> dict[str, jwt.PyJWK]:
+    """Return the keys that an issuer publishes, by their IDs."""
+    described = await _object(http, f"{url.rstrip('/')}/.well-known/openid-configuration")
+    if described.get("issuer") != url:
+        raise InvalidAnswerError("its description is of another issuer")
+    where = described.get("jwks_uri")
+    if not isinstance(where, str) or not is_safe_url(where):
+        raise InvalidAnswerError("its jwks_uri is no https URL")
+    return usable_keys((await _object(http, where)).get("keys"))
+
+
+def usable_keys(published: object) -> dict[str, jwt.PyJWK]:
+    """Return the keys of a JWK Set that can be used, by their IDs; `published` is its `keys`.
+
+    Raises:
+        InvalidAnswerError: There is none.
+    """
+    keys = {}
+    for one in published if isinstance(published, list) else []:
+        try:
+            key = jwt.PyJWK(one)
+        except (jwt.PyJWTError, LookupError, TypeError, ValueError, AttributeError):
+            continue  # of a kind that is not known here, or malformed
+        if key.key_type != "oct" and one.get("use", "sig") == "sig":
+            keys[str(one.get("kid", ""))] = key
+    if not keys:
+        raise InvalidAnswerError("it publishes no key that can be used")
+    return keys
+
+
+async def _object(http: httpx.AsyncClient, url: str) -> dict[str, Any]:
+    """Return a JSON object that is not too large."""
+    async with http.stream("GET", url) as answer:
+        if answer.status_code != httpx.codes.OK:
+            raise InvalidAnswerError(f"{url} answered {answer.status_code}")
+        data = b""
+        async for piece in answer.aiter_bytes():
+            data += piece
+            if len(data) > _MAX_BYTES:
+                raise InvalidAnswerError(f"{url} answered more than {_MAX_BYTES} bytes")
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidAnswerError(f"{url} did not answer JSON") from None
+    if not isinstance(found, dict):
+        raise InvalidAnswerError(f"{url} answered no object")
+    return found

@@ -1,0 +1,4 @@
+"""The programs: serving, and what is done while no server runs.
+
+They read the configuration, have the parts built, and print. Nothing imports them.
+"""

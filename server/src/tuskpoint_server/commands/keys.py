@@ -1,0 +1,128 @@
+"""`tuskpoint-server keys`: files of keys made, rotated, listed, and rid of old keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..config.settings import Config, OneLineParser, from_flags, settings_parser
+from ..core import process
+from ..core.process import ConfigError
+from ..journal.database.facts import wrapped_keys
+from ..keys import key_file
+from ..keys.local import ID_BYTES, key_id, parse_keys
+from .moving import existing, failing, open_backend
+
+_JOURNAL = "Give --data-dir or --journal of the server that uses the file; it may run."
+
+
+def main(arguments: Sequence[str], version: str) -> int:
+    """Do as the arguments after `keys` say; return the exit code."""
+    parser = OneLineParser(
+        prog="tuskpoint-server keys",
+        description="Keys that seal what a server stores, for --key-file, or sign its hand-offs, "
+        "for --signing-key.",
+        epilog="Keep a copy of the file in another place: without it nothing that is sealed can "
+        "be read. A running server uses a new key within its next flush.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text in (
+        ("create", "make a file with one key; the file must not be there yet"),
+        ("rotate", "put a new key first; the others stay and open what they sealed"),
+    ):
+        commands.add_parser(name, help=text, description=text).add_argument("file", type=Path)
+    text = (
+        "put a new identity first in a file for --identity, which is made if it is not there, and "
+        "print its public key; a server reads it at its start"
+    )
+    commands.add_parser("identity", help=text, description=text).add_argument("file", type=Path)
+    for name, (text, _) in _WITH_JOURNAL.items():
+        commands.add_parser(name, help=text, add_help=False)
+    order, rest = parser.parse_known_args(arguments)
+    if order.command in _WITH_JOURNAL:
+        return _with_journal(order.command, rest, version)
+    order = parser.parse_args(arguments)
+    path: Path = order.file.resolve()  # what a link leads to
+    with _usable(path):
+        if order.command == "identity":
+            said = key_file.add_identity(path)
+        else:
+            key = (key_file.make if order.command == "create" else key_file.rotate)(path)
+            said = f"key {key.hex()} is the first in {path}"
+    print(said)  # noqa: T201 - the answer
+    return 0
+
+
+def _with_journal(command: str, arguments: Sequence[str], version: str) -> int:
+    text, work = _WITH_JOURNAL[command]
+    parser = settings_parser(
+        version,
+        prog=f"tuskpoint-server keys {command}",
+        description=f"{text[0].upper()}{text[1:]}. {_JOURNAL}",
+    )
+    parser.add_argument("file", type=Path, help="File of keys.")
+    given = vars(parser.parse_args(arguments))
+    path: Path = given.pop("file").resolve()
+    config = from_flags(given)
+    with _usable(path):
+        names = list(map(key_id, parse_keys(key_file.read(path))))
+        work(path, names, _uses(config))
+    return 0
+
+
+def _uses(config: Config) -> dict[str, bytes]:
+    """Return the names of the keys that a journal needs, by what they open."""
+    backend = open_backend(existing(config.journal_place))
+    try:
+        with failing(f"journal {config.journal_name} cannot be read", backend):
+            found = wrapped_keys(backend)
+    finally:
+        backend.engine.dispose()
+    return {what: wrapped[:ID_BYTES] for what, wrapped in found.items()}
+
+
+def _list(_: Path, names: Sequence[bytes], uses: dict[str, bytes]) -> None:
+    for name in dict.fromkeys([*names, *filter(None, uses.values())]):
+        opens = "; ".join(what for what, used in uses.items() if used == name) or "-"
+        place = "first" if name == names[0] else "older" if name in names else "MISSING"
+        print(f"{name.hex()}  {place:8}{opens}")  # noqa: T201 - the answer
+
+
+def _drop(path: Path, names: Sequence[bytes], uses: dict[str, bytes]) -> None:
+    for what, name in uses.items():
+        if name != names[0]:
+            needed = f"key {name.hex()}" if name else "a key that is not known yet"
+            raise ConfigError(
+                f"nothing is dropped: {what} needs {needed}; restart the server, which wraps it "
+                "anew with the first key, and try again"
+            )
+    key_file.drop(path)
+    print(f"{len(names) - 1} keys are dropped; {path} has {names[0].hex()}")  # noqa: T201
+
+
+_WITH_JOURNAL: dict[str, tuple[str, Callable[[Path, Sequence[bytes], dict[str, bytes]], None]]] = {
+    "list": ("list the keys of a file, and what each opens in a journal", _list),
+    "drop": (
+        "remove all keys but the first, if the journal needs none of them; earlier catalogs, "
+        "stored manifests and hand-offs that they wrapped cannot be opened any more",
+        _drop,
+    ),
+}
+
+
+@contextmanager
+def _usable(path: Path) -> Iterator[None]:
+    """End the command with one line if a file of keys cannot be used."""
+    try:
+        yield
+    except FileExistsError:
+        raise ConfigError(f"{path} is there already; `keys rotate` adds a key to it") from None
+    except OSError as error:
+        problem = f"{path} cannot be used: {error.strerror or error}"
+        raise process.StartError(process.EXIT_DIRECTORY, problem) from None
+    except ImportError as error:
+        problem = f"an identity needs {error.name}; pip install 'tuskpoint-server[age]'"
+        raise ConfigError(problem) from None
+    except ValueError as error:  # text that is no text, too
+        raise ConfigError(f"{path} is no key file: {error}") from None

@@ -1,0 +1,416 @@
+"""The composition root: builds the parts of the server, starts them, drains them in order.
+
+docs/architecture.md has the order, under "Start and stop".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import logging
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import uvloop
+from google.protobuf.descriptor import ServiceDescriptor
+
+from ..api.middleware.errors import incident
+from ..api.middleware.policy import CHANGES, EXCHANGE, POLICY
+from ..api.server import server as rpc
+from ..api.services import services
+from ..auth.access import Access, Followed, open_access
+from ..config import settings as configuration
+from ..config.composition import (
+    bind_rows,
+    open_identities,
+    open_keys,
+    open_lease,
+    signing_keys,
+    start_archive,
+    start_keeper,
+    start_recall,
+)
+from ..config.settings import Config
+from ..core import process
+from ..core.errors import Refusal
+from ..core.limits import LIMITS
+from ..journal import rebinding, resealing
+from ..journal.archiving.eviction import EvictionSettings, Evictor
+from ..journal.changes import Events
+from ..journal.checkpoints.store import Checkpoints as CheckpointRows
+from ..journal.clock import JournalClock
+from ..journal.database.database import Database
+from ..journal.erasure import Erasure
+from ..journal.items import Items
+from ..journal.lease import Duty
+from ..journal.lineage.handoffs import Handoffs as HandoffRows
+from ..journal.lineage.lineage import Lineage
+from ..journal.lineage.snapshots import Snapshots as SnapshotRows
+from ..journal.removal.removal import Removal
+from ..journal.retention import Retention as RetentionRows
+from ..journal.trail import Trail as TrailRows
+from ..keys.signing import Signer
+from ..search.search import Recall
+from ..service.admin import Admin
+from ..service.checkpoints import Checkpoints, History
+from ..service.completing import Completer
+from ..service.handoffs import Handoffs
+from ..service.items import Store
+from ..service.quotas import COUNT_SECONDS
+from ..service.retention import Retention
+from ..service.searching import Search
+from ..service.threads import Snapshots, Threads
+from ..service.trail import FLUSH_SECONDS, Trail
+from .retention_file import read_rules
+from .start_checks import open_stores
+
+if TYPE_CHECKING:
+    from ..api.web.listener import Listener
+
+RETENTION_SECONDS = 20.0
+"""Time between two looks for threads past their retention; half a minute late is promised."""
+RULES_SECONDS = 300.0
+"""Time between the end of one application of the retention rules and the next; the contract
+promises twice as much."""
+HEALTH_SECONDS = 0.5  # time between two looks at the journal
+PRIVATE = 0o077  # umask: only this user reads journals, blobs, caches and what a command writes
+CLOCK_SECONDS = 10.0  # time between two comparisons of the clock with the journal's time
+BIND_SECONDS = 5.0  # time between two looks for rows that servers of an older version wrote
+SWEEP_SECONDS = 300.0  # time between two sweeps of unneeded rows, which read more
+
+_log = logging.getLogger(__name__)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the server until a signal stops it; return the exit code."""
+    # Numpy's threads spin while they wait for one another, and slow saves down.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.umask(PRIVATE)
+    version = importlib.metadata.version("tuskpoint-server")
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if arguments[:1] in (["recover"], ["collect"]):
+            from . import stopped
+
+            run = stopped.main_recover if arguments[0] == "recover" else stopped.main_collect
+            return run(arguments[1:], version)
+        if arguments[:1] in (["copy"], ["backup"], ["restore"]):
+            from . import moving
+
+            return moving.COMMANDS[arguments[0]](arguments[1:], version)
+        if arguments[:1] == ["token"]:
+            from ..auth import tokens
+
+            return tokens.main(arguments[1:])
+        if arguments[:1] == ["keys"]:
+            from . import keys as key_commands
+
+            return key_commands.main(arguments[1:], version)
+        config = configuration.load(arguments, version=version)
+        process.configure_logs(config.log_level, config.log_format)
+        metrics = config.metrics_listen
+        address = configuration.split_address(metrics, "--metrics-listen") if metrics else None
+        stop_telemetry = process.start_telemetry(config.telemetry, version, address)
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve(config))
+        finally:
+            stop_telemetry()
+    except process.StartError as error:
+        print(f"tuskpoint-server: {error}", file=sys.stderr)  # noqa: T201 - for who started it
+        return error.code
+    except KeyboardInterrupt:
+        return process.EXIT_DEFECT
+    return 0
+
+
+async def serve(config: Config) -> None:
+    """Serve until SIGTERM or SIGINT."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with running(config) as server:
+        host, _ = configuration.split_address(config.listen)
+        address = f"[{host}]:{server.port}" if ":" in host else f"{host}:{server.port}"
+        print(f"tuskpoint-server listening on {address}", flush=True)  # noqa: T201 - the promise
+        if config.http_listen:
+            print(f"console and JSON over HTTP on {server.http_url}", flush=True)  # noqa: T201 - too
+        _log.info("serving on %s, data in %s", address, config.data_dir)
+        await stopping.wait()
+        _log.info("draining")
+        finished = await server.drain(config.drain_grace)
+        _log.info("drained" if finished else "calls were cut off after the grace period")
+
+
+@asynccontextmanager
+async def running(config: Config) -> AsyncIterator[rpc.Server]:
+    """Run a server inside the context; drain it before leaving."""
+    if config.walrus_aggregator_url and not config.walrus_publisher_url:
+        raise process.ConfigError(
+            "--walrus-aggregator-url is set and --walrus-publisher-url is not; a server "
+            "needs a publisher to store blobs"
+        )
+    async with AsyncExitStack() as stack:
+        access, keys = open_access(config), open_keys(config)
+        identities = open_identities(config)
+        rules = None
+        if (path := config.retention_file) is not None:
+            rules = Followed([path], partial(read_rules, path))
+        lock = process.DataDirLock(config.data_dir)
+        stack.callback(lock.release)
+        signer = Signer(signing_keys(config))
+        clock = JournalClock(config.max_clock_step)
+        journal, blobs = await open_stores(config, keys, clock, stack)
+        await bind_rows(config, journal)
+        binding = asyncio.create_task(_bind(journal))
+        stack.push_async_callback(_cancel, binding)
+        await clock.begin(journal)
+        lease = await open_lease(config, journal, signer)
+        archive = await start_archive(config, journal, lease, blobs, keys)
+        stack.push_async_callback(archive.stop)
+        removal = Removal(journal)
+        eviction = EvictionSettings(
+            journal_bytes=config.journal_bytes,
+            interval_s=config.eviction_interval,
+            grace_s=config.eviction_grace,
+        )
+        evictor = Evictor(journal, eviction)
+        rows = CheckpointRows(journal, config.late_save_grace)
+        lineage, items = Lineage(journal), Items(journal)
+        completer = Completer(rows, archive)
+        recall = await start_recall(config, journal, lease)
+        if recall is not None:
+            stack.push_async_callback(recall.stop)
+        threads = Threads(rows, removal, lineage, archive, completer, journal.journal_id)
+        snapshots = SnapshotRows(journal)
+        retention = Retention(
+            *(RetentionRows(journal), rows, removal, lineage, snapshots, archive, signer),
+            journal.journal_id,
+            Erasure(journal),
+            bool(config.search and config.memwal_account_id),
+        )
+        recorded = {"off": (), "changes": CHANGES, "all": POLICY.keys() - {EXCHANGE}}
+        trail = Trail(TrailRows(journal), recorded[config.recorded])
+        contract = services(
+            Checkpoints(rows, archive, completer),
+            threads,
+            retention,
+            Snapshots(snapshots, archive, completer, journal.journal_id),
+            History(rows, Events(journal), completer, journal.now_us),
+            Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer, identities),
+            Search(recall),
+            Store(items, archive, recall),
+            Admin(
+                journal,
+                archive,
+                recall,
+                clock,
+                version=importlib.metadata.version("tuskpoint-server"),
+                blob_backend=blobs.backend,
+                signers=signer.public,
+                identities=identities,
+            ),
+            trail,
+        )
+        if rules is not None:
+            retention.replace(rules.first)
+            watching = asyncio.create_task(rules.follow(retention.replace))
+            stack.push_async_callback(_cancel, watching)
+        duties: list[Duty] = [
+            archive.keeping,
+            partial(_doing, evictor.run),
+            partial(_doing, partial(_sweep, clock, removal, threads, retention, items, recall)),
+        ]
+        if recall is not None:
+            duties.append(recall.keeping)
+        if config.scrub_bytes_per_second:
+            duties.append(partial(_doing, archive.scrubber(config.scrub_bytes_per_second).run))
+        keeper = await start_keeper(lease, duties)
+        stack.push_async_callback(keeper.stop)
+        stack.push_async_callback(trail.flush)
+        writing = asyncio.create_task(_every(FLUSH_SECONDS, "the audit trail", trail.flush))
+        stack.push_async_callback(_cancel, writing)
+        listeners = 2 if config.http_listen else 1
+        most = process.allowed_connections(config.max_connections, listeners)
+        server = _listen(config, contract, access, trail, most)
+        if config.http_listen:
+            listener = _listen_http(config, contract, access, server, most)
+            stack.push_async_callback(listener.stop)
+            listener.start()
+        stack.push_async_callback(server.drain, 0)
+        following = asyncio.create_task(access.follow())
+        stack.push_async_callback(_cancel, following)
+        count = partial(access.authentication.quotas.count, rows, archive)
+        counting = asyncio.create_task(_every(COUNT_SECONDS, "what tenants store", count))
+        stack.push_async_callback(_cancel, counting)
+        reporting = asyncio.create_task(_report_journal(server, journal))
+        stack.push_async_callback(_cancel, reporting)
+        follow = partial(_follow_clock, clock, journal, server)
+        following_clock = asyncio.create_task(_every(CLOCK_SECONDS, "the clock", follow))
+        stack.push_async_callback(_cancel, following_clock)
+        server.report_deletions(stopped=clock.jump is not None)
+        await server.start()
+        yield server
+
+
+def _listen(
+    config: Config,
+    contract: Sequence[tuple[ServiceDescriptor, object]],
+    access: Access,
+    trail: Trail,
+    most: int,
+) -> rpc.Server:
+    host, port = configuration.split_address(config.listen)
+    try:
+        return rpc.build(
+            host,
+            port,
+            contract,
+            max_call_seconds=config.max_call_seconds,
+            memory_bytes=config.memory_bytes,
+            reflect=config.reflection,
+            max_connections=most,
+            authentication=access.authentication,
+            tls=access.tls.credentials if access.tls is not None else None,
+            trail=trail,
+        )
+    except OSError as error:
+        raise _address_error("--listen", config.listen, error) from None
+
+
+def _listen_http(
+    config: Config,
+    contract: Sequence[tuple[ServiceDescriptor, object]],
+    access: Access,
+    server: rpc.Server,
+    most: int,
+) -> Listener:
+    """Return a listener for HTTP that ends at the same door as the server for gRPC."""
+    try:
+        from ..api.web import listener
+    except ImportError:
+        raise process.ConfigError(
+            "--http-listen needs the libraries for HTTP; pip install 'tuskpoint-server[http]'"
+        ) from None
+    host, port = configuration.split_address(config.http_listen, "--http-listen")
+    try:
+        tls = access.tls.context() if access.tls is not None else None
+    except OSError as error:
+        raise process.ConfigError(
+            f"--http-listen cannot load the TLS files: {error}; the key is in a temporary file for "
+            "a moment, in the folder that TMPDIR names"
+        ) from None
+    try:
+        built = listener.build(
+            host,
+            port,
+            contract,
+            server.door,
+            max_connections=most,
+            origins=config.http_origins,
+            asks_for_tokens=config.tokens is not None,
+            tls=tls,
+        )
+    except OSError as error:
+        raise _address_error("--http-listen", config.http_listen, error) from None
+    server.http_url = built.url
+    return built
+
+
+def _address_error(flag: str, address: str, error: OSError) -> process.StartError:
+    return process.StartError(
+        process.EXIT_ADDRESS,
+        f"cannot listen on {address}: {error.strerror or error}; choose another {flag} "
+        "(port 0 picks a free one)",
+    )
+
+
+@asynccontextmanager
+async def _doing(work: Callable[[], Coroutine[object, object, None]]) -> AsyncIterator[None]:
+    """Do work that has no end inside the context."""
+    task = asyncio.create_task(work())
+    try:
+        yield
+    finally:
+        await _cancel(task)
+
+
+async def _bind(journal: Database) -> None:
+    """Bind what servers of an older version still write, until there are none."""
+    while not journal.binder.is_complete or not (journal.seal is None or journal.seal.is_complete):
+        await asyncio.sleep(BIND_SECONDS)
+        try:
+            await rebinding.bind_rows(journal)
+            await resealing.reseal(journal)
+        except Refusal as refusal:
+            _log.warning("what the journal has is not bound: %s", refusal)
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def _report_journal(server: rpc.Server, journal: Database) -> None:
+    """Let health say whether the journal can be used."""
+    while True:
+        server.report("journal", journal.problem)
+        await asyncio.sleep(HEALTH_SECONDS)
+
+
+async def _follow_clock(clock: JournalClock, journal: Database, server: rpc.Server) -> None:
+    """Compare the clock with the journal's time, and let health say whether deletions go on."""
+    jump = await clock.check(journal)
+    server.report_deletions(stopped=jump is not None)
+
+
+async def _sweep(
+    clock: JournalClock,
+    removal: Removal,
+    threads: Threads,
+    retention: Retention,
+    items: Items,
+    recall: Recall | None,
+) -> None:
+    """Remove expired threads and unneeded rows from time to time."""
+
+    def sweep() -> Awaitable[object]:
+        return removal.sweep(
+            early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=recall is not None
+        )
+
+    def by_time(seconds: float, what: str, delete: Callable[[], Awaitable[object]]) -> None:
+        """Delete by time, unless the clock has moved too far."""
+
+        async def deleted() -> object:
+            return "stopped by the clock" if clock.jump is not None else await delete()
+
+        sweeping.create_task(_every(seconds, what, deleted))
+
+    async with asyncio.TaskGroup() as sweeping:
+        by_time(RETENTION_SECONDS, "threads past their retention", threads.delete_past_retention)
+        by_time(RULES_SECONDS, "what retention rules delete", retention.apply)
+        by_time(RETENTION_SECONDS, "items that expired", items.sweep)
+        by_time(SWEEP_SECONDS, "unneeded rows", sweep)
+        if recall is not None:
+            hidden = recall.sweep
+            sweeping.create_task(
+                _every(SWEEP_SECONDS, "index entries that search may not find", hidden)
+            )
+
+
+async def _every(seconds: float, what: str, sweep: Callable[[], Awaitable[object]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            _log.debug("sweep of %s: %s", what, await sweep())
+        except Refusal as refusal:
+            _log.warning("sweep of %s failed: %s", what, refusal)
+        except Exception as error:  # noqa: BLE001 - a defect must not end the sweeping for good
+            incident(error, "the sweeper")

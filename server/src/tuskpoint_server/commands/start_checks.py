@@ -1,0 +1,177 @@
+"""Refuses to start over a journal or a blob store that is not the one that earlier runs left.
+
+docs/operations.md says what an operator does then, and what the two flags give up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+
+from ..archive import comparing
+from ..archive.archive import StoreChangedError
+from ..archive.catalog_repair import repair_catalog
+from ..archive.comparing import Given, Left
+from ..archive.flush.packs import Pointer
+from ..blobs.api import BlobStore
+from ..blobs.cache import origin
+from ..config.composition import open_blobs, open_journal, or_accept, starting, store_changed
+from ..config.settings import Config
+from ..core import process
+from ..journal.archiving import status
+from ..journal.clock import JournalClock
+from ..journal.database.database import Database
+from ..journal.database.facts import backend_of
+from ..journal.moving.restoring import begin_anew
+from ..keys.provider import KeyProvider
+
+_log = logging.getLogger(__name__)
+
+
+async def open_stores(
+    config: Config, keys: KeyProvider | None, clock: JournalClock, stack: AsyncExitStack
+) -> tuple[Database, BlobStore]:
+    """Open the journal and the blob store until the end of the stack.
+
+    Both have to be those that earlier runs left, unless the settings accept that they are not.
+
+    Raises:
+        StartError: They are not, or one of them cannot be used.
+    """
+    journal = await open_journal(config, keys, clock=clock)
+    async with AsyncExitStack() as failing:
+        failing.push_async_callback(journal.close)
+        left = await _read_left(config, journal)
+        await _check_kind(config, journal)
+        blobs = _open_blobs(config, left)
+        stack.push_async_callback(blobs.close)
+        if left.damaged:
+            with starting():
+                for tenant in left.damaged:
+                    await repair_catalog(journal, origin(blobs), keys, tenant)
+            left = await _read_left(config, journal)
+        if await _compare(config, journal, left, blobs, keys):
+            journal = await open_journal(config, keys, clock=clock)
+        failing.pop_all()
+    stack.push_async_callback(journal.close)
+    return journal, blobs
+
+
+async def _read_left(config: Config, journal: Database) -> Left:
+    """Return what earlier runs left, before anything is written."""
+    try:
+        with starting(), process.usable("catalog pointer", config.pointer):
+            return await comparing.left(Pointer(config.pointer), journal)
+    except UnicodeDecodeError:
+        raise process.ConfigError(
+            f"--catalog-pointer {config.pointer}, or a file beside it, is not text"
+        ) from None
+
+
+async def _check_kind(config: Config, journal: Database) -> None:
+    """Refuse another kind of store than the journal's before anything is looked for in it."""
+    kind = config.bucket.partition("://")[0] or "directory"
+    kind = "walrus" if config.walrus_aggregator_url else kind
+    with starting():
+        home = await journal.query(status.home)
+    if home not in (None, kind):
+        raise store_changed(config, StoreChangedError(home, kind)) from None
+
+
+def _open_blobs(config: Config, left: Left) -> BlobStore:
+    """Open the blob store, which has to be the one that earlier runs left."""
+    accepted = {*config.accept_missing_blobs, *config.accept_older_journal}
+    return open_blobs(config, [one for one in left.needed if one not in accepted])
+
+
+async def _compare(
+    config: Config, journal: Database, left: Left, blobs: BlobStore, keys: KeyProvider | None
+) -> bool:
+    """Refuse a journal or a blob store that is not the one that earlier runs left.
+
+    What was accepted is told once more, and kept. A journal that was accepted although it
+    is older gets a new generation, so that no number of a catalog is given twice. It is closed
+    then; returns whether it was.
+    """
+    store = origin(blobs)
+    with starting():
+        lacking = await comparing.missing(left, store, time.time_ns() // 1000)
+        given, unclear = await comparing.newer(left, store, keys, is_shared=journal.is_shared)
+        given += await comparing.again(left, store, keys, journal.generation)
+    _refuse_missing(config, store, lacking)
+    _refuse_older(config, given)
+    for blob_id, tenant in lacking.items():
+        _log.error(
+            "ACCEPTED: the blob store lacks catalog %s of tenant %s; what the journal and the "
+            "cache have is stored again, and what is lost is listed",
+            blob_id,
+            tenant,
+        )
+    above = max((one.generation for one in given), default=0)  # the journal's own is at least 1
+    is_behind = journal.generation <= above or not all(one.generation for one in given)
+    if is_behind:
+        await journal.close()
+        await _begin_anew(config, above)
+    pointer = Pointer(config.pointer)
+    accepted = {one.tenant: f"ACCEPTED: {one.why}" for one in given}
+    for tenant, why in {**accepted, **dict.fromkeys(unclear, "it cannot be compared")}.items():
+        if tenant not in left.named:
+            _log.error("tenant %s: %s", tenant, why)
+            continue
+        with process.usable("catalog pointer", config.pointer):
+            kept = pointer.set_aside(tenant)
+        named = left.named[tenant]
+        _log.error("tenant %s: %s; %s keeps the name of catalog %s", tenant, why, kept, named)
+    return is_behind
+
+
+def _refuse_missing(config: Config, store: BlobStore, lacking: Mapping[str, str]) -> None:
+    refused = [blob_id for blob_id in lacking if blob_id not in config.accept_missing_blobs]
+    if not refused:
+        return
+    place = config.bucket or f"directory {config.blob_directory}"
+    raise process.StartError(
+        process.EXIT_ARCHIVE,
+        f"blob store {'Walrus' if config.walrus_aggregator_url else place} lacks "
+        f"{_listed(refused, lacking)}, so it has lost blobs or is not that of journal "
+        f"{config.journal_name}: bring the blobs back, or name the right store"
+        + or_accept("missing-blobs", refused),
+    )
+
+
+def _refuse_older(config: Config, given: Sequence[Given]) -> None:
+    refused = {one.blob_id: one for one in given if one.blob_id not in config.accept_older_journal}
+    if not refused:
+        return
+    [first, *_] = refused.values()
+    tenants = {blob_id: one.tenant for blob_id, one in refused.items()}
+    raise process.StartError(
+        process.EXIT_JOURNAL,
+        f"the catalog pointer {config.pointer} names {_listed([*refused], tenants)}, and "
+        f"{first.why}: {config.journal_name} is older, or the journal of another server; bring "
+        "the right one back, or recover from that catalog" + or_accept("older-journal", [*refused]),
+    )
+
+
+def _listed(blob_ids: Sequence[str], tenants: Mapping[str, str]) -> str:
+    """Return catalogs for a line."""
+    return ", ".join(f"catalog {one} of tenant {tenants[one]}" for one in blob_ids)
+
+
+async def _begin_anew(config: Config, above: int) -> None:
+    """Give a journal that is older, and closed, another identity and a higher generation."""
+    backend = backend_of(config.journal_place)
+    try:
+        await asyncio.to_thread(begin_anew, backend, above, trusted=False)
+    except Exception as error:
+        problem = backend.storage_problem(error)
+        if problem is None:
+            raise
+        raise process.StartError(
+            process.EXIT_JOURNAL,
+            f"journal {config.journal_name} cannot begin a new generation: {problem}; stop every "
+            "other server of it first",
+        ) from error

@@ -1,0 +1,532 @@
+"""Opens the parts of the server as configured: journal, blob store, archive, search.
+
+A part that a setting switches on (a bucket, Walrus, an embedder, MemWal) is imported where it is
+opened: its libraries take longer to load than the rest of the server takes to start.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..archive.archive import Archive, StoreChangedError
+from ..archive.flush.one_flush import ArchiveSettings
+from ..blobs.api import BlobStore, StoreLostError
+from ..blobs.cache import CachedStore
+from ..blobs.directory import DirectoryStore
+from ..blobs.packed import UnknownLayoutError
+from ..core import process
+from ..core.errors import Reason, Refusal
+from ..journal import rebinding, resealing
+from ..journal.clock import JournalClock
+from ..journal.database import binding
+from ..journal.database.database import Database
+from ..journal.database.journal_keys import IN_THE_CLEAR
+from ..journal.database.sealing import KEY_BYTES
+from ..journal.lease import OWN_KEY, SIGNERS, Duty, Keeper, Lease, SettingsDifferError
+from ..keys import key_file
+from ..keys.identities import Identities
+from ..keys.local import LocalKeys, check_private, parse_keys, read_keys
+from ..keys.provider import KeyProvider
+from ..keys.signing import Signer
+from ..search.embedders import Embedder, EmbedderError
+from ..search.memwal.api import MemWalSettings
+from ..search.pacing import IndexSettings
+from ..search.search import Recall
+from .settings import ENV_PREFIX, Config
+
+if TYPE_CHECKING:  # it brings an HTTP client
+    from ..search.memwal.memwal import MemWal
+    from ..search.memwal.relayer import Count
+
+# For which the keys of the journal are wrapped; no tenant has such a name.
+_JOURNAL, ROWS = "$journal", "$rows"
+BY_SIGNING_KEY, _BY_PROVIDER = "signing-key", "provider"
+_OF_KEYS = (Reason.KEY_MISSING, Reason.KEY_WRONG, Reason.KEY_PROVIDER_UNAVAILABLE)
+LOOK_SECONDS = {"directory": 3.0, "walrus": 600.0}
+"""Time between two looks whether the blob store has the newest catalogs; in a bucket a minute."""
+WITNESS = "witness"  # file of the data directory
+MODELS = "models"  # folder of the data directory that keeps the local embedder's model
+
+_log = logging.getLogger(__name__)
+
+
+async def open_journal(
+    config: Config,
+    keys: KeyProvider | None,
+    *,
+    generation: int | None = None,
+    alone: bool = False,
+    clock: JournalClock | None = None,
+) -> Database:
+    """Open the journal, or make one; `Database.open` explains the arguments."""
+    clock_us = {} if clock is None else {"clock_us": clock}
+    open_key = partial(_journal_key, keys) if config.seal_journal and keys is not None else None
+    try:
+        return await Database.open(
+            config.journal_place,
+            generation=generation,
+            alone=alone,
+            migrates=config.migrate,
+            open_key=open_key,
+            open_row_key=partial(row_key, config, keys),
+            accepts_rows=config.accept_rows,
+            witness=None if generation is not None else config.data_dir / WITNESS,
+            accepts_older=config.accept_older_journal,
+            **clock_us,
+        )
+    except ImportError as error:
+        raise process.ConfigError(
+            f"--journal needs {error.name}, which is not installed; pip install "
+            "'tuskpoint-server[postgres]'"
+        ) from None
+    except Exception as error:
+        if isinstance(error, Refusal) and error.reason in _OF_KEYS:
+            problem = f"the key of journal {config.journal_name} cannot be opened: {error}"
+            raise process.StartError(process.EXIT_JOURNAL, problem) from None
+        problem = error.metadata["problem"] if isinstance(error, Refusal) else str(error)
+        reason = problem.partition("\n")[0]
+        advice = (
+            "check --journal and the server's log"
+            if config.journal
+            else "restore it, or choose another --data-dir"
+        )
+        raise process.StartError(
+            process.EXIT_JOURNAL,
+            f"journal {config.journal_name} cannot be opened: {reason}; {advice}",
+        ) from error
+
+
+async def row_key(config: Config, keys: KeyProvider | None, stored: str) -> tuple[bytes, str]:
+    """Return the key that binds the rows, and its stored form; see `OpenKey`.
+
+    The key that signs hand-offs wraps it: a start needs no key service. Servers that share a
+    journal may have signing keys of their own: unless they are given one, the key provider wraps
+    it, and without a provider it is not wrapped.
+    """
+    kind, _, text = stored.partition(":")
+    kept = base64.b64decode(text)
+    wanted = _wrapped_by(config)
+    if not stored:
+        key = os.urandom(binding.KEY_BYTES)
+    elif kind == IN_THE_CLEAR:
+        key = kept
+    elif kind == BY_SIGNING_KEY:
+        key = await _unwrapped_row_key(config, kept)
+    elif keys is not None and kind == _BY_PROVIDER:
+        key = await keys.unwrap(ROWS, kept)
+    else:
+        raise RuntimeError(
+            f"the key that binds its rows is wrapped by the {kind}: start with the setting for it"
+        )
+    if wanted == IN_THE_CLEAR:
+        return key, stored or f"{IN_THE_CLEAR}:{base64.b64encode(key).decode()}"
+    wrapping = (
+        keys if keys is not None and wanted == _BY_PROVIDER else LocalKeys(signing_keys(config))
+    )
+    if kind == wanted and wrapping.is_current(kept):
+        return key, stored
+    wrapped = await wrapping.wrap(ROWS, key)
+    return key, f"{wanted}:{base64.b64encode(wrapped).decode()}"
+
+
+def _wrapped_by(config: Config) -> str:
+    if isinstance(config.journal_place, Path) or config.signing_key is not None:
+        return BY_SIGNING_KEY
+    return _BY_PROVIDER if config.seals else IN_THE_CLEAR
+
+
+async def _unwrapped_row_key(config: Config, wrapped: bytes) -> bytes:
+    path = config.signing_file
+    try:
+        return await LocalKeys(read_signing_keys(path)).unwrap(ROWS, wrapped)
+    except (FileNotFoundError, Refusal):
+        raise RuntimeError(
+            f"its rows are bound by a signing key that {path} does not have: give every server of "
+            "the journal the same key, or add the former key to that file, below the new one; if "
+            "it is lost, start once with --accept-rows, which trusts the rows as they are"
+        ) from None
+
+
+async def bind_rows(config: Config, journal: Database) -> None:
+    """Bind the rows of a journal that was migrated or restored, and its sealed values."""
+    if _wrapped_by(config) == IN_THE_CLEAR:
+        _log.warning(
+            "the key that binds the rows of the journal is in the database: give all its servers "
+            "one --signing-key, or a key provider, to be safe from who can read the database"
+        )
+    try:
+        bound = await rebinding.bind_rows(journal)
+        resealed = await resealing.reseal(journal)
+    except Refusal as refusal:
+        problem = f"journal {config.journal_name} cannot be migrated: {refusal}"
+        raise process.StartError(process.EXIT_JOURNAL, problem) from None
+    if not bound.is_complete:
+        _log.warning(
+            "rows are not protected against edits yet: servers of an older version are connected "
+            "to the journal; upgrade all of them"
+        )
+    if not resealed.is_complete:
+        _log.warning(
+            "sealed values are not bound to their places yet: servers of an older version are "
+            "connected to the journal; upgrade all of them"
+        )
+
+
+async def _journal_key(keys: KeyProvider, stored: str) -> tuple[bytes, str]:
+    """Return the journal's key, and its wrapped form to store; see `OpenKey`."""
+    if not stored:
+        key = os.urandom(KEY_BYTES)
+    else:
+        wrapped = base64.b64decode(stored)
+        key = await keys.unwrap(_JOURNAL, wrapped)
+        if keys.is_current(wrapped):
+            return key, stored
+    return key, base64.b64encode(await keys.wrap(_JOURNAL, key)).decode()
+
+
+def open_keys(config: Config) -> KeyProvider | None:
+    """Open the key provider; `None` if nothing is sealed."""
+    if not config.seals:
+        return None
+    from ..keys.command import CommandKeys
+
+    try:
+        if config.key_file is not None:
+            return LocalKeys.of_file(config.key_file)
+        if text := config.keys.get_secret_value():
+            return LocalKeys(parse_keys(text))
+        if config.key_vault:
+            from ..keys.vault import VaultKeys
+
+            return VaultKeys(config.key_vault)
+        if config.key_aws_kms:
+            from ..keys.aws import AwsKeys
+
+            return AwsKeys(config.key_aws_kms)
+        return CommandKeys(config.key_command)
+    except ImportError as error:
+        extra = "vault" if config.key_vault else "kms"
+        raise process.ConfigError(
+            f"--key-{'vault' if config.key_vault else 'aws-kms'} needs {error.name}; "
+            f"pip install 'tuskpoint-server[{extra}]'"
+        ) from None
+    except (OSError, ValueError) as error:
+        name = f"--key-file {config.key_file}" if config.key_file else "--key-command"
+        if config.keys.get_secret_value():
+            name = f"{ENV_PREFIX}KEYS"
+        if config.key_vault:
+            name = f"--key-vault {config.key_vault}"
+        if config.key_aws_kms:
+            name = f"--key-aws-kms {config.key_aws_kms}"
+        problem = (error.strerror or error) if isinstance(error, OSError) else error
+        raise process.ConfigError(f"{name} cannot be used: {problem}") from None
+
+
+def signing_keys(config: Config) -> tuple[bytes, ...]:
+    """Return the keys that sign hand-offs; a new data directory gets one of its own."""
+    path = config.signing_file
+    try:
+        if config.signing_key is None and not path.exists():
+            key_file.make(path)
+        return read_signing_keys(path)
+    except OSError as error:
+        problem = error.strerror or error
+        raise process.ConfigError(f"--signing-key {path} cannot be used: {problem}") from None
+
+
+def read_signing_keys(path: Path) -> tuple[bytes, ...]:
+    """Return the keys in a file.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    try:
+        return read_keys(path)
+    except ValueError as error:
+        raise process.ConfigError(f"--signing-key {path} cannot be used: {error}") from None
+
+
+def open_identities(config: Config) -> Identities:
+    """Open the identities to which hand-offs are sealed; without the setting there are none."""
+    if config.identity is None:
+        return Identities()
+    try:
+        return Identities.of_file(config.identity)
+    except ImportError as error:
+        raise process.ConfigError(
+            f"--identity needs {error.name}; pip install 'tuskpoint-server[age]'"
+        ) from None
+    except (OSError, ValueError) as error:
+        problem = (error.strerror or error) if isinstance(error, OSError) else error
+        raise process.ConfigError(
+            f"--identity {config.identity} cannot be used: {problem}"
+        ) from None
+
+
+def open_blobs(config: Config, holding: Sequence[str] | None = ()) -> BlobStore:
+    """Open the blob store, behind the cache if there is to be one.
+
+    Args:
+        config: The settings.
+        holding: Blob IDs that it must have. Unless there are none, nothing is made in a directory
+            or bucket that was not filled before; `None`: the same, and their names are not known.
+    """
+    if config.walrus_aggregator_url:
+        store = _walrus(config)
+    else:
+        begin = holding is not None and not holding
+        try:
+            store = _bucket(config, begin) if config.bucket else _directory(config, begin)
+        except StoreLostError as lost:
+            place = config.bucket or f"directory {config.blob_directory}"
+            raise process.StartError(
+                process.EXIT_ARCHIVE,
+                f"blob store {place} cannot be used: {lost.metadata['problem']}"
+                + (or_accept("missing-blobs", holding) if holding else ""),
+            ) from None
+    if not config.cache_bytes:
+        return store
+    path = config.data_dir / "cache"
+    with process.usable("cache directory", path):
+        return CachedStore(store, path, config.cache_bytes)
+
+
+def or_accept(what: str, blob_ids: Sequence[str]) -> str:
+    """Return the end of a line: the flags that give up what these catalogs lead to."""
+    flags = " ".join(f"--accept-{what}={blob_id}" for blob_id in blob_ids)
+    return f"; to start without it, add {flags} (docs/operations.md says what is given up)"
+
+
+def _directory(config: Config, begin: bool) -> BlobStore:
+    try:
+        with process.usable("blob directory", config.blob_directory):
+            return DirectoryStore(config.blob_directory, begin=begin)
+    except UnknownLayoutError as error:
+        raise process.StartError(
+            process.EXIT_DIRECTORY,
+            f"blob directory {config.blob_directory} cannot be used: {error}; choose another "
+            "--blob-dir",
+        ) from None
+
+
+def _bucket(config: Config, begin: bool) -> BlobStore:
+    """Open a bucket. If it does not answer, a server that never stored anything does not start.
+
+    Any other server serves from its journal meanwhile; its next put checks the bucket first.
+    """
+    from ..blobs.objects.places import open_bucket, parse_place
+
+    try:
+        place = parse_place(config.bucket)
+        from ..blobs.objects.store import ObjectStore, RefusedError
+
+        store = ObjectStore(open_bucket(place), place.scheme, begin=begin)
+    except ValueError as error:
+        raise process.ConfigError(f"--blobs cannot be used: {error}") from None
+    except ImportError as error:
+        raise process.ConfigError(
+            f"--blobs {place} needs {error.name}, which is not installed; pip install "
+            "'tuskpoint-server[objects]'"
+        ) from None
+    try:
+        store.prepare()
+    except StoreLostError:
+        raise
+    except (Refusal, RefusedError, UnknownLayoutError) as error:
+        problem = error.metadata["problem"] if isinstance(error, Refusal) else str(error)
+        if not isinstance(error, Refusal) or not config.pointer.exists():
+            raise process.StartError(
+                process.EXIT_ARCHIVE, f"blob store {place} cannot be used: {problem}"
+            ) from None
+        _log.warning("blob store %s cannot be used now: %s", place, problem)
+    return store
+
+
+def _walrus(config: Config) -> BlobStore:
+    from ..blobs.walrus.settings import WalrusSettings
+    from ..blobs.walrus.store import WalrusStore
+
+    try:
+        return WalrusStore(
+            WalrusSettings(
+                aggregators=config.walrus_aggregator_url,
+                publishers=config.walrus_publisher_url,
+                epochs=config.walrus_epochs,
+                epoch_s=config.walrus_epoch_seconds,
+                send_object_to=config.walrus_send_object_to,
+                jwt_secret=_jwt_secret(config.walrus_jwt_secret_file),
+                jwt_algorithm=config.walrus_jwt_algorithm,
+                jwt_lifetime_s=config.walrus_jwt_lifetime,
+                put_timeout_s=config.walrus_put_timeout,
+                puts_at_once=config.walrus_puts_at_once,
+                max_put_bytes=config.walrus_max_put_bytes,
+            )
+        )
+    except (ValueError, process.ConfigError) as error:
+        raise process.ConfigError(f"Walrus settings cannot be used: {error}") from None
+
+
+def _jwt_secret(file: Path | None) -> bytes:
+    if file is None:
+        return b""
+    flag = "--walrus-jwt-secret-file"
+    content = process.read_bytes(flag, file)
+    try:
+        check_private(file)
+        text = content.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        raise process.ConfigError(f"{flag} {file} cannot be read: it is not text") from None
+    except ValueError as error:
+        raise process.ConfigError(f"{flag} {file} cannot be used: {error}") from None
+    if not text:
+        raise process.ConfigError(f"{flag} {file} is empty")
+    from ..blobs.walrus.settings import secret_bytes
+
+    return secret_bytes(text)
+
+
+async def start_archive(
+    config: Config,
+    journal: Database,
+    lease: Lease,
+    blobs: BlobStore,
+    keys: KeyProvider | None,
+) -> Archive:
+    """Start the archive, which flushes once it is kept."""
+    path = config.data_dir / "spool"
+    settings = ArchiveSettings(
+        pointer=config.pointer,
+        flush_interval_s=config.flush_seconds,
+        soft_limit_bytes=config.backlog_soft_limit,
+        hard_limit_bytes=config.backlog_hard_limit,
+        apart=config.packing == "blob",
+        epochs=config.walrus_epochs,
+        renew_interval_s=config.walrus_renew_interval,
+        renew_margin_epochs=config.walrus_renew_margin,
+        given_up=frozenset(config.accept_missing_blobs),
+        look_interval_s=LOOK_SECONDS.get(blobs.backend, 60.0),
+    )
+    try:
+        with starting(), process.usable("spool directory", path):
+            archive = Archive(
+                journal,
+                lease,
+                blobs,
+                path,
+                settings=settings,
+                clock_us=lambda: time.time_ns() // 1000,
+                keys=keys,
+            )
+            await archive.start()
+    except StoreChangedError as changed:
+        raise store_changed(config, changed) from None
+    return archive
+
+
+def store_changed(config: Config, changed: StoreChangedError) -> process.StartError:
+    """Return the end of a start with another kind of store than the journal's."""
+    return process.StartError(
+        process.EXIT_ARCHIVE,
+        f"journal {config.journal_name}: {changed}; use the settings of that "
+        "store, or an empty --data-dir",
+    )
+
+
+async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease:
+    """Return the keeper's lease; refuse settings that differ from those of the other servers."""
+    own = () if config.signing_key is not None else (OWN_KEY,)
+    settings = {**config.common, SIGNERS: " ".join((*own, *signer.public))}
+    lease = Lease(journal, config.lease_seconds, settings=settings)
+    with starting():
+        await lease.agree()
+    return lease
+
+
+async def start_keeper(lease: Lease, duties: Sequence[Duty]) -> Keeper:
+    """Begin with the duties of the keeper, if no other server has them."""
+    keeper = Keeper(lease, duties)
+    with starting():
+        await keeper.start()
+    return keeper
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """End the start in one line if the journal refuses it, or the other servers' settings do."""
+    try:
+        yield
+    except SettingsDifferError as error:
+        raise process.ConfigError(str(error)) from None
+    except Refusal as refusal:
+        problem = f"the archive cannot start: {refusal}"
+        raise process.StartError(process.EXIT_ARCHIVE, problem) from None
+
+
+async def start_recall(config: Config, journal: Database, lease: Lease) -> Recall | None:
+    """Start search; return `None` if it is switched off.
+
+    An embedder that cannot be loaded stops the start: otherwise its user would unknowingly search
+    by words. Unusable MemWal does not: it may come back, and the log names the problem.
+    """
+    if not config.search:
+        if config.memwal_private_key.get_secret_value() or config.memwal_account_id:
+            _log.warning("MemWal is off: this server runs with --no-search")
+        return None
+    settings = IndexSettings(
+        excluded=frozenset(config.search_exclude), cache_bytes=config.search_cache_bytes
+    )
+    try:
+        embedder, memwal = _embedder(config), _memwal(config, journal)
+        recall = Recall(journal, lease, settings, embedder=embedder, memwal=memwal)
+    except EmbedderError as error:
+        raise process.ConfigError(f"--embedder {config.embedder} cannot be used: {error}") from None
+    await recall.start()
+    return recall
+
+
+def _embedder(config: Config) -> Embedder | None:
+    if config.embedder == "local":
+        from ..search.embedders.local import LocalEmbedder
+
+        return LocalEmbedder(config.data_dir / MODELS)
+    if config.embedder == "openai":
+        from ..search.embedders.openai import OpenAIEmbedder
+
+        return OpenAIEmbedder(
+            config.embedder_url,
+            config.embedder_model,
+            key=config.embedder_key.get_secret_value(),
+            dimensions=config.embedder_dimensions,
+        )
+    return None
+
+
+def _memwal(
+    config: Config, journal: Database
+) -> Callable[[Count, Callable[[], bool]], MemWal] | None:
+    key, account = config.memwal_private_key.get_secret_value(), config.memwal_account_id
+    if not (key and account):
+        if key or account:
+            missing = "MEMWAL_ACCOUNT_ID" if key else "MEMWAL_PRIVATE_KEY"
+            _log.error("MemWal is off: %s is not set; search uses the server's own index", missing)
+        return None
+    from ..journal.search.memories import MemoryRows
+    from ..search.memwal.memwal import MemWal
+
+    settings = MemWalSettings(
+        private_key=key,
+        account_id=account,
+        server_url=config.memwal_server_url,
+        namespace=config.memwal_namespace,
+        points_per_minute=config.memwal_points_per_minute,
+        points_per_hour=config.memwal_points_per_hour,
+    )
+    return partial(MemWal, MemoryRows(journal), settings, journal.now_us)

@@ -1,0 +1,88 @@
+"""Files of keys: made, and written again with another key in them.
+
+A file is replaced as a whole, readable by its owner only, so a crash leaves the old or the new.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from pathlib import Path
+
+from ..core.process import sync
+from .identities import new_identity, parse_identities
+from .local import KEY_BYTES, key_id, parse_keys
+
+
+def make(path: Path) -> bytes:
+    """Make a file with one key; return the key's name. Raises `OSError`, also if it is there."""
+    name, line = _new_key()
+    part = _written(path, line)
+    try:
+        os.link(part, path)
+    finally:
+        part.unlink()
+    sync(path.parent)
+    return name
+
+
+def rotate(path: Path) -> bytes:
+    """Put a new key first; return its name. Raises `OSError` or `ValueError`."""
+    name, line = _new_key()
+    before = read(path)
+    _written(path, line + before).replace(path)
+    sync(path.parent)
+    return name
+
+
+def drop(path: Path) -> None:
+    """Remove every key but the first. Raises `OSError` or `ValueError`."""
+    first, *_ = parse_keys(read(path))
+    _written(path, f"{base64.b64encode(first).decode()} # {key_id(first).hex()}\n").replace(path)
+    sync(path.parent)
+
+
+def add_identity(path: Path) -> str:
+    """Put a new identity first in a file, made if it is not there; return its public key.
+
+    Raises `OSError`, `ValueError`, or `ImportError` if the package `pyrage` is missing.
+    """
+    secret, public = new_identity()
+    lines = f"# created: {_today()}\n# public key: {public}\n{secret}\n"
+    if path.exists():
+        before = path.read_text(encoding="ascii")
+        parse_identities(before)
+        lines += before
+    _written(path, lines).replace(path)
+    sync(path.parent)
+    return public
+
+
+def read(path: Path) -> str:
+    """Return the text of a file of keys. Raises `OSError` or `ValueError`."""
+    text = path.read_text(encoding="ascii")
+    parse_keys(text)
+    return text
+
+
+def _new_key() -> tuple[bytes, str]:
+    """Return the name of a new key, and its line."""
+    key = os.urandom(KEY_BYTES)
+    name = key_id(key)
+    return name, f"{base64.b64encode(key).decode()} # {name.hex()}, {_today()}\n"
+
+
+def _written(path: Path, text: str) -> Path:
+    """Write a new file beside a path, durably and for its owner only; return it."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    return part
+
+
+def _today() -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime())

@@ -1,0 +1,227 @@
+"""MemWal for the rest of search: recalling memories, waking deliveries, and its health."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...core.credentials import DEFAULT_TENANT
+from ...core.errors import Refusal
+from ...core.pacing import Backoff, pause
+from ...core.search import parse_memory
+from ...journal.search.finding import Recalled
+from ...journal.search.memories import MemoryRows, MemoryTally
+from ..pacing import DEFECT
+from .api import Budget, Health, MemWalSettings, Recollection, RelayerError, Trouble
+from .delivery import Delivery
+from .relayer import Count, Relayer, UnusableError, open_relayer
+
+TALLY_S = 30.0  # seconds between two countings of the memories, for metrics
+MOST_WAITING = 16  # recalls that wait at most. Each takes a few tenths of a second, at best
+_LONGEST_TEXT_CHARS = 16 * 1024  # a longer text is none of this server's
+
+
+# Memories, nearest first, that have the form of this server's, not to be believed yet; how many
+# MemWal returned, those of any other form included; and matches that it could not return.
+Recollected = tuple[list[Recalled], int, int]
+_log = logging.getLogger(__name__)
+
+
+class MemWal:
+    """Recalls from MemWal and delivers to it, each in a task with a client of its own.
+
+    Recalls run one after another, and no search waits for an unreachable relayer: while MemWal
+    fails, searches fail at once. Health is checked by a recall, after pauses that grow, and if
+    there was no other recall for a while. If MemWal cannot be used (the SDK is not installed, a
+    setting is malformed), the error is logged once, and every recall fails. `tallies` are counted
+    now and then.
+    """
+
+    def __init__(
+        self,
+        memories: MemoryRows,
+        settings: MemWalSettings,  # credentials, deadlines, ceilings
+        clock_us: Callable[[], int],  # microseconds since the Unix epoch; that of `memories`
+        count: Count = lambda *_: None,
+        keeps: Callable[[], bool] = lambda: True,  # whether this server is the keeper
+        opener: Callable[[MemWalSettings, Count], Relayer] = open_relayer,
+    ) -> None:
+        self.memories = memories
+        self.tallies: Sequence[MemoryTally] = ()
+        self._settings = settings
+        self._recalling = Health(
+            clock_us,
+            "MemWal works: memories are recalled",
+            "MemWal is suspended, searches use the server's own index",
+            "MemWal is not used, saves and searches continue without it",
+        )
+        self._delivering = Health(
+            clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal are delayed"
+        )
+        self._loop = asyncio.get_running_loop()
+        self._budget = Budget(settings, self._loop.time)
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+        self._backoff = Backoff(settings.first_retry_s, settings.longest_retry_s)
+        self._problem: RelayerError | None = None
+        self._check_at = self._loop.time()
+        self._failing = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._delivery: Delivery | None = None
+        try:
+            self._relayer = opener(settings, count)
+            for_deliveries = opener(settings, count)
+        except UnusableError as error:
+            self._problem = RelayerError(Trouble.DENIED, str(error))
+            self._recalling.failed(self._problem)
+            return
+        self._delivery = Delivery(
+            memories, for_deliveries, self._budget, settings, self._delivering, clock_us, keeps
+        )
+        # A recall of its own comes first, and warms everything up.
+        self._tasks = {asyncio.create_task(work) for work in (self._check(), self._tally())}
+
+    async def stop(self) -> None:
+        """End. Recalls are abandoned; the next start delivers the rest."""
+        if self._delivery is None:
+            return
+        self._problem = RelayerError(Trouble.UNAVAILABLE, "the server is stopping")
+        ending = list(self._tasks)
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        await self._relayer.close()
+        await self._delivery.stop()
+
+    def wake(self) -> None:
+        """Look for memories to deliver now: there are new ones."""
+        if self._delivery is not None:
+            self._delivery.wake()
+
+    async def recall(self, tenant: str, query: str, limit: int) -> Recollected:
+        """Return memories that are near to a query; raise `RelayerError` if there will be none."""
+        self._admit()
+        gone = asyncio.Event()
+        # It runs to its end even if its caller is gone: its outcome counts.
+        call = asyncio.create_task(
+            self._call(self._settings.namespace_of(tenant), query, limit, gone),
+            name="memwal-recall",
+        )
+        self._tasks.add(call)
+        call.add_done_callback(self._ended)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._settings.recall_timeout_s):
+                recollection = await asyncio.shield(call)
+        except TimeoutError:
+            raise RelayerError(Trouble.UNAVAILABLE, "no memory was recalled in time") from None
+        except asyncio.CancelledError:
+            if call.cancelled() and self._problem is not None:
+                raise RelayerError(self._problem.trouble, str(self._problem)) from None
+            raise
+        finally:
+            self._waiting -= 1
+            gone.set()
+        recalled = []
+        for said, distance in recollection.memories:
+            parts = parse_memory(said) if len(said) <= _LONGEST_TEXT_CHARS else None
+            if parts is not None:
+                recalled.append(Recalled(pointer=parts[1], summary=parts[0], distance=distance))
+        return recalled, len(recollection.memories), recollection.dropped
+
+    def _ended(self, call: asyncio.Task[Recollection]) -> None:
+        self._tasks.discard(call)
+        if not call.cancelled():
+            call.exception()  # marks it as retrieved: its caller may be gone
+
+    def _admit(self) -> None:
+        problem = self._problem
+        if problem is not None:
+            alone = "" if problem.trouble is Trouble.DENIED else "it is suspended after a failure: "
+            again_s = max(0.0, self._check_at - self._loop.time())
+            raise RelayerError(problem.trouble, f"{alone}{problem}", retry_after_s=again_s)
+        if self._waiting >= MOST_WAITING:
+            raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
+        wait_s = self._budget.take_recall()
+        if wait_s:
+            limited = "the rate limit allows no recall now"
+            raise RelayerError(Trouble.LIMITED, limited, retry_after_s=wait_s)
+
+    async def _call(
+        self, namespace: str, query: str, limit: int, gone: asyncio.Event | None = None
+    ) -> Recollection:
+        """Recall in turn; for a caller, not if MemWal fails or the caller is `gone`."""
+        async with self._turn:
+            if gone is not None and self._problem is not None:
+                raise RelayerError(self._problem.trouble, str(self._problem))
+            if gone is not None and gone.is_set():
+                return Recollection(())
+            try:
+                recollection = await self._relayer.recall(namespace, query, limit)
+            except RelayerError as error:
+                if error.trouble is not Trouble.REFUSED:  # that is about the query
+                    self._failed(error)
+                raise
+            except Exception:  # noqa: BLE001 - a defect must not end recalling for good
+                _log.exception("recalling failed")
+                defect = RelayerError(Trouble.UNAVAILABLE, DEFECT)
+                self._failed(defect)
+                raise defect from None
+        self._backoff.succeeded()
+        self._problem = None
+        self._check_at = self._loop.time() + self._settings.check_s
+        self._recalling.answered()
+        return recollection
+
+    def _failed(self, error: RelayerError) -> None:
+        pause_s = max(self._backoff.failed(), error.retry_after_s or 0.0)
+        self._check_at = self._loop.time() + pause_s
+        if error.trouble is Trouble.LIMITED:
+            self._budget.pause(pause_s)
+        self._problem = error
+        self._failing.set()
+        self._recalling.failed(error)
+
+    async def _check(self) -> None:
+        """Find out whether recalls work, if nobody else did for a while."""
+        while True:
+            self._failing.clear()
+            if (left_s := self._check_at - self._loop.time()) > 0:
+                await pause(left_s, self._failing)
+            elif wait_s := self._budget.take_recall():
+                self._check_at = self._loop.time() + wait_s
+            else:
+                with contextlib.suppress(RelayerError):
+                    await self._call(self._settings.namespace_of(DEFAULT_TENANT), "checkpoint", 1)
+
+    async def _tally(self) -> None:
+        while True:
+            try:
+                self.tallies = await self.memories.tallies()
+            except Refusal as refusal:
+                _log.debug("memories are not counted: %s", refusal)
+            await asyncio.sleep(TALLY_S)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the last recall succeeded, and the last call of deliveries if there was one."""
+        return self._recalling.healthy and not self._delivering.last_error
+
+    @property
+    def last_error(self) -> str:
+        """The last error, for people; empty since the last success of the part that failed."""
+        kinds = sorted((self._delivering, self._recalling), key=lambda one: one.last_error_us)
+        return kinds[1].last_error or kinds[0].last_error
+
+    @property
+    def last_error_us(self) -> int | None:
+        """Time of the last error, in microseconds since the Unix epoch."""
+        return max(self._recalling.last_error_us, self._delivering.last_error_us) or None
+
+    @property
+    def last_recall_us(self) -> int | None:
+        """Time of the last recall that MemWal answered."""
+        return self._recalling.last_answer_us

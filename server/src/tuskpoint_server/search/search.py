@@ -1,0 +1,220 @@
+"""Search as one object: runs its tasks, and finds checkpoints in each mode."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..core.errors import Refusal
+from ..core.search import Found, Metric, SearchAnswer, SearchMode, SearchScope
+from ..journal.database.database import Database
+from ..journal.items import Compare
+from ..journal.lease import Lease
+from ..journal.search.finding import FindRows, IndexStanding
+from ..journal.search.index import IndexRows
+from ..journal.search.memories import MemoriesStanding
+from .embedders import Embedder, EmbedderError
+from .memwal.api import MAX_RECALLED
+from .pacing import IndexSettings
+from .tasks import Embedding, IndexTask
+from .telemetry import Instruments
+
+if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP client nor numpy
+    from .memwal.memwal import MemWal
+    from .memwal.relayer import Count
+    from .vectors import VectorIndex
+
+# memories asked for beyond the limit: some belong to removed checkpoints, or to the same one
+SPARE_MEMORIES = 10
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallStanding:
+    """Status of search. `memwal` and the counts of its `memories`: `None` if there is none."""
+
+    index: IndexStanding
+    last_error: str
+    memwal: MemWal | None
+    memories: MemoriesStanding | None
+
+
+class Recall:
+    """Keeps the index and MemWal up to date, from its making to `stop`; finds checkpoints.
+
+    Where several servers share the journal, the keeper alone indexes, embeds what is saved, and
+    delivers. A keeper that lost its lease in the middle of that does no harm: changes compare what
+    they read with the rows. But MemWal may get a batch of summaries from both servers.
+    """
+
+    def __init__(
+        self,
+        journal: Database,
+        lease: Lease,
+        settings: IndexSettings,  # of the embedded index
+        *,
+        embedder: Embedder | None,  # closed by `stop`
+        memwal: Callable[[Count, Callable[[], bool]], MemWal] | None,  # stopped with this
+    ) -> None:
+        def keeps() -> bool:
+            return lease.held
+
+        self._index = IndexRows(journal)
+        self.sweep = self._index.sweep
+        self.finding = FindRows(journal)
+        self._embedder = embedder
+        instruments = Instruments(
+            lambda: list(self._indexer.backlog.values()),
+            lambda: self._memwal.tallies if self._memwal is not None else (),
+            clock_us=journal.now_us,
+        )
+        self.searched = instruments.searched
+        self._embedding: Embedding | None = None
+        self.embedder_name = ""
+        self.modes = [SearchMode.LEXICAL]
+        if embedder is not None:
+            self._embedding = Embedding(
+                self._index, embedder, settings, instruments=instruments, keeps=keeps
+            )
+            self.embedder_name = embedder.name
+            self.modes.append(SearchMode.VECTOR)
+        self._memwal: MemWal | None = None
+        if memwal is not None:
+            self._memwal = memwal(instruments.called, keeps)
+            self.modes.append(SearchMode.MEMWAL)
+        self._indexer = IndexTask(
+            self._index,
+            journal.waiters.subscribe,
+            settings,
+            remember=memwal is not None,
+            stored=self._stored,
+            instruments=instruments,
+            keeps=keeps,
+        )
+        self.catch_up = self._indexer.catch_up
+        self._cache_bytes = settings.cache_bytes
+        self._vectors: VectorIndex | None = None
+
+    @asynccontextmanager
+    async def keeping(self) -> AsyncIterator[None]:
+        """Go on with what another server left: a duty of the keeper."""
+        self._stored()
+        yield
+
+    async def start(self) -> None:
+        """Let callers' vectors have any dimension, where there is no embedder."""
+        if self._embedding is not None:
+            return
+        try:
+            await self._index.forget_embedder()
+        except Refusal as refusal:
+            _log.warning(
+                "until the next start, vectors of callers must have the dimension of the embedder "
+                "that was configured before: %s",
+                refusal,
+            )
+
+    async def stop(self) -> None:
+        """End at a safe point; the next start goes on from there."""
+        for task in (self._indexer, self._embedding, self._memwal):
+            if task is not None:
+                await task.stop()
+        for opened in (self._embedder, self._vectors):
+            if opened is not None:
+                await opened.close()
+
+    def _stored(self) -> None:
+        for task in (self._embedding, self._memwal):
+            if task is not None:
+                task.wake()
+
+    async def standing(self, tenant: str) -> RecallStanding:
+        """Return the status of the index and of deliveries."""
+        problem = self._indexer.trouble.problem
+        if self._embedding is not None:
+            problem = problem or self._embedding.trouble.problem
+        memwal = self._memwal
+        memories = None if memwal is None else await memwal.memories.standing(tenant)
+        index = await self.finding.standing(tenant)
+        if self._embedding is not None:
+            owed = (await self.finding.owed(tenant)).missed
+            index = replace(index, unindexed=index.unindexed + owed)
+        return RecallStanding(index, problem, memwal, memories)
+
+    async def vectors_owed(self, tenant: str) -> int:
+        """Return how many checkpoints wait for a vector of the embedder, after a short wait."""
+        if self._embedding is None:
+            return 0
+        return await self._embedding.arrive(tenant, partial(self.finding.owed, tenant))
+
+    async def embed(self, text: str) -> bytes:
+        """Return the vector of a query; raise `EmbedderError` if there is no embedder's answer."""
+        if self._embedding is None:
+            raise EmbedderError("none is configured")
+        return await self._embedding.query(text)
+
+    async def comparing(
+        self, tenant: str, text: str, owed: Callable[[], Awaitable[bool]]
+    ) -> Compare:
+        """Return what compares the vectors of items with that of a query, once they are there.
+
+        It waits a short time while vectors are `owed`.
+
+        Raises:
+            EmbedderError: There is no embedder's answer.
+        """
+        if self._embedding is None:
+            raise EmbedderError("none is configured")
+        await self.catch_up(tenant)
+        await self._embedding.settle(owed)
+        vector = await self._embedding.query(text)
+        module = await asyncio.to_thread(importlib.import_module, ".vectors", __package__)
+        return partial(module.cosines, vector)
+
+    async def nearest(
+        self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return the checkpoints in scope with the nearest vectors, nearest first."""
+        if self._vectors is None:
+            module = await asyncio.to_thread(importlib.import_module, ".vectors", __package__)
+            if self._vectors is None:  # others may have come first
+                self._vectors = module.VectorIndex(self.finding, self._cache_bytes)
+        return await self._vectors.nearest(tenant, vector, metric, scope, limit)
+
+    async def by_memwal(
+        self, tenant: str, text: str, scope: SearchScope, limit: int
+    ) -> SearchAnswer:
+        """Return checkpoints that MemWal recalls, nearest first, or raise `RelayerError`.
+
+        MemWal knows no threads and metadata: memories out of scope are left out here, so a
+        search of a scope asks for as many memories as one call can return.
+        """
+        memwal = self._memwal
+        if memwal is None:
+            raise LookupError("there is no MemWal to ask")
+        narrow = bool(scope.thread_id or scope.agent_id or scope.filter)
+        asked = MAX_RECALLED if narrow else min(limit + SPARE_MEMORIES, MAX_RECALLED)
+        while True:
+            recalled, returned, dropped = await memwal.recall(tenant, text, asked)
+            # Pointers are resolved by documents, those of fresh forks too.
+            unindexed = await self.catch_up(tenant)
+            found = await self.finding.by_pointers(tenant, recalled, scope, limit)
+            short = len(found) < limit and returned >= asked
+            if not short or asked == MAX_RECALLED:
+                break
+            asked = MAX_RECALLED
+        pending = await memwal.memories.pending(tenant)
+        return SearchAnswer(
+            tuple(found),
+            SearchMode.MEMWAL,
+            "cosine",
+            unindexed=unindexed + pending,
+            truncated=short,
+            dropped=dropped,
+        )

@@ -1,0 +1,236 @@
+"""Finding checkpoints by their vectors: all are compared, in memory as far as they fit.
+
+Vectors are held in 32 bits and compared in 64: the order is exact. It brings numpy, so it is
+imported at the first search by vectors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.search import Found, Metric, SearchScope
+from ..journal.search.finding import Candidate, FindRows, VectorRow
+
+T = TypeVar("T")
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+PAGE_BYTES = 4 * 1024 * 1024  # about how many bytes of vectors are read at once
+PASSED_BY = 4096  # candidates that found nothing, after which it is asked how many rows are dead
+DEAD = 256  # dead rows for which vectors are read anew
+# rows that are put in order at first, and how many times more in each further step
+FIRST_CANDIDATES, GROWTH = 256, 4
+# about how much memory comparing takes at a time: fast if it fits a processor's cache
+WIDENED_AT_ONCE_BYTES = 512 * 1024
+_STORED = np.dtype("<f4")
+
+
+class Query:
+    """A vector, packed, that others are compared with."""
+
+    def __init__(self, vector: bytes, metric: Metric) -> None:
+        self._metric = metric
+        self._wide: Floats = np.frombuffer(vector, _STORED).astype(np.float64)
+        self._square = float(np.vecdot(self._wide, self._wide))
+
+    def distances(self, wide: Floats, squares: Floats) -> Floats:
+        """Return the distances of rows; that of an identical one is 0.
+
+        Row by row, and not as one product of a matrix: for that BLAS starts threads, which slow
+        saves down. So sums of equal rows are equal to the last bit, too.
+        """
+        if self._metric is Metric.L2:
+            apart = wide - self._wide
+            return np.asarray(np.sqrt(np.vecdot(apart, apart)))
+        along: Floats = np.vecdot(wide, self._wide)
+        products = np.sqrt(squares * self._square)
+        cosines = np.divide(along, products, out=np.zeros_like(along), where=products > 0)
+        return np.asarray(np.clip(1.0 - cosines, 0.0, 2.0))
+
+
+class Block(NamedTuple):
+    """Vectors of one dimension, with their numbers and the squares of their lengths."""
+
+    numbers: Integers
+    vectors: NDArray[np.float32]
+    squares: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[VectorRow], size: int) -> Block:
+        """Return a block of those rows whose vectors have the size in bytes."""
+        fitting = [row for row in rows if len(row.vector) == size]
+        stored = np.frombuffer(b"".join(row.vector for row in fitting), _STORED)
+        vectors = stored.reshape(len(fitting), size // _STORED.itemsize).astype(np.float32)
+        squares: Floats = np.empty(len(fitting), np.float64)
+        for at, wide in _widened(vectors):
+            squares[at] = np.vecdot(wide, wide)
+        return cls(np.array([row.number for row in fitting], np.int64), vectors, squares)
+
+    def joined(self, other: Block) -> Block:
+        """Return the rows of both."""
+        return Block(
+            np.concatenate([self.numbers, other.numbers]),
+            np.concatenate([self.vectors, other.vectors]),
+            np.concatenate([self.squares, other.squares]),
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that it takes."""
+        return sum(part.nbytes for part in self)
+
+    def compare(self, query: Query) -> tuple[Integers, Floats]:
+        """Return numbers and distances of the rows."""
+        distances: Floats = np.empty(len(self.numbers), np.float64)
+        for at, wide in _widened(self.vectors):
+            distances[at] = query.distances(wide, self.squares[at])
+        return self.numbers, distances
+
+
+def cosines(vector: bytes, rows: Sequence[tuple[int, bytes]]) -> Iterator[tuple[int, float]]:
+    """Yield number and cosine of the rows whose vectors have the dimension of a vector."""
+    block = Block.of([VectorRow(*row) for row in rows], len(vector))
+    numbers, distances = block.compare(Query(vector, Metric.COSINE))
+    yield from zip(numbers.tolist(), (1.0 - distances).tolist(), strict=True)
+
+
+def _widened(vectors: NDArray[np.float32]) -> Iterator[tuple[slice, Floats]]:
+    step = max(1, WIDENED_AT_ONCE_BYTES // (8 * vectors.shape[1]))
+    for start in range(0, len(vectors), step):
+        at = slice(start, start + step)
+        yield at, vectors[at].astype(np.float64)
+
+
+class Ranking:
+    """Rows in order, `size` of them; equally far ones by number. `given`: how many were read."""
+
+    def __init__(self, parts: Sequence[tuple[Integers, Floats]]) -> None:
+        self.given = 0
+        self._numbers: Integers = np.concatenate([np.empty(0, np.int64), *(n for n, _ in parts)])
+        self._distances: Floats = np.concatenate([np.empty(0), *(d for _, d in parts)])
+        self.size = len(self._numbers)
+
+    def __call__(self, numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
+        """Go through rows that have one of the numbers, nearest first, as far as they are read."""
+        left: Integers = np.arange(self.size, dtype=np.int64)
+        if numbers is not None:
+            wanted = np.fromiter(numbers, np.int64, len(numbers))
+            left = np.flatnonzero(np.isin(self._numbers, wanted))
+        size = FIRST_CANDIDATES
+        while len(left):
+            distances = self._distances[left]
+            last = np.partition(distances, size)[size] if size < len(left) else np.inf
+            rows, left = left[distances <= last], left[distances > last]
+            rows = rows[np.lexsort((self._numbers[rows], self._distances[rows]))]
+            for number, distance in zip(
+                self._numbers[rows].tolist(), self._distances[rows].tolist(), strict=True
+            ):
+                self.given += 1
+                yield Candidate(number, distance)
+            size *= GROWTH
+
+
+class _Held:
+    """The first vectors of a tenant and a size, in memory; deleted ones stay and find nothing."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.blocks: list[Block] = []
+        self.through = 0
+        self.passed_by = 0
+
+
+_Place = tuple[str, int]  # tenant, and bytes of a vector
+
+
+class VectorIndex:
+    """Compares a vector with all of a tenant, held up to `cache_bytes`, or of a thread."""
+
+    def __init__(self, rows: FindRows, cache_bytes: int) -> None:
+        self._rows = rows
+        self._cache_bytes = cache_bytes
+        self._held: OrderedDict[_Place, _Held] = OrderedDict()
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix="search-vectors")
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of vectors held in memory."""
+        return sum(block.size_bytes for held in self._held.values() for block in held.blocks)
+
+    async def close(self) -> None:
+        """Finish running computations, and free everything."""
+        await asyncio.to_thread(self._pool.shutdown)
+        self._held.clear()
+
+    async def nearest(
+        self, tenant: str, vector: bytes, metric: Metric, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Return the checkpoints in scope with the nearest vectors of the same dimension."""
+        query = Query(vector, metric)
+        if scope.thread_id:
+            rows = await self._rows.scan_thread(tenant, scope.thread_id)
+            parts = [await self._run(lambda: Block.of(rows, len(vector)).compare(query))]
+            return await self._rows.by_vectors(tenant, Ranking(parts), scope, limit)
+        place = (tenant, len(vector))
+        held = self._held.setdefault(place, _Held())
+        self._held.move_to_end(place)
+        ranking = await self._compare(place, held, query)
+        found = await self._rows.by_vectors(tenant, ranking, scope, limit)
+        held.passed_by += ranking.given - len(found)
+        if held.passed_by >= max(PASSED_BY, ranking.size // 4):
+            held.passed_by = 0
+            living = (await self._rows.standing(tenant)).vectors
+            if ranking.size - living >= DEAD and self._held.get(place) is held:
+                del self._held[place]  # many are dead: the next search reads them anew
+        return found
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def _compare(self, place: _Place, held: _Held, query: Query) -> Ranking:
+        async with held.turn:
+            page = await self._bring_up_to_date(place, held)
+            blocks = list(held.blocks)
+        parts = await self._run(lambda: [block.compare(query) for block in blocks])
+        while page:
+            block = await self._run(partial(Block.of, page, place[1]))
+            parts.append(await self._run(partial(block.compare, query)))
+            page = await self._page(place, page[-1].number)
+        return await self._run(lambda: Ranking(parts))
+
+    async def _page(self, place: _Place, after: int) -> list[VectorRow]:
+        return await self._rows.scan(place[0], after, max(1, PAGE_BYTES // place[1]))
+
+    async def _bring_up_to_date(self, place: _Place, held: _Held) -> list[VectorRow]:
+        """Load new rows; return the first rows that do not fit."""
+        while page := await self._page(place, held.through):
+            last = held.blocks[-1:]
+            if last and last[0].size_bytes >= PAGE_BYTES:
+                last = []  # it is long enough as it is
+            block = await self._run(partial(Block.of, page, place[1]))
+            if last:
+                block = await self._run(partial(last[0].joined, block))
+            added = block.size_bytes - sum(one.size_bytes for one in last)
+            if not self._make_room(place, added) or self._held.get(place) is not held:
+                return page
+            held.blocks[len(held.blocks) - len(last) :] = [block]
+            held.through = page[-1].number
+        return []
+
+    def _make_room(self, place: _Place, size_bytes: int) -> bool:
+        for other, held in list(self._held.items()):
+            if self.held_bytes + size_bytes <= self._cache_bytes:
+                break
+            if other != place and not held.turn.locked():
+                del self._held[other]
+        return self.held_bytes + size_bytes <= self._cache_bytes

@@ -1,0 +1,71 @@
+"""Values for the tests of the JSON view, and what it makes of them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import ormsgpack
+from hypothesis import strategies as st
+
+from tuskpoint_server.core.json_view.escapes import MAX_TEXT
+from tuskpoint_server.core.json_view.views import Room, Shown
+from tuskpoint_server.core.model import Value
+
+
+def show(value: Value, left: int = MAX_TEXT) -> Shown:
+    return Room(left).show(value)
+
+
+def value_view(value: Value) -> Value:
+    return Room(MAX_TEXT).view(value)
+
+
+def view(value: Value) -> Any:
+    """Return the view of a value, which must be JSON in UTF-8 within the bounds."""
+    shown = value_view(value)
+    assert shown.type == "json"
+    assert len(shown.data) <= MAX_TEXT
+    return json.loads(shown.data.decode("utf-8"), parse_constant=_refused)
+
+
+def _refused(name: str) -> Any:
+    raise AssertionError(f"{name} is not JSON")
+
+
+def packed(thing: Any) -> bytes:
+    return ormsgpack.packb(thing, option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def extension(code: int, payload: Any) -> Value:
+    return Value("msgpack", ormsgpack.packb(ormsgpack.Ext(code, packed(payload))))
+
+
+def extension_bytes(code: int, payload: bytes) -> bytes:
+    return b"\xc9" + struct.pack(">Ib", len(payload), code) + payload
+
+
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.sampled_from(["$", "$$", "$int", "$$type", "é", "\0", "\U0001f600"])
+)
+KEYS = st.text() | st.sampled_from(["$", "$$", "$map", "$type", "$int", "$bytes"])
+JSON_LIKE = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner),
+    max_leaves=20,
+)
+MSGPACK_LIKE = st.recursive(
+    SCALARS | st.binary(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(KEYS, inner)
+        | st.dictionaries(KEYS | st.integers(-9, 9) | st.booleans() | st.none(), inner)
+    ),
+    max_leaves=20,
+)

@@ -1,0 +1,175 @@
+"""The table of errors is complete, agrees with the contract, and fits into trailers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.rpc import code_pb2, error_details_pb2  # type: ignore[import-untyped]
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuskpoint.v1 import errors_pb2
+from tuskpoint_server.api.middleware.errors import cut, incident, to_call_error, to_status
+from tuskpoint_server.core.errors import (
+    Reason,
+    Refusal,
+    Status,
+    Violation,
+    checkpoint_not_found,
+    invalid_field,
+    values_missing,
+)
+
+STATUSES = frozenset(code_pb2.Code.keys())
+PREFIX = "ERROR_REASON_"
+PROTO = Path(__file__).parents[3] / "proto" / "tuskpoint" / "v1" / "errors.proto"
+
+
+def details(status: Any, kind: Any) -> Any:
+    found = [each for each in status.details if each.Is(kind.DESCRIPTOR)]
+    assert len(found) <= 1, "each kind of detail at most once"
+    if not found:
+        return None
+    message = kind()
+    found[0].Unpack(message)
+    return message
+
+
+def refusal_of(reason: Reason) -> Refusal:
+    """A refusal whose message has all its blanks filled."""
+    blanks = re.findall(r"{(\w+)}", reason.message)
+    metadata: dict[str, Any] = dict.fromkeys(blanks, "x")
+    return Refusal(reason, **metadata)
+
+
+def test_every_reason_has_an_entry_and_a_number() -> None:
+    numbered = {
+        name.removeprefix(PREFIX) for name, number in errors_pb2.ErrorReason.items() if number
+    }
+    assert {reason.name for reason in Reason} == numbered
+
+
+def test_advice_follows_the_message_of_the_catalog() -> None:
+    plain = Refusal(Reason.THREAD_NOT_FOUND, thread_id="t")
+    advised = Refusal(Reason.THREAD_NOT_FOUND, advice="look elsewhere", thread_id="t")
+    assert advised.message == f"{plain.message}; look elsewhere"
+    assert advised.metadata == plain.metadata
+
+
+def documented_statuses() -> dict[str, list[str]]:
+    """Reason to the statuses that its comment in the contract names."""
+    found = {}
+    for comment, name in re.findall(
+        r"((?:^  //.*\n)+)^  ERROR_REASON_(\w+) = \d+;", PROTO.read_text(), re.MULTILINE
+    ):
+        text = comment.split("Example:")[0]
+        found[name] = [word for word in re.findall(r"`([A-Z_]+)`", text) if word in STATUSES]
+    return found
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_the_status_is_the_documented_one(reason: Reason) -> None:
+    assert documented_statuses()[reason.name][0] == reason.status.name
+
+
+@pytest.mark.parametrize("status", Status)
+def test_statuses_have_the_numbers_of_grpc(status: Status) -> None:
+    assert code_pb2.Code.Value(status.name) == status.value
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_status_carries_the_reason(reason: Reason) -> None:
+    status = to_status(refusal_of(reason))
+    info = details(status, error_details_pb2.ErrorInfo)
+    assert (info.reason, info.domain) == (reason.name, "tuskpoint.dev")
+    assert status.code == reason.status.value
+    assert "{" not in status.message
+    retry = details(status, error_details_pb2.RetryInfo)
+    assert (retry is not None) == (reason.retry_after_s is not None)
+    failed = details(status, error_details_pb2.PreconditionFailure)
+    assert (failed is not None) == (reason.status is Status.FAILED_PRECONDITION)
+
+
+LOADS = {Reason.BACKLOG_FULL, Reason.MEMORY_FULL, Reason.READER_TOO_SLOW}
+"""What passes by itself; of quotas only some do, and they say when."""
+
+
+def test_temporary_reasons_have_a_time_to_retry() -> None:
+    for reason in Reason:
+        if reason.status is Status.UNAVAILABLE or reason in LOADS:
+            assert reason.retry_after_s
+
+
+def test_missing_values_are_named_one_by_one() -> None:
+    status = to_status(values_missing(["a", "b"]))
+    failed = details(status, error_details_pb2.PreconditionFailure)
+    assert [(each.type, each.subject) for each in failed.violations] == [
+        ("VALUE", "a"),
+        ("VALUE", "b"),
+    ]
+    assert details(status, error_details_pb2.ErrorInfo).metadata["channels"] == '["a", "b"]'
+
+
+def test_refused_fields_are_named_one_by_one() -> None:
+    refusal = Refusal(
+        Reason.INVALID_FIELD,
+        violations=[Violation("a", "bad"), Violation("b", "worse")],
+        field="a",
+        problem="bad",
+    )
+    bad = details(to_status(refusal), error_details_pb2.BadRequest)
+    assert [(each.field, each.description) for each in bad.field_violations] == [
+        ("a", "bad"),
+        ("b", "worse"),
+    ]
+
+
+@given(st.text(max_size=3000), st.lists(st.text(max_size=512), min_size=1, max_size=50))
+def test_a_status_fits_into_trailers(text: str, names: list[str]) -> None:
+    for refusal in (
+        values_missing(names),
+        invalid_field(text, text),
+        checkpoint_not_found(text, text, text),
+    ):
+        status = to_status(refusal)
+        encoded = 3 * len(status.message.encode()) + 4 * len(status.SerializeToString()) // 3
+        assert encoded < 8 * 1024 - 512
+        assert details(status, error_details_pb2.ErrorInfo).reason == refusal.reason.name
+
+
+@given(st.text(), st.integers(3, 40))
+def test_cut_text_keeps_its_beginning(text: str, maximum: int) -> None:
+    short = cut(text, maximum)
+    assert len(short.encode()) <= maximum
+    assert short == text or (short.endswith("...") and text.startswith(short[:-3]))
+
+
+def test_a_call_error_equals_a_status() -> None:
+    refusal = values_missing(["a"])
+    error = to_call_error(refusal)
+    assert error.code == Status.FAILED_PRECONDITION.value
+    assert error.reason == errors_pb2.ERROR_REASON_VALUES_MISSING
+    assert error.message == refusal.message
+    assert dict(error.metadata) == {"channels": '["a"]'}
+    assert [each.field for each in error.field_violations] == ["a"]
+    assert not error.HasField("retry_after")
+    full = to_call_error(Refusal(Reason.BACKLOG_FULL, backlog_bytes=2, maximum=1))
+    assert full.retry_after.ToTimedelta().total_seconds() == Reason.BACKLOG_FULL.retry_after_s
+
+
+def test_an_incident_is_in_the_log_and_its_text_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    secret = "the agent's state"
+    try:
+        raise ValueError(secret)
+    except ValueError as error:
+        with caplog.at_level("INFO"):
+            refusal = incident(error, "/service/Method")
+    assert refusal.reason is Reason.INTERNAL_ERROR
+    assert refusal.metadata["incident"] in caplog.text
+    assert "ValueError" in caplog.text
+    assert "/service/Method" in caplog.text
+    assert secret not in caplog.text
+    assert secret not in str(to_status(refusal))

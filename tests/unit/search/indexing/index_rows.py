@@ -1,0 +1,130 @@
+"""An index in dictionaries, failing as a test wants it to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from tuskpoint_server.core.model import CheckpointKey, Value
+from tuskpoint_server.journal.search.following import Advance, Backlog, Stretch
+from tuskpoint_server.journal.search.index import IndexRows, Unembedded
+from tuskpoint_server.journal.search.searched_values import Document
+
+TENANT = "default"
+
+
+def due(number: int, thread: int = 1, tenant: str = TENANT) -> Document:
+    """Return a checkpoint that is due; its number is that of its change, too."""
+    plan = Value("json", json.dumps(f"step {number}").encode())
+    key = CheckpointKey(f"t{thread}", "", str(number))
+    return Document(
+        *(number, thread, tenant, key, number, f"summary {number}"),
+        channels=(("current_plan", plan),),
+    )
+
+
+def accept(_: Sequence[object]) -> None:
+    """Let a call pass."""
+
+
+@dataclass
+class Rows(IndexRows):
+    """Threads whose changes are waiting, and texts without vectors; each `before_` may raise."""
+
+    waiting: list[Document] = field(default_factory=list)
+    stored: list[Document] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    watermarks: dict[int, int] = field(default_factory=dict)
+    texts: list[Unembedded] = field(default_factory=list)
+    vectors: dict[int, bytes] = field(default_factory=dict)
+    adopted: list[tuple[str, int]] = field(default_factory=list)
+    before_take: Callable[[Sequence[object]], None] = accept
+    before_store: Callable[[Sequence[Document]], None] = accept
+    before_adopt: Callable[[Sequence[object]], None] = accept
+    before_embed: Callable[[Sequence[object]], None] = accept
+    remembered: bool = False
+    takes: int = 0
+    looks: int = 0
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def take(self, limit: int) -> Stretch:
+        """Return the first that wait."""
+        self.takes += 1
+        await self.report()
+        self.before_take(())
+        some = tuple(self.waiting[:limit])
+        advances = tuple(
+            Advance(
+                thread,
+                TENANT,
+                f"t{thread}",
+                self.watermarks.get(thread, 0),
+                max(one.seq for one in some if one.thread == thread),
+            )
+            for thread in {one.thread: None for one in some}
+        )
+        return Stretch(some, advances, complete=len(some) == len(self.waiting))
+
+    async def store(self, stretch: Stretch, made: Sequence[Document], *, remember: bool) -> int:
+        """Store all or nothing."""
+        self.before_store(made)
+        self.remembered = remember
+        self.stored += made
+        if made:
+            self.batches.append(len(made))
+        for advance in stretch.advances:
+            self.watermarks[advance.thread] = advance.through
+        self.waiting = [one for one in self.waiting if one.seq > self.watermarks.get(one.thread, 0)]
+        await self.report()
+        return len(made)
+
+    async def now(self, tenant: str) -> dict[int, int]:
+        """Return the greatest that waits of each thread."""
+        mine = [one for one in self.waiting if one.tenant == tenant]
+        return {one.thread: one.seq for one in sorted(mine, key=lambda one: one.seq)}
+
+    async def backlog(self) -> list[Backlog]:
+        """Count what waits."""
+        tenants = {one.tenant: None for one in self.waiting}
+        return [
+            Backlog(
+                tenant,
+                sum(one.tenant == tenant for one in self.waiting),
+                min(one.seq for one in self.waiting if one.tenant == tenant),
+            )
+            for tenant in tenants
+        ]
+
+    async def unembedded(
+        self, limit: int, but: Collection[tuple[int, int]] = ()
+    ) -> list[Unembedded]:
+        """Return the oldest without a vector."""
+        self.looks += 1
+        await self.report()
+        owed = [text for text in self.texts if text.number not in self.vectors]
+        return [text for text in owed if text.place not in but][:limit]
+
+    async def embed(self, embedder: str, made: Sequence[tuple[Unembedded, bytes]]) -> None:
+        """Store vectors."""
+        assert embedder == self.adopted[-1][0]
+        self.before_embed(made)
+        self.vectors.update((text.number, vector) for text, vector in made)
+        await self.report()
+
+    async def adopt_embedder(self, embedder: str, dimension: int) -> int:
+        """Note who embeds."""
+        self.before_adopt(())
+        self.adopted.append((embedder, dimension))
+        return 0
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is so; it is looked at after each call."""
+        async with asyncio.timeout(30), self.changed:
+            await self.changed.wait_for(condition)
+
+    async def report(self) -> None:
+        """Have those who wait look again."""
+        async with self.changed:
+            self.changed.notify_all()

@@ -1,0 +1,150 @@
+"""Of a long value the latest part is kept, as a value of the same type, whatever its bytes are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from tests.unit.core.json_view.kit import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed, show
+from tuskpoint_server.core.json_view.excerpts import joined, latest_part, shares
+from tuskpoint_server.core.model import Value
+
+SERDE = JsonPlusSerializer()
+
+
+def stored(thing: Any) -> Value:
+    """Return a value as LangGraph's savers write it."""
+    return Value(*SERDE.dumps_typed(thing))
+
+
+def as_json(thing: Any) -> Value:
+    return Value("json", json.dumps(thing).encode())
+
+
+def kept(value: Value, maximum: int) -> Any:
+    """Return the view of the latest part."""
+    part = latest_part(value, maximum)
+    assert part is not None
+    assert part.type == value.type
+    assert len(part.data) <= maximum + 8
+    return show(part).content
+
+
+KINDS = pytest.mark.parametrize("kind", [stored, as_json])
+
+
+@KINDS
+def test_a_short_value_is_not_changed(kind: Any) -> None:
+    value = kind(["a", {"b": 1}])
+    assert latest_part(value, len(value.data)) is value
+
+
+@KINDS
+def test_an_array_keeps_its_last_items(kind: Any) -> None:
+    items = [f"item {number}" for number in range(1000)]
+    found = kept(kind(items), 500)
+    assert 30 < len(found) < 60
+    assert found == items[-len(found) :]
+
+
+@KINDS
+def test_a_text_keeps_its_end(kind: Any) -> None:
+    text = " ".join(f"wörd {number}" for number in range(1000))
+    found = kept(kind(text), 500)
+    assert 300 < len(found.encode()) <= 500
+    assert text.endswith(found)
+
+
+@KINDS
+def test_the_last_item_is_shortened_if_it_alone_is_too_long(kind: Any) -> None:
+    text = " ".join(f"word {number}" for number in range(1000))
+    [found] = kept(kind(["first", text]), 500)
+    assert text.endswith(found)
+
+
+@KINDS
+def test_an_object_keeps_its_members_each_shortened(kind: Any) -> None:
+    thing = {"title": "A tusk", "log": ["line"] * 1000, "notes": "word " * 1000, "done": True}
+    found = kept(kind(thing), 1000)
+    assert list(found) == list(thing)
+    assert (found["title"], found["done"]) == ("A tusk", True)
+    assert len(found["log"]) > 40
+    assert len(found["notes"]) > 150
+
+
+def test_messages_of_langchain_stay_messages() -> None:
+    messages = [HumanMessage(f"Question {number}", id=f"h-{number}") for number in range(100)]
+    last = AIMessage("word " * 2000, id="a-1")
+    found = kept(stored([*messages, last]), 2000)
+    assert [one["$type"].rpartition(".")[2] for one in found] == ["AIMessage"]
+    assert found[0]["content"].endswith("word word ")
+    assert found[0]["id"] == "a-1"
+    found = kept(stored([last, *messages]), 2000)
+    assert found[-1]["content"] == "Question 99"
+    assert len(found) > 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Value("bytes", b"x" * 100),
+        Value("pickle", b"x" * 100),
+        Value("msgpack", packed(b"x" * 100)),
+        Value("msgpack", extension_bytes(99, b"x" * 100)),
+        Value("msgpack", b"\xdd\xff\xff\xff\xff" + b"\x01" * 100),
+        Value("json", b"[" * 100),
+        Value("json", b'{"a": ' + b"1" * 5000 + b"}"),
+    ],
+    ids=lambda it: f"{it.type} {bytes(it.data[:4])!r}",
+)
+def test_a_value_that_cannot_be_shortened_has_no_latest_part(value: Value) -> None:
+    assert latest_part(value, 50) is None
+
+
+VALUES = st.one_of(
+    JSON_LIKE.map(as_json),
+    MSGPACK_LIKE.map(lambda thing: Value("msgpack", packed(thing))),
+    st.builds(
+        lambda code, thing: Value("msgpack", extension_bytes(code, packed(thing))),
+        st.integers(-2, 8),
+        MSGPACK_LIKE,
+    ),
+    st.builds(Value, st.sampled_from(["json", "msgpack", "bytes", "null", "pickle"]), st.binary()),
+)
+
+
+@given(VALUES, st.integers(0, 100))
+@example(as_json("\N{GRINNING FACE}" * 20), 21)
+@example(stored("é" * 100), 20)
+def test_no_bytes_make_it_fail(value: Value, maximum: int) -> None:
+    part = latest_part(value, maximum)
+    if part is not None and part is not value:
+        assert part.type == value.type
+        shown = show(part).content
+        assert not (isinstance(shown, dict) and "$opaque" in shown)
+
+
+@given(st.lists(st.integers(0, 100)), st.integers(0, 300))
+def test_no_share_is_more_than_is_wanted_or_there(sizes: list[int], room: int) -> None:
+    found = shares(sizes, room)
+    assert all(0 <= share <= size for share, size in zip(found, sizes, strict=True))
+    assert sum(found) <= room
+    if sum(sizes) <= room:
+        assert found == sizes
+
+
+def test_values_of_one_type_are_joined() -> None:
+    whole, complete = joined([stored("a"), stored(["b"])])
+    assert whole is not None
+    assert (show(whole).content, complete) == (["a", ["b"]], True)
+    mixed, complete = joined([stored("a"), as_json("b"), as_json(None)])
+    assert mixed == Value("json", b'["b",null]')
+    assert not complete
+    assert joined([]) == (None, True)
+    assert joined([Value("pickle", b"x")]) == (None, False)

@@ -1,0 +1,130 @@
+"""An index of vectors in a dictionary, to compare with."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from tuskpoint_server.core.model import CheckpointKey
+from tuskpoint_server.core.search import Found, Metric, SearchScope, pack_vector, unpack_vector
+from tuskpoint_server.journal.search.finding import (
+    Candidate,
+    Candidates,
+    FindRows,
+    IndexStanding,
+    VectorRow,
+)
+
+TENANT = "default"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A vector and what is known of its checkpoint."""
+
+    thread_id: str
+    vector: bytes
+    outcome: str
+
+
+@dataclass
+class Shelf(FindRows):
+    """Rows with vectors. Numbers rise and are never used again."""
+
+    page: int = 1000
+    asks_first: bool = False
+    rows: dict[int, Row] = field(default_factory=dict)
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+    scanned: int = 0
+    read: int = 0
+
+    def add(self, components: Sequence[float], thread_id: str = "t", outcome: str = "") -> int:
+        """Add a vector; return its number."""
+        number = next(self.numbers)
+        self.rows[number] = Row(thread_id, pack_vector(components), outcome)
+        return number
+
+    async def scan(self, tenant: str, after: int, limit: int) -> list[VectorRow]:
+        """Return the next vectors of the one tenant."""
+        assert tenant == TENANT
+        await asyncio.sleep(0)
+        numbers = [number for number in sorted(self.rows) if number > after]
+        found = numbers[: min(limit, self.page)]
+        self.scanned += len(found)
+        return [VectorRow(number, self.rows[number].vector) for number in found]
+
+    async def scan_thread(self, tenant: str, thread_id: str) -> list[VectorRow]:
+        """Return the vectors of a thread."""
+        assert tenant == TENANT
+        return [
+            VectorRow(number, row.vector)
+            for number, row in sorted(self.rows.items())
+            if row.thread_id == thread_id
+        ]
+
+    async def by_vectors(
+        self, tenant: str, candidates: Candidates, scope: SearchScope, limit: int
+    ) -> list[Found]:
+        """Look candidates up, some at a time and in a thread, as a journal does."""
+        assert tenant == TENANT
+        if self.asks_first:
+            numbers = {number for number in self.rows if self.in_scope(number, scope)}
+            return await asyncio.to_thread(self._look_up, candidates(numbers), scope, limit)
+        return await asyncio.to_thread(self._look_up, candidates(None), scope, limit)
+
+    def _look_up(
+        self, candidates: Iterable[Candidate], scope: SearchScope, limit: int
+    ) -> list[Found]:
+        found: list[Found] = []
+        rest = iter(candidates)
+        while len(found) < limit and (some := list(itertools.islice(rest, 16))):
+            self.read += len(some)
+            found += [
+                self.found(candidate.number, candidate.distance)
+                for candidate in some
+                if candidate.number in self.rows and self.in_scope(candidate.number, scope)
+            ]
+        return found[:limit]
+
+    def in_scope(self, number: int, scope: SearchScope) -> bool:
+        """Tell whether a search may find a row."""
+        row = self.rows[number]
+        return (not scope.thread_id or row.thread_id == scope.thread_id) and (
+            not scope.filter or row.outcome == scope.filter["outcome"]
+        )
+
+    def found(self, number: int, distance: float) -> Found:
+        """Return what a search finds of a row."""
+        key = CheckpointKey(self.rows[number].thread_id, "", str(number))
+        return Found(key, "", "", b"{}", distance)
+
+    async def standing(self, tenant: str) -> IndexStanding:
+        """Count the vectors."""
+        assert tenant == TENANT
+        return IndexStanding(vectors=len(self.rows))
+
+    def expected(
+        self, query: Sequence[float], metric: Metric, scope: SearchScope, limit: int
+    ) -> list[tuple[int, float]]:
+        """Return numbers and distances of the nearest, computed in the plainest way."""
+        wanted = unpack_vector(pack_vector(query))
+        compared = sorted(
+            (distance(unpack_vector(row.vector), wanted, metric), number)
+            for number, row in self.rows.items()
+            if len(row.vector) == 4 * len(wanted) and self.in_scope(number, scope)
+        )
+        return [(number, apart) for apart, number in compared[:limit]]
+
+
+def distance(one: Sequence[float], other: Sequence[float], metric: Metric) -> float:
+    """Return the distance of two vectors of the same dimension."""
+    if metric is Metric.L2:
+        return math.sqrt(math.fsum((a - b) ** 2 for a, b in zip(one, other, strict=True)))
+    products = math.sqrt(math.fsum(a * a for a in one) * math.fsum(b * b for b in other))
+    if not products:
+        return 1.0
+    along = math.fsum(a * b for a, b in zip(one, other, strict=True))
+    return min(max(1.0 - along / products, 0.0), 2.0)
