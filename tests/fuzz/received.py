@@ -52,7 +52,7 @@ def json_value(data: bytes) -> None:
 
 def _value(kind: str, data: bytes) -> None:
     value = Value(kind, data)
-    shown = views.Room(views.MAX_CHECKPOINT_TEXT).view(value)
+    shown = views.ViewRoom(views.MAX_CHECKPOINT_TEXT).view(value)
     json.loads(shown.data)
     for maximum in (8, 40, len(data) // 2):
         part = excerpts.latest_part(value, maximum)

@@ -149,7 +149,7 @@ def run_page(data: bytes) -> None:
     lines = data.decode(errors="replace").split("\n")[:-1]
     found = parsed(lambda: [records.read_line(line, NAME).position for line in lines], MALFORMED)
     first, last = (found[0], found[-1]) if found else (("",) * 4, ("",) * 4)
-    page = runs.Page(0, len(frame), blob_digest(frame), first, last, len(lines))
+    page = runs.RunPage(0, len(frame), blob_digest(frame), first, last, len(lines))
     for line in parsed(lambda: runs.page_lines(frame, page, NAME), MALFORMED) or ():
         parsed(partial(records.decode_record, line.stored, NAME), MALFORMED)
 

@@ -12,7 +12,7 @@ from tests.fuzz.target import NAME
 from tests.kit.blobs.walrus_peer import write_quilt
 from tests.unit.core.formats import rows
 from tuskpoint.v1 import checkpoint_pb2
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.packs import pack_pieces
 from tuskpoint_server.blobs.walrus.quilt import COLUMNS, ROWS, SYMBOLS
 from tuskpoint_server.core.errors import Refusal
@@ -289,7 +289,7 @@ MEMBERS = [blob_digest(one) for one in _CONTENTS]
 
 
 def packs() -> list[bytes]:
-    members = [Member(blob_digest(one), one, "segment") for one in _CONTENTS]
+    members = [BlobMember(blob_digest(one), one, "segment") for one in _CONTENTS]
     return [b"".join(pack_pieces(members)), b"".join(pack_pieces(members[:1]))]
 
 

@@ -12,7 +12,7 @@ from tests.kit.archives import House, check_certified, house, keys_of
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, Reference, channel, draft, write
 from tests.kit.journal import Clock
-from tuskpoint_server.blobs.api import Member, StoreLimits
+from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.formats.segment_reading import decode_segment
 from tuskpoint_server.core.formats.stored_json import Kind
@@ -70,7 +70,7 @@ class History:
         self.removal = house.journal.removal
         self.lineage = house.journal.lineage
 
-    def judge(self, members: Sequence[Member]) -> Reason | None:
+    def judge(self, members: Sequence[BlobMember]) -> Reason | None:
         """Reject what has a blocked checkpoint in it."""
         for member in members if self.blocked else ():
             if member.kind == Kind.SEGMENT:

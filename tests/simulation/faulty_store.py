@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from tests.simulation.life import Life
 from tuskpoint_server.blobs.api import (
+    BlobMember,
     Listed,
-    Member,
     Progress,
-    Receipt,
+    PutReceipt,
     StoreLimits,
     blob_name,
     verified,
@@ -73,11 +73,11 @@ class Vault:
     epoch_s: float | None = None
     ends: dict[str, int] = field(default_factory=dict)
     put_s: dict[str, float] = field(default_factory=dict)
-    packs: dict[str, dict[bytes, Member]] = field(default_factory=dict)
+    packs: dict[str, dict[bytes, BlobMember]] = field(default_factory=dict)
     lost: set[tuple[str, bytes]] = field(default_factory=set)
     outage: tuple[float, float] = (0.0, 0.0)
 
-    def keep(self, members: Sequence[Member]) -> str:
+    def keep(self, members: Sequence[BlobMember]) -> str:
         """Store a pack; return its ID."""
         blob_id = blob_name(blob_digest(b"".join(sorted(one.sha256 for one in members))))
         self.packs[blob_id] = {one.sha256: one for one in members}
@@ -90,7 +90,7 @@ class Vault:
         """Return the number of the epoch of now."""
         return int(self.now_s() // self.epoch_s) if self.epoch_s is not None else 0
 
-    def pack(self, blob_id: str) -> dict[bytes, Member]:
+    def pack(self, blob_id: str) -> dict[bytes, BlobMember]:
         """Return what a blob holds; nothing if there is none, or none any more."""
         if self.epoch_s is not None and self.ends.get(blob_id, 0) <= self.epoch():
             return {}
@@ -105,7 +105,7 @@ class Vault:
         """Let a member have other bytes."""
         member = self.packs[blob_id][sha256]
         data = member.data[:-1] + bytes([member.data[-1] ^ 1])
-        self.packs[blob_id][sha256] = Member(sha256, data, member.kind)
+        self.packs[blob_id][sha256] = BlobMember(sha256, data, member.kind)
         self.lost.add((blob_id, sha256))
 
     def read(self, location: BlobLocation) -> bytes:
@@ -137,7 +137,7 @@ class PlainStore:
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         groups = [[one] for one in members] if apart else [list(members)]
         if not apart and not self.limits.hold([len(one.data) for one in members]):
             raise AssertionError("a put holds more than the store takes")
@@ -147,7 +147,9 @@ class PlainStore:
             for blob_id, group in zip(ids, groups, strict=True)
             for one in group
         }
-        return Receipt(tuple(places[one.sha256] for one in members), tuple(map(self._about, ids)))
+        return PutReceipt(
+            tuple(places[one.sha256] for one in members), tuple(map(self._about, ids))
+        )
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         return self.vault.read(location)
@@ -161,12 +163,12 @@ class PlainStore:
             raise Refusal(Reason.BLOB_NOT_FOUND, blob_id=blob_id)
         return [Listed(self._located(blob_id, one), one.kind) for one in pack.values()]
 
-    async def renew(self, blob_id: str) -> Receipt:
+    async def renew(self, blob_id: str) -> PutReceipt:
         places = [one.location for one in await self.list_blob(blob_id)]
         for place in places:
             self.vault.read(place)
         self.vault.ends[blob_id] = self.vault.epoch() + EPOCHS
-        return Receipt(tuple(places), (self._about(blob_id),))
+        return PutReceipt(tuple(places), (self._about(blob_id),))
 
     async def blobs(self) -> AsyncIterator[StoredFile]:
         """Yield every blob, as a directory does."""
@@ -187,7 +189,7 @@ class PlainStore:
         ends = (vault.epoch(), vault.ends[blob_id]) if vault.epoch_s is not None else (None, None)
         return StoredBlob(blob_id, "", size, size, 1, *ends)
 
-    def _located(self, blob_id: str, one: Member) -> BlobLocation:
+    def _located(self, blob_id: str, one: BlobMember) -> BlobLocation:
         return BlobLocation(one.sha256, len(one.data), blob_id, one.sha256.hex())
 
 
@@ -207,10 +209,10 @@ class FaultyStore(PlainStore):
         self._rng = rng
         self._running = 0
         self._intact = 0
-        self.verdict: Callable[[Sequence[Member]], Reason | None] = lambda members: None
-        self.on_put: Callable[[Sequence[Member]], Awaitable[None]] | None = None
+        self.verdict: Callable[[Sequence[BlobMember]], Reason | None] = lambda members: None
+        self.on_put: Callable[[Sequence[BlobMember]], Awaitable[None]] | None = None
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         self._life.check()
         if any(blob_digest(one.data) != one.sha256 for one in members):
             raise AssertionError("a put holds a member with another hash than its own")
@@ -252,7 +254,7 @@ class FaultyStore(PlainStore):
         await self._travel(self.faults.unreadable)
         return await super().list_blob(blob_id)
 
-    async def renew(self, blob_id: str) -> Receipt:
+    async def renew(self, blob_id: str) -> PutReceipt:
         await self._travel(self.faults.refuses)
         return await super().renew(blob_id)
 

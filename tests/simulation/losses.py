@@ -23,7 +23,7 @@ from tests.simulation.server import Server
 from tests.simulation.shadow import Shadow, Thread
 from tests.simulation.violation import check
 from tests.simulation.virtual_loop import VirtualLoop
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 
@@ -67,7 +67,7 @@ class Losses:
         self._looks = looks
         self._rng = random.Random(f"{seed} losses")
         self._copies: dict[str, list[_Copy]] = {}
-        self._away: dict[str, dict[bytes, Member]] = {}
+        self._away: dict[str, dict[bytes, BlobMember]] = {}
         self._emptied = 0
 
     @property

@@ -12,7 +12,7 @@ from tests.simulation.faulty_store import FaultyStore
 from tuskpoint_server.archive.flush import assembling
 from tuskpoint_server.archive.flush.flusher import TenantFlusher
 from tuskpoint_server.archive.flush.packs import Pack, PackRunner
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.formats import manifests, records
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.journal.archiving import certify, eviction, holding
@@ -44,7 +44,7 @@ def certified_without_read_back(patch: Patch) -> None:
     """A pack is believed to be stored although the store kept only a part of it."""
 
     async def believe(
-        self: PackRunner, tenant: str, members: Sequence[Member], *, apart: bool = False
+        self: PackRunner, tenant: str, members: Sequence[BlobMember], *, apart: bool = False
     ) -> dict[bytes, BlobLocation]:
         receipt = await self._blobs.put(members, apart=apart)
         return {location.sha256: location for location in receipt.locations}

@@ -21,7 +21,7 @@ from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.flush.packs import Spool, SpoolDamaged
 from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.archive.recover.recovery import Recovery, read_source
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import Checkpoint, CheckpointKey, View
@@ -45,7 +45,7 @@ class LocalDisk:
     """The files of a server: the journal, spooled packs, and the pointer to the catalog."""
 
     journal: Disk
-    spooled: dict[str, list[Member]] = field(default_factory=dict)
+    spooled: dict[str, list[BlobMember]] = field(default_factory=dict)
     pointer: str = ""
     fails: float = 0.0
 
@@ -58,14 +58,14 @@ class _Spool(Spool):
         self._rng = rng
         self._numbers = 0
 
-    def write(self, members: Sequence[Member]) -> str:
+    def write(self, members: Sequence[BlobMember]) -> str:
         if self._rng.random() < self._disk.fails:
             raise OSError(errno.ENOSPC, "No space left on device")
         name = f"{self._rng.getrandbits(62):x}.pack"
         self._disk.spooled[name] = list(members)
         return name
 
-    def read(self, name: str) -> list[Member]:
+    def read(self, name: str) -> list[BlobMember]:
         if name not in self._disk.spooled:
             raise SpoolDamaged(f"spool file {name} is missing")
         return self._disk.spooled[name]

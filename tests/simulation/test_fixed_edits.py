@@ -9,7 +9,7 @@ from typing import Any
 from tests.kit.drafts import TENANT, refused, write
 from tests.simulation.edits import Edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
 
 
@@ -59,7 +59,7 @@ async def test_the_watermark_of_a_damaged_row_certifies_nothing(stage: Stage) ->
     """A watermark that was raised at rest answers nobody who waits."""
     waiting: list[asyncio.Task[Any]] = []
 
-    async def raise_watermark(members: Sequence[Member]) -> None:
+    async def raise_watermark(members: Sequence[BlobMember]) -> None:
         saved = await stage.save("01", x=b"one")
         certify = stage.server.archive.certify(TENANT, saved.key, saved.seq)
         waiting.append(asyncio.get_running_loop().create_task(certify))

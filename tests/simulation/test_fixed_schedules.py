@@ -21,7 +21,7 @@ from tests.simulation.life import failpoints_visit
 from tests.simulation.memory_database import JournalFaults
 from tests.simulation.schedule import World, make_plan
 from tests.simulation.server import Server
-from tuskpoint_server.blobs.api import Member, StoreLimits, StoreLostError
+from tuskpoint_server.blobs.api import BlobMember, StoreLimits, StoreLostError
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.formats.segment_reading import decode_segment
 from tuskpoint_server.core.limits import LIMITS
@@ -240,7 +240,7 @@ async def test_evicted_writes_of_a_copy_are_stored_with_its_own(stage: Stage) ->
 async def test_one_refused_checkpoint_in_a_busy_tenant(stage: Stage) -> None:
     """It is a hole; whoever waits for it hears so, and nothing else waits for it."""
 
-    def blocked(members: Sequence[Member]) -> Reason | None:
+    def blocked(members: Sequence[BlobMember]) -> Reason | None:
         for member in members:
             if member.kind == "segment":
                 held = decode_segment(member.data, "").checkpoints
@@ -271,7 +271,7 @@ async def test_a_resave_above_the_bound_of_a_segment(stage: Stage) -> None:
     await stage.save("02", "01", y=BIG[::-1])
     travelling = asyncio.Event()
 
-    async def again(members: Sequence[Member]) -> None:
+    async def again(members: Sequence[BlobMember]) -> None:
         await stage.save("01", x=b"again")
         travelling.set()
 
@@ -309,7 +309,7 @@ async def test_a_thread_is_deleted_while_its_segment_travels(stage: Stage) -> No
     await stage.save("01", x=BIG)
     await stage.save("01", x=BIG, thread_id="u")
 
-    async def delete(members: Sequence[Member]) -> None:
+    async def delete(members: Sequence[BlobMember]) -> None:
         await stage.delete("t")
 
     stage.server.store.on_put = delete
@@ -329,7 +329,7 @@ async def test_one_put_of_several_fails(stage: Stage) -> None:
     """The other members are not put again, and nothing is certified before its member is."""
     failed: list[int] = []
 
-    def once(members: Sequence[Member]) -> Reason | None:
+    def once(members: Sequence[BlobMember]) -> Reason | None:
         if not failed and any(one.kind == "segment" for one in members):
             failed.append(len(members))
             return Reason.BLOB_UNAVAILABLE

@@ -12,7 +12,7 @@ from tests.kit.archives import House
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, refused
 from tuskpoint_server.archive.flush import one_flush
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import threads
@@ -47,7 +47,7 @@ async def test_a_pack_on_its_way_is_built_again_without_a_thread_that_was_damage
 ) -> None:
     await grow(home, "t1", "t2")
 
-    async def change(_members: Sequence[Member]) -> None:
+    async def change(_members: Sequence[BlobMember]) -> None:
         await damage(home, "t1")
 
     store.on_put = change

@@ -21,7 +21,7 @@ from tests.kit.drafts import (
     write,
     written,
 )
-from tuskpoint_server.blobs.api import Member, StoreLimits
+from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.formats.records import MemberRecord
 from tuskpoint_server.core.formats.segment_reading import decode_segment
@@ -191,7 +191,7 @@ async def test_a_re_save_that_overtook_its_flush_is_neither_lost_nor_certified_e
     await home.journal.save_checkpoint(TENANT, draft("a", "", {"x": b"again"}))
     seen = []
 
-    def judge(members: Sequence[Member]) -> Reason | None:
+    def judge(members: Sequence[BlobMember]) -> Reason | None:
         seen.append([one for one in members if one.kind == "segment"])
         return Reason.BLOB_UNAVAILABLE if len(seen) > 1 else None
 
@@ -260,7 +260,7 @@ async def test_a_thread_deleted_while_its_segment_travels_is_not_resurrected(
     removal = home.journal.removal
     await grow(home, 3)
 
-    async def delete(members: Sequence[Member]) -> None:
+    async def delete(members: Sequence[BlobMember]) -> None:
         await removal.delete_thread(TENANT, "t")
 
     store.on_put = delete
@@ -288,7 +288,7 @@ async def test_changes_during_a_put_wait_for_the_next_flush(
     """A wait is for what there was at the call: new changes do not prolong it."""
     await grow(home, 1)
 
-    async def save(members: Sequence[Member]) -> None:
+    async def save(members: Sequence[BlobMember]) -> None:
         await grow(home, 1, start=1)
         store.on_put = save if len(store.packs) < 50 else None
 
@@ -378,7 +378,7 @@ async def test_a_tampered_segment_does_not_become_state(home: House, store: Memo
             if member.kind == "segment":
                 data = bytearray(member.data)
                 data[-1] ^= 1
-                pack[sha256] = Member(sha256, bytes(data), member.kind)
+                pack[sha256] = BlobMember(sha256, bytes(data), member.kind)
                 assert blob_digest(bytes(data)) != sha256
     await refused(home.from_blobs(key("0001")), Reason.BLOB_HASH_MISMATCH)
 

@@ -17,7 +17,7 @@ from tests.kit.drafts import (
     refused,
 )
 from tuskpoint_server.archive.flush.waiting import FlushOutcome
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.archiving import certify
 from tuskpoint_server.journal.archiving.certify import Void
@@ -25,7 +25,7 @@ from tuskpoint_server.journal.archiving.plan import PlannedThread
 from tuskpoint_server.journal.database.schema import catalogs
 
 
-def judged(reason: Reason | None, members: Sequence[Member]) -> Reason | None:
+def judged(reason: Reason | None, members: Sequence[BlobMember]) -> Reason | None:
     """Judge every put alike."""
     return reason
 
@@ -67,7 +67,7 @@ async def test_a_pack_that_is_forgotten_on_its_way_is_finished(
     """As when the flusher stops while blobs are renewed."""
     await grow(home, 2)
 
-    async def forget(_members: Sequence[Member]) -> None:
+    async def forget(_members: Sequence[BlobMember]) -> None:
         home.archive._flusher(TENANT).flush.forget()
 
     store.on_put = forget
@@ -82,7 +82,7 @@ async def test_a_pack_that_cannot_be_read_back_is_put_again(
     await grow(home, 2)
     puts = []
 
-    def judge(members: Sequence[Member]) -> None:
+    def judge(members: Sequence[BlobMember]) -> None:
         puts.append(len(members))
         store.lost = {members[0].sha256} if len(puts) == 1 else set()
 
@@ -102,7 +102,7 @@ async def test_who_asks_while_a_flush_fails_waits_for_no_pause(
     store.verdict = lambda members: failures.pop() if failures else None
     late: list[asyncio.Task[FlushOutcome]] = []
 
-    async def ask(members: Sequence[Member]) -> None:
+    async def ask(members: Sequence[BlobMember]) -> None:
         late.append(asyncio.create_task(home.archive.certify_all(TENANT)))
         await home.archive._flusher(TENANT)._wake.wait()
 
@@ -115,7 +115,7 @@ async def test_who_asks_while_a_flush_fails_waits_for_no_pause(
 async def test_a_spooled_pack_is_stored_by_the_next_run(tmp_path: Path, store: MemoryStore) -> None:
     sent: list[set[bytes]] = []
 
-    def down(members: Sequence[Member]) -> Reason:
+    def down(members: Sequence[BlobMember]) -> Reason:
         sent.append({member.sha256 for member in members})
         return Reason.BLOB_UNAVAILABLE
 

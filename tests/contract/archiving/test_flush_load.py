@@ -11,7 +11,7 @@ import pytest
 from tests.kit.archives import House, check_certified, house
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
-from tuskpoint_server.blobs.api import Member, Receipt
+from tuskpoint_server.blobs.api import BlobMember, PutReceipt
 from tuskpoint_server.core.errors import Reason, Refusal
 
 # How much is stored is decided above the database.
@@ -29,7 +29,7 @@ class BusyStore(MemoryStore):
         self.rounds = 0
         self.sizes: list[int] = []
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         self.rounds += 1
         self.sizes.append(sum(len(member.data) for member in members))
         if self.meanwhile is not None and self.rounds < ROUNDS:

@@ -10,7 +10,7 @@ from tests.kit.archives import check_certified
 from tests.kit.blobs.epoch_store import UNIT_BYTES, UNIT_COST
 from tests.kit.drafts import TENANT, refused
 from tests.kit.epochs import EPOCH_US, years
-from tuskpoint_server.blobs.api import Receipt
+from tuskpoint_server.blobs.api import PutReceipt
 from tuskpoint_server.core.errors import Reason, Refusal
 
 # What is renewed when is decided above the database.
@@ -211,7 +211,7 @@ async def test_blob_that_the_store_makes_another_of_is_found_there(
         await time.save("1")
         await time.flush()
 
-        async def renew(blob_id: str) -> Receipt:
+        async def renew(blob_id: str) -> PutReceipt:
             members = list(time.store.quilts[blob_id].members.values())
             return await time.store.put(members[::-1])
 

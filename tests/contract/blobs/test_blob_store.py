@@ -18,8 +18,8 @@ from tests.kit.blobs.walrus_peer import write_quilt
 from tuskpoint_emulators.walrus.blob_id import from_text
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs.api import (
+    BlobMember,
     BlobStore,
-    Member,
     Progress,
 )
 from tuskpoint_server.blobs.cache import CachedStore, origin
@@ -116,7 +116,7 @@ def _tamper(emulator: WalrusEmulator, location: BlobLocation, data: bytes) -> No
     emulator.ledger.tamper(from_text(location.blob_id), quilt)
 
 
-async def put(store: BlobStore, *members: Member) -> tuple[BlobLocation, ...]:
+async def put(store: BlobStore, *members: BlobMember) -> tuple[BlobLocation, ...]:
     return (await store.put(members)).locations
 
 

@@ -26,7 +26,7 @@ from tests.kit.blobs.s3_server import (
     refused,
 )
 from tests.kit.blobs.stores import member, refusal_of
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore, RefusedError
@@ -55,7 +55,7 @@ async def blobs(server: S3Server) -> AsyncIterator[ObjectStore]:
     await store.close()
 
 
-async def put(store: ObjectStore, *members: Member) -> tuple[BlobLocation, ...]:
+async def put(store: ObjectStore, *members: BlobMember) -> tuple[BlobLocation, ...]:
     return (await store.put(members)).locations
 
 

@@ -24,7 +24,7 @@ from tests.kit.blobs.walrus_peer import (
 )
 from tests.kit.blobs.walrus_stores import HTML, INTERNAL, MALFORMED, SECRET, PeerKit
 from tests.kit.drafts import refused
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.walrus import store
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import MAX_MEMBERS
@@ -111,7 +111,7 @@ async def test_puts_stay_within_their_number(kit: PeerKit) -> None:
     ids=["members", "bytes"],
 )
 async def test_over_the_limits_is_a_defect_of_the_caller(
-    kit: PeerKit, members: list[Member]
+    kit: PeerKit, members: list[BlobMember]
 ) -> None:
     peer = await kit.peer()
     store = kit.store(peer)

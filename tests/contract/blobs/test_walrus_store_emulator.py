@@ -18,7 +18,7 @@ from tuskpoint_emulators.walrus.cdn import CdnSettings
 from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.walrus.geometry import MAINNET
 from tuskpoint_emulators.walrus.server import WalrusEmulator
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.walrus.store import (
     MAX_MEMBER_BYTES,
     MAX_MEMBERS,
@@ -61,7 +61,7 @@ async def test_whole_way_of_a_pack(kit: EmulatorKit) -> None:
     ],
     ids=["members", "bytes"],
 )
-async def test_limits_are_those_of_walrus(kit: EmulatorKit, members: list[Member]) -> None:
+async def test_limits_are_those_of_walrus(kit: EmulatorKit, members: list[BlobMember]) -> None:
     emulator = await kit.emulator()
     store = kit.store(emulator)
     receipt = await store.put(members)

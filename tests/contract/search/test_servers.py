@@ -15,7 +15,7 @@ from tests.kit.journal import Clock, Journal, opened
 from tests.kit.leases import Ticks, expire
 from tuskpoint_server.core.search import Metric, SearchScope
 from tuskpoint_server.journal.lease import Lease
-from tuskpoint_server.search.search import Recall
+from tuskpoint_server.search.search import SearchEngine
 
 pytestmark = pytest.mark.postgresql
 
@@ -35,19 +35,19 @@ class Server:
         self.ticks = Ticks()
         self.lease = Lease(journal.database, 10, self.ticks)
         self.embedder = Closable()
-        self.recall = Recall(
+        self.engine = SearchEngine(
             journal.database, self.lease, SETTINGS, embedder=self.embedder, memwal=None
         )
 
     async def keep(self) -> None:
         """Become the keeper, which does its duty from then on."""
         assert await self.lease.acquire()
-        async with self.recall.keeping():
+        async with self.engine.keeping():
             pass
 
     async def stop(self) -> None:
         self.lease.lose()
-        await self.recall.stop()
+        await self.engine.stop()
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ async def servers(tmp_path: Path, clock: Clock) -> AsyncIterator[tuple[Server, S
 
 async def nearest(server: Server, text: str) -> list[str]:
     """Return the checkpoints whose text is nearest."""
-    found = await server.recall.nearest(
-        TENANT, await server.recall.embed(text), Metric.COSINE, SearchScope(), 5
+    found = await server.engine.nearest(
+        TENANT, await server.engine.embed(text), Metric.COSINE, SearchScope(), 5
     )
     return [one.key.checkpoint_id for one in found]
 
@@ -77,7 +77,7 @@ async def test_a_search_on_another_server_waits_for_the_keeper(
         await save(
             saver.journal, str(number), f"the writer pauses {number}", thread_id=f"t{number}"
         )
-        assert await other.recall.catch_up(TENANT) == 0
+        assert await other.engine.catch_up(TENANT) == 0
         assert await look(other.journal, str(number)) == [key(str(number), f"t{number}")]
 
 
@@ -96,11 +96,11 @@ async def test_the_next_keeper_goes_on_where_the_last_one_ended(
 ) -> None:
     keeper, other = servers
     await save(keeper.journal, "1", "the writer starts")
-    assert await other.recall.catch_up(TENANT) == 0
+    assert await other.engine.catch_up(TENANT) == 0
     keeper.ticks.now += 3600  # it was stopped
     await expire(other.journal.database)
     await other.keep()
     await save(keeper.journal, "2", "the writer ends", thread_id="u")
-    assert await keeper.recall.catch_up(TENANT) == 0
+    assert await keeper.engine.catch_up(TENANT) == 0
     assert await look(keeper.journal, "ends") == [key("2", "u")]
-    assert await other.recall.catch_up(TENANT) == 0
+    assert await other.engine.catch_up(TENANT) == 0

@@ -33,7 +33,7 @@ from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.search.embedders import EmbedderError
 from tuskpoint_server.search.pacing import IndexSettings
-from tuskpoint_server.search.search import Recall
+from tuskpoint_server.search.search import SearchEngine
 from tuskpoint_server.search.tasks import BATCH, Embedding, IndexTask
 from tuskpoint_server.search.vectors import VectorIndex
 
@@ -263,28 +263,28 @@ async def test_a_server_without_an_embedder_forgets_the_one_before(
     await journal.index.adopt_embedder("e1", 3)
 
     @asynccontextmanager
-    async def running() -> AsyncIterator[Recall]:
-        recall = Recall(
+    async def running() -> AsyncIterator[SearchEngine]:
+        engine = SearchEngine(
             journal.database, Lease(journal.database), SETTINGS, embedder=None, memwal=None
         )
-        await recall.start()
+        await engine.start()
         try:
-            yield recall
+            yield engine
         finally:
-            await recall.stop()
+            await engine.stop()
 
     async def refuse(*_: object, **__: object) -> None:
         raise Refusal(Reason.JOURNAL_UNAVAILABLE, problem="the disk is full")
 
     with monkeypatch.context() as full:
         full.setattr(journal.database, "transact", refuse)
-        async with running() as recall:
-            assert await recall.finding.dimension(TENANT) == 3
+        async with running() as engine:
+            assert await engine.finding.dimension(TENANT) == 3
     assert "the disk is full" in caplog.text
-    async with running() as recall:
-        assert await recall.finding.dimension(TENANT) == 0
+    async with running() as engine:
+        assert await engine.finding.dimension(TENANT) == 0
         await save(journal, "01", "saved", vector=(1.0, 0.0))
-        assert await recall.finding.dimension(TENANT) == 2
+        assert await engine.finding.dimension(TENANT) == 2
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 5000, 1 << 20])

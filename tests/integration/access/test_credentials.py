@@ -25,8 +25,8 @@ from tests.integration.access.tls_kit import GRANTS, bearer, write_tokens
 from tests.integration.api.shapes import (
     SHAPES,
     Behavior,
-    door_of,
     end_of,
+    pipeline_of,
     serving,
     start_call,
 )
@@ -364,7 +364,7 @@ async def test_a_call_ends_when_its_token_expires(shape: str) -> None:
     grant = Grant("brief", "default", frozenset(Scope), expires)
     authentication = Authentication(Credentials({token_digest("brief"): grant}))
     behavior = Behavior("cancel")
-    async with serving(behavior, door_of(authentication=authentication)) as channel:
+    async with serving(behavior, pipeline_of(authentication=authentication)) as channel:
         ended = await end_of(start_call(channel, shape, metadata=bearer("brief")))
         assert behavior.left.is_set()
         again = await end_of(start_call(channel, shape, metadata=bearer("brief")))
@@ -382,7 +382,7 @@ async def test_running_calls_get_a_later_expiry() -> None:
     digest = token_digest("t")
     authentication = Authentication(Credentials({digest: brief}), now=lambda: clock[0])
     behavior = Behavior("cancel")
-    async with serving(behavior, door_of(authentication=authentication)) as channel:
+    async with serving(behavior, pipeline_of(authentication=authentication)) as channel:
         call = start_call(channel, "UnaryUnary", metadata=bearer("t"))
         await behavior.entered.wait()
         authentication.replace(Credentials({digest: longer}))
@@ -402,8 +402,8 @@ async def test_refusals_are_counted_by_their_reason(monkeypatch: pytest.MonkeyPa
     telemetry = Telemetry(meter_provider=MeterProvider([reader]))
     grant = Grant("t", "default", frozenset())
     authentication = Authentication(Credentials({token_digest("t"): grant}))
-    door = door_of(telemetry, authentication, policy={})
-    async with serving(Behavior("ok"), door) as channel:
+    pipeline = pipeline_of(telemetry, authentication, policy={})
+    async with serving(Behavior("ok"), pipeline) as channel:
         unknown = [bearer(f"unknown{number}") for number in range(guessing.FREE_TOKENS + 2)]
         for metadata in ((), bearer("?"), bearer("t"), bearer("t"), *unknown):
             await end_of(start_call(channel, "UnaryUnary", metadata=metadata))

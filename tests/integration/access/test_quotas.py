@@ -154,7 +154,7 @@ async def test_streams_are_refused_until_another_ends(
     )
     watch.cancel()
     for _ in range(1000):
-        if not server.door._authentication.running:
+        if not server.pipeline._authentication.running:
             break
         await asyncio.sleep(0.01)
     other = history.WatchThread(request, metadata=bearer(tokens["reader"]))

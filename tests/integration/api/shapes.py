@@ -13,7 +13,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 
 from tests.kit.messages import ReportedError, reported
 from tuskpoint_server.api.middleware.authentication import Authentication
-from tuskpoint_server.api.middleware.pipeline import Call, Door, service_handler
+from tuskpoint_server.api.middleware.pipeline import Call, CallPipeline, service_handler
 from tuskpoint_server.api.middleware.telemetry import Telemetry
 from tuskpoint_server.core.credentials import Scope
 from tuskpoint_server.core.errors import Reason, Refusal
@@ -62,14 +62,14 @@ SERVICE = shapes_service()
 OPEN: dict[str, frozenset[Scope]] = {f"/tests.Shapes/{shape}": frozenset() for shape in SHAPES}
 
 
-def door_of(
+def pipeline_of(
     telemetry: Telemetry | None = None,
     authentication: Authentication | None = None,
     *,
     seconds: float = 60,
     policy: dict[str, frozenset[Scope]] = OPEN,
-) -> Door:
-    return Door(
+) -> CallPipeline:
+    return CallPipeline(
         telemetry or Telemetry(), authentication or Authentication(), seconds, policy=policy
     )
 
@@ -106,16 +106,16 @@ class Behavior:
         yield Text(value="first")
         yield await self._act(call)
 
-    async def StreamStream(self, call: Call, door: Door) -> None:
+    async def StreamStream(self, call: Call, pipeline: CallPipeline) -> None:
         await call.context.read()
         await call.context.write(Text(value="first").SerializeToString())
         await call.context.write((await self._act(call)).SerializeToString())
 
 
 @asynccontextmanager
-async def serving(behavior: object, door: Door) -> AsyncIterator[grpc.aio.Channel]:
+async def serving(behavior: object, pipeline: CallPipeline) -> AsyncIterator[grpc.aio.Channel]:
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((service_handler(SERVICE, behavior, door),))
+    server.add_generic_rpc_handlers((service_handler(SERVICE, behavior, pipeline),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

@@ -22,8 +22,8 @@ from tests.integration.api.shapes import (
     TRACE_PARENT,
     Behavior,
     Text,
-    door_of,
     end_of,
+    pipeline_of,
     serving,
     start_call,
 )
@@ -84,8 +84,8 @@ async def test_every_call_has_one_span_with_its_final_code(
     measured: SimpleNamespace, shape: str, outcome: str
 ) -> None:
     behavior = Behavior(outcome)
-    door = door_of(measured.telemetry)
-    async with serving(behavior, door) as channel:
+    pipeline = pipeline_of(measured.telemetry)
+    async with serving(behavior, pipeline) as channel:
         call = start_call(channel, shape, 0.3 if outcome == "deadline" else None)
         ending = asyncio.create_task(end_of(call))
         if outcome == "cancel":
@@ -130,7 +130,7 @@ async def test_a_handler_runs_inside_its_span(measured: SimpleNamespace) -> None
             seen.append(trace.get_current_span().get_span_context().span_id)
             return Text()
 
-    async with serving(Looking(), door_of(measured.telemetry)) as channel:
+    async with serving(Looking(), pipeline_of(measured.telemetry)) as channel:
         await start_call(channel, "UnaryUnary")
         span = await measured.spans.get()
     assert span.context is not None
@@ -141,7 +141,7 @@ async def test_a_handler_runs_inside_its_span(measured: SimpleNamespace) -> None
 async def test_the_text_of_an_exception_never_leaves(
     shape: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(Behavior("exception"), door_of()) as channel:
+    async with serving(Behavior("exception"), pipeline_of()) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_ERROR")
@@ -154,7 +154,7 @@ async def test_the_text_of_an_exception_never_leaves(
 @pytest.mark.parametrize("shape", ["UnaryUnary", "UnaryStream"])
 async def test_the_server_caps_the_time_of_a_call(shape: str) -> None:
     behavior = Behavior("deadline")
-    async with serving(behavior, door_of(seconds=0.05)) as channel:
+    async with serving(behavior, pipeline_of(seconds=0.05)) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason) == (
@@ -166,7 +166,7 @@ async def test_the_server_caps_the_time_of_a_call(shape: str) -> None:
 
 async def test_streams_of_requests_live_as_long_as_their_client() -> None:
     behavior = Behavior("cancel")
-    async with serving(behavior, door_of(seconds=0.01)) as channel:
+    async with serving(behavior, pipeline_of(seconds=0.01)) as channel:
         call = start_call(channel, "StreamStream")
         assert (await call.read()).value == "first"
         await behavior.entered.wait()
@@ -182,30 +182,30 @@ async def test_a_timeout_of_the_handlers_own_is_a_defect() -> None:
         async def UnaryUnary(self, request: Any, call: Call) -> None:
             raise TimeoutError
 
-    async with serving(Impatient(), door_of()) as channel:
+    async with serving(Impatient(), pipeline_of()) as channel:
         ended = await end_of(start_call(channel, "UnaryUnary"))
     assert ended is not None
     assert ended.reason == "INTERNAL_ERROR"
 
 
 async def test_a_drain_waits_for_the_calls_inside() -> None:
-    door = door_of()
+    pipeline = pipeline_of()
     behavior = Behavior("cancel")
-    async with serving(behavior, door) as channel:
+    async with serving(behavior, pipeline) as channel:
         call = start_call(channel, "UnaryUnary")
         await behavior.entered.wait()
-        assert not await door.drain(0.01)
+        assert not await pipeline.drain(0.01)
         refused = await end_of(start_call(channel, "UnaryUnary"))
         assert refused is not None
         assert refused.reason == "DRAINING"
         assert behavior.call is not None
         assert behavior.call.draining.is_set()
         call.cancel()
-        assert await door.drain(30)
+        assert await pipeline.drain(30)
 
 
 async def test_a_drain_ends_calls_that_would_never_end() -> None:
-    door = door_of(seconds=0.01)
+    pipeline = pipeline_of(seconds=0.01)
 
     entered = asyncio.Event()
 
@@ -216,19 +216,19 @@ async def test_a_drain_ends_calls_that_would_never_end() -> None:
             entered.set()
             await asyncio.Event().wait()
 
-    async with serving(Endless(), door) as channel:
+    async with serving(Endless(), pipeline) as channel:
         ending = asyncio.create_task(end_of(start_call(channel, "UnaryStream")))
         await entered.wait()
         done, _ = await asyncio.wait({ending}, timeout=0.1)
         assert not done, "no cap on its time"
-        assert await door.drain(30)
+        assert await pipeline.drain(30)
         ended = await ending
     assert ended is not None
     assert ended.reason == "DRAINING"
 
 
 async def test_a_drain_does_not_cut_off_a_message_on_its_way() -> None:
-    door, passed_on = door_of(), asyncio.Event()
+    pipeline, passed_on = pipeline_of(), asyncio.Event()
     writing: asyncio.Future[Call] = asyncio.get_running_loop().create_future()
 
     class Slow:
@@ -250,10 +250,10 @@ async def test_a_drain_does_not_cut_off_a_message_on_its_way() -> None:
             while True:
                 yield Text(value="next")
 
-    async with serving(Endless(), door) as channel:
+    async with serving(Endless(), pipeline) as channel:
         watch = start_call(channel, "UnaryStream")
         call = await writing
-        draining = asyncio.create_task(door.drain(30))
+        draining = asyncio.create_task(pipeline.drain(30))
         await call.draining.wait()
         passed_on.set()
         assert (await anext(aiter(watch))).value == "next"
@@ -264,9 +264,9 @@ async def test_a_drain_does_not_cut_off_a_message_on_its_way() -> None:
 
 
 async def test_telemetry_and_errors_are_around_the_gate(measured: SimpleNamespace) -> None:
-    door = door_of(measured.telemetry)
-    await door.drain(0)
-    async with serving(Behavior("ok"), door) as channel:
+    pipeline = pipeline_of(measured.telemetry)
+    await pipeline.drain(0)
+    async with serving(Behavior("ok"), pipeline) as channel:
         refused = await end_of(start_call(channel, "UnaryUnary"))
     assert refused is not None
     assert refused.reason == "DRAINING"
@@ -281,13 +281,13 @@ async def test_drain_credential_and_scope_come_before_parsing_in_this_order() ->
         token_digest("all"): Grant("all", "default", frozenset(Scope)),
     }
     policy = {"/tests.Shapes/UnaryUnary": frozenset({Scope.READ})}
-    door = door_of(authentication=Authentication(Credentials(granted)), policy=policy)
+    pipeline = pipeline_of(authentication=Authentication(Credentials(granted)), policy=policy)
     reasons = []
-    async with serving(Behavior("ok"), door) as channel:
+    async with serving(Behavior("ok"), pipeline) as channel:
         call: Any = channel.unary_unary("/tests.Shapes/UnaryUnary")
         for token in ("unknown", "none", "all", "drain"):
             if token == "drain":
-                await door.drain(0)
+                await pipeline.drain(0)
             answer = await refused(call(b"\xff", metadata=bearer(token)))
             reasons.append(answer.reason)
     assert reasons == ["CREDENTIAL_INVALID", "SCOPE_MISSING", "INVALID_FIELD", "DRAINING"]
@@ -295,8 +295,8 @@ async def test_drain_credential_and_scope_come_before_parsing_in_this_order() ->
 
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_calls_that_are_not_built_say_so(measured: SimpleNamespace, shape: str) -> None:
-    door = door_of(measured.telemetry)
-    async with serving(object(), door) as channel:
+    pipeline = pipeline_of(measured.telemetry)
+    async with serving(object(), pipeline) as channel:
         ended = await end_of(start_call(channel, shape))
     assert ended is not None
     assert (ended.code, ended.reason, ended.metadata) == (

@@ -32,7 +32,7 @@ from tuskpoint_server.archive.recover.recovery import (
     find,
     parse_reference,
 )
-from tuskpoint_server.blobs.api import BlobStore, Member
+from tuskpoint_server.blobs.api import BlobMember, BlobStore
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.commands import serve as app
 from tuskpoint_server.commands import stopped
@@ -360,7 +360,7 @@ async def test_a_directory_without_blobs_is_not_made_a_blob_store(
 async def test_a_blob_that_is_no_catalog_is_refused(stored: Stored, tmp_path: Path) -> None:
     first_version = b'{"format_version":1,"kind":"catalog","seq":1,"generation":1}'
     store = DirectoryStore(stored.blobs)
-    receipt = await store.put([Member(blob_digest(first_version), first_version)])
+    receipt = await store.put([BlobMember(blob_digest(first_version), first_version)])
     await store.close()
     [old] = receipt.locations
     for name in (stored.segment.blob_id, stored.manifest.blob_id, old.blob_id, "no-such-blob"):
@@ -466,7 +466,8 @@ async def quilt(*kinds: str) -> tuple[MemoryStore, str, list[BlobLocation]]:
     store = MemoryStore()
     contents = [b"%d" % number for number in range(len(kinds))]
     members = [
-        Member(blob_digest(data), data, kind) for data, kind in zip(contents, kinds, strict=True)
+        BlobMember(blob_digest(data), data, kind)
+        for data, kind in zip(contents, kinds, strict=True)
     ]
     locations = list((await store.put(members)).locations)
     return store, locations[0].blob_id, locations

@@ -26,7 +26,7 @@ from tuskpoint_server.search.memwal.api import (
     MemWalSettings,
     Recollection,
     RelayerError,
-    Trouble,
+    RelayerTrouble,
 )
 from tuskpoint_server.search.memwal.relayer import Relayer, open_relayer
 
@@ -155,7 +155,7 @@ async def test_wrong_credentials_are_denied() -> None:
         for wrong in ({"private_key": "07" * 32}, {"account_id": "0x" + "07" * 32}):
             async with it.client(**wrong) as relayer:
                 problem = await failing(relayer.remember(SPACE, "text", "key"))
-                assert (problem.trouble, problem.unsure) == (Trouble.DENIED, False)
+                assert (problem.trouble, problem.unsure) == (RelayerTrouble.DENIED, False)
                 assert "MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL" in str(problem)
 
 
@@ -164,7 +164,7 @@ async def test_wrong_clock_is_named(ahead_s: float) -> None:
     async with relaying() as it, it.client() as relayer:
         it.emulator.gate.ahead_s = ahead_s
         problem = await failing(relayer.recall(SPACE, "step", 5))
-        assert problem.trouble is Trouble.DENIED
+        assert problem.trouble is RelayerTrouble.DENIED
         assert "clock" in str(problem)
         it.emulator.gate.ahead_s = 0.0
         await relayer.recall(SPACE, "step", 5)
@@ -179,7 +179,7 @@ async def test_credentials_that_cannot_be_checked_are_not_wrong() -> None:
             auth_error="AUTH_UPSTREAM_UNAVAILABLE",
         )
         problem = await failing(relayer.remember(SPACE, "text", "key"))
-        assert (problem.trouble, problem.unsure) == (Trouble.UNAVAILABLE, False)
+        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
 
 
 # --- refusals --------------------------------------------------------------------------
@@ -190,7 +190,7 @@ async def test_rate_limit_names_the_time_to_wait() -> None:
     async with relaying(RelayerSettings(limits=limits)) as it, it.client() as relayer:
         await relayer.remember_batch(SPACE, ["text"])
         problem = await failing(relayer.remember_batch(SPACE, ["more"]))
-        assert (problem.trouble, problem.unsure) == (Trouble.LIMITED, False)
+        assert (problem.trouble, problem.unsure) == (RelayerTrouble.LIMITED, False)
         assert problem.retry_after_s == 60.0
         it.emulator.clock.advance(60.0)
         await relayer.remember_batch(SPACE, ["more"])
@@ -200,18 +200,18 @@ async def test_refusals_of_the_relayer() -> None:
     async with relaying(RelayerSettings(quota_bytes=20)) as it, it.client() as relayer:
         await relayer.remember(SPACE, "text", "key")
         reused = await failing(relayer.remember(SPACE, "other", "key"))
-        assert (reused.trouble, reused.unsure) == (Trouble.REFUSED, False)
+        assert (reused.trouble, reused.unsure) == (RelayerTrouble.REFUSED, False)
         full = await failing(relayer.remember(SPACE, "text " * 20, "another key"))
-        assert (full.trouble, full.unsure) == (Trouble.UNAVAILABLE, False)
+        assert (full.trouble, full.unsure) == (RelayerTrouble.UNAVAILABLE, False)
         long = await failing(relayer.remember("n" * 300, "text", "a third key"))
-        assert (long.trouble, long.unsure) == (Trouble.REFUSED, False)
+        assert (long.trouble, long.unsure) == (RelayerTrouble.REFUSED, False)
 
 
 async def test_relayer_for_other_sdks_is_reported() -> None:
     async with relaying() as it, it.client() as relayer:
         it.fault(Operation.RECALL, FaultKind.REFUSE, status=426, message="upgrade")
         problem = await failing(relayer.recall(SPACE, "step", 5))
-        assert (problem.trouble, problem.unsure) == (Trouble.UNAVAILABLE, False)
+        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
         assert "SDK" in str(problem)
 
 
@@ -237,7 +237,7 @@ async def test_sent_and_not_answered_is_unsure(kind: FaultKind, how: dict[str, A
     async with relaying() as it, it.client() as relayer:
         it.fault(Operation.BULK, kind, **how)
         problem = await failing(relayer.remember_batch(SPACE, ["one", "two"]))
-        assert (problem.trouble, problem.unsure) == (Trouble.UNAVAILABLE, True)
+        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, True)
         # It goes on as if nothing had been.
         assert len(await relayer.remember_batch(SPACE, ["three", "four"])) == 2
 
@@ -255,7 +255,7 @@ async def test_failures_before_sending_are_sure(operation: Operation, how: dict[
     async with relaying() as it, it.client() as relayer:
         it.fault(operation, **how)
         problem = await failing(relayer.remember_batch(SPACE, ["one"]))
-        assert (problem.trouble, problem.unsure) == (Trouble.UNAVAILABLE, False)
+        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
         assert len(await relayer.remember_batch(SPACE, ["one"])) == 1
 
 
@@ -264,7 +264,7 @@ async def test_relayer_that_hangs_is_left_in_time() -> None:
         await relayer.recall(SPACE, "warm up", 1)
         it.fault(Operation.BULK, FaultKind.HOLD)
         problem = await failing(relayer.remember_batch(SPACE, ["one"]))
-        assert (problem.trouble, problem.unsure) == (Trouble.UNAVAILABLE, True)
+        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, True)
         assert "no answer within" in str(problem)
         it.emulator.faults.release()
 
@@ -274,7 +274,7 @@ async def test_relayer_that_hangs_before_it_is_asked_is_left_in_time(operation: 
     async with relaying() as it, it.client(send_timeout_s=SHORT_S) as relayer:
         it.fault(operation, FaultKind.HOLD)
         problem = await failing(relayer.remember_batch(SPACE, ["one"]))
-        assert (problem.trouble, problem.unsure) == (Trouble.UNAVAILABLE, False)
+        assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
         it.emulator.faults.release()
         # The session that was being made is made anew.
         assert await relayer.recall(SPACE, "one", 1) == Recollection(())
@@ -286,7 +286,7 @@ async def test_nobody_there_is_sure() -> None:
         url = f"http://127.0.0.1:{unused.getsockname()[1]}"
         async with relaying() as it, it.client(server_url=url) as relayer:
             problem = await failing(relayer.remember(SPACE, "text", "key"))
-            assert (problem.trouble, problem.unsure) == (Trouble.UNAVAILABLE, False)
+            assert (problem.trouble, problem.unsure) == (RelayerTrouble.UNAVAILABLE, False)
             assert "no connection to 127.0.0.1" in str(problem)
 
 

@@ -22,7 +22,7 @@ from tuskpoint.v1 import admin_service_pb2, checkpoint_pb2, errors_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.blobs.api import Member, Receipt
+from tuskpoint_server.blobs.api import BlobMember, PutReceipt
 from tuskpoint_server.commands import serve as app
 from tuskpoint_server.commands import stopped
 from tuskpoint_server.config.settings import Config
@@ -153,7 +153,7 @@ async def test_setting_that_changes_while_it_is_stored_is_stored_next(tmp_path: 
 
         switching = False
 
-        async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+        async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
             if self.switching:
                 self.switching = False
                 await Removal(opened.journal.database).set_searchable(TENANT, "t", True)

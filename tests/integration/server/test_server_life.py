@@ -199,14 +199,14 @@ async def test_draining_finishes_calls_and_refuses_new_ones(
     await stream.read()
     held = asyncio.Event()
     release = asyncio.Event()
-    original = server.door._emptied.wait
+    original = server.pipeline._emptied.wait
 
     async def hold() -> None:
         held.set()
         await release.wait()
         await original()
 
-    server.door._emptied.wait = hold  # type: ignore[method-assign, assignment]
+    server.pipeline._emptied.wait = hold  # type: ignore[method-assign, assignment]
     draining = asyncio.create_task(server.drain(60))
     await held.wait()
     assert (await watch.read()).status == NOT_SERVING

@@ -35,7 +35,7 @@ async def test_they_hold_no_memory_and_hear_of_the_next_save(tmp_path: Path) -> 
         watches = [stubs[number % CHANNELS].WatchThread(request) for number in range(WATCHES)]
         first: list[Any] = await asyncio.gather(*(watch.read() for watch in watches))
         assert {one.event.checkpoint.ref.thread_id for one in first} == {"t"}
-        assert server.door.memory.held_bytes == 0
+        assert server.pipeline.memory.held_bytes == 0
         saved = await client.save("t", {"n": 2})
         second: list[Any] = await asyncio.gather(*(watch.read() for watch in watches))
         assert {one.event.checkpoint.ref.checkpoint_id for one in second} == {saved}

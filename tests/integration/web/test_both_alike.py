@@ -200,7 +200,7 @@ async def test_every_method_refuses_alike(tmp_path: Path) -> None:
             if path not in WITHOUT_TEXTS:
                 answer = await compare(tokens["full"], path, spoiled(path, method))
                 assert answer.code is grpc.StatusCode.INVALID_ARGUMENT, path
-        await server.door.drain(0)
+        await server.pipeline.drain(0)
         for path in contract():
             answer = await compare(tokens["full"], path, probes(NOBODYS)[path][0])
             assert answer.reason == "DRAINING"

@@ -12,7 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.integration.api.shapes import SERVICE, SHAPES, Behavior, Text, door_of
+from tests.integration.api.shapes import SERVICE, SHAPES, Behavior, Text, pipeline_of
 from tests.integration.web.web_kit import (
     JSON,
     WEB,
@@ -23,7 +23,7 @@ from tests.integration.web.web_kit import (
     from_json,
 )
 from tests.kit.messages import ReportedError, reported
-from tuskpoint_server.api.middleware.pipeline import Call, Door, endless
+from tuskpoint_server.api.middleware.pipeline import Call, CallPipeline, endless
 from tuskpoint_server.api.web import listener
 
 CODES = {"abort": grpc.StatusCode.NOT_FOUND, "exception": grpc.StatusCode.INTERNAL}
@@ -31,9 +31,9 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @asynccontextmanager
-async def serving(behavior: object, door: Door) -> AsyncIterator[int]:
+async def serving(behavior: object, pipeline: CallPipeline) -> AsyncIterator[int]:
     """Serve the shapes of calls over HTTP; yield the port."""
-    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], door, max_connections=64)
+    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], pipeline, max_connections=64)
     served.start()
     before = asyncio.all_tasks()
     try:
@@ -107,7 +107,7 @@ async def test_an_outcome_is_that_of_the_door(
     wire: Wire, outcome: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     behaviors, servicer = one_for_each(outcome)
-    async with serving(servicer, door_of()) as port:
+    async with serving(servicer, pipeline_of()) as port:
         for shape, behavior in behaviors.items():
             async with begun(port, shape, wire) as (reader, _):
                 _, error = await ended(reader, wire)
@@ -124,15 +124,15 @@ async def test_a_client_that_goes_away_cancels_its_call(
     wire: Wire, caplog: pytest.LogCaptureFixture
 ) -> None:
     behaviors, servicer = one_for_each("cancel")
-    door = door_of()
-    async with serving(servicer, door) as port:
+    pipeline = pipeline_of()
+    async with serving(servicer, pipeline) as port:
         for shape, behavior in behaviors.items():
             async with begun(port, shape, wire) as (reader, _):
                 if shape != "UnaryUnary":
                     await reader.readuntil(b"first")
                 await behavior.entered.wait()
             await behavior.left.wait()
-        assert await door.drain(30)
+        assert await pipeline.drain(30)
     calls = [behavior.call for behavior in behaviors.values()]
     assert [call.code for call in calls if call is not None] == ["CANCELLED"] * len(SHAPES)
     assert not caplog.records
@@ -144,13 +144,13 @@ async def test_a_stream_of_requests_that_breaks_off_is_no_defect(
     calls: list[Call] = []
 
     class Reading:
-        async def StreamStream(self, call: Call, door: Door) -> None:
+        async def StreamStream(self, call: Call, pipeline: CallPipeline) -> None:
             calls.append(call)
             await call.context.read()
             await call.context.write(Text(value="first").SerializeToString())
             await call.context.read()
 
-    async with serving(Reading(), door_of()) as port:
+    async with serving(Reading(), pipeline_of()) as port:
         async with begun(port, "StreamStream", JSON, ends=False) as (reader, _):
             await reader.readuntil(b"first")
         async with begun(port, "StreamStream", JSON, ends=False) as (reader, writer):
@@ -166,7 +166,7 @@ async def test_a_stream_of_requests_that_breaks_off_is_no_defect(
 )
 async def test_the_clients_deadline_ends_a_call(wire: Wire, header: str) -> None:
     behaviors, servicer = one_for_each("deadline")
-    async with serving(servicer, door_of()) as port:
+    async with serving(servicer, pipeline_of()) as port:
         for shape, behavior in behaviors.items():
             async with begun(port, shape, wire, header) as (reader, _):
                 status, error = await ended(reader, wire)
@@ -180,7 +180,7 @@ async def test_the_clients_deadline_ends_a_call(wire: Wire, header: str) -> None
 
 async def test_the_server_caps_the_time_of_a_call() -> None:
     behaviors, servicer = one_for_each("deadline")
-    async with serving(servicer, door_of(seconds=0.05)) as port:
+    async with serving(servicer, pipeline_of(seconds=0.05)) as port:
         for shape in ("UnaryUnary", "UnaryStream"):
             async with begun(port, shape, JSON) as (reader, _):
                 _, error = await ended(reader, JSON)
@@ -190,7 +190,7 @@ async def test_the_server_caps_the_time_of_a_call() -> None:
 
 
 async def test_a_drain_ends_what_has_no_end_and_waits_for_the_rest() -> None:
-    door, entered = door_of(), asyncio.Event()
+    pipeline, entered = pipeline_of(), asyncio.Event()
     waiting = Behavior("cancel")
 
     class Endless:
@@ -202,14 +202,14 @@ async def test_a_drain_ends_what_has_no_end_and_waits_for_the_rest() -> None:
             entered.set()
             await asyncio.Event().wait()
 
-    async with serving(Endless(), door) as port:
+    async with serving(Endless(), pipeline) as port:
         async with (
             begun(port, "UnaryStream", JSON) as (watch, _),
             begun(port, "UnaryUnary", JSON),
         ):
             await entered.wait()
             await waiting.entered.wait()
-            draining = asyncio.create_task(door.drain(30))
+            draining = asyncio.create_task(pipeline.drain(30))
             _, error = await ended(watch, JSON)
             assert error is not None
             assert error.reason == "DRAINING"
@@ -219,7 +219,9 @@ async def test_a_drain_ends_what_has_no_end_and_waits_for_the_rest() -> None:
 
 async def test_stopping_cuts_off_what_still_runs(caplog: pytest.LogCaptureFixture) -> None:
     behavior = Behavior("cancel")
-    served = listener.build("127.0.0.1", 0, [(SERVICE, behavior)], door_of(), max_connections=64)
+    served = listener.build(
+        "127.0.0.1", 0, [(SERVICE, behavior)], pipeline_of(), max_connections=64
+    )
     served.start()
     port = int(served.url.rpartition(":")[2])
     async with begun(port, "UnaryStream", JSON) as (reader, _):
@@ -234,7 +236,7 @@ async def test_stopping_cuts_off_what_still_runs(caplog: pytest.LogCaptureFixtur
 
 async def test_a_listener_that_never_started_can_be_stopped() -> None:
     served = listener.build(
-        "127.0.0.1", 0, [(SERVICE, Behavior("ok"))], door_of(), max_connections=64
+        "127.0.0.1", 0, [(SERVICE, Behavior("ok"))], pipeline_of(), max_connections=64
     )
     await served.stop()
 
@@ -247,7 +249,7 @@ async def test_a_defect_of_the_listener_itself_is_hidden(
 
     monkeypatch.setattr("tuskpoint_server.api.web.connect.unfit", fail)
     async with (
-        serving(Behavior("ok"), door_of()) as port,
+        serving(Behavior("ok"), pipeline_of()) as port,
         begun(port, "UnaryUnary", JSON) as (reader, _),
     ):
         status, error = await ended(reader, JSON)
@@ -269,7 +271,7 @@ async def test_an_answer_that_is_no_json_is_hidden(caplog: pytest.LogCaptureFixt
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tuskpoint_server.api.web.connect.to_json", fail)
         async with (
-            serving(Broken(), door_of()) as port,
+            serving(Broken(), pipeline_of()) as port,
             begun(port, "UnaryUnary", JSON) as (reader, _),
         ):
             _, error = await ended(reader, JSON)

@@ -91,7 +91,7 @@ async def test_readers_that_stand_still_are_ended_once_others_wait_for_memory(
     monkeypatch.setattr(memories, "WHOLE", 16 * MIB)
     load = pb.LoadCheckpointRequest(ref=ref(thread_id="large"))
     async with app.running(config) as server, http_client(server.http_url) as http:
-        memory, running = server.door.memory, server.door._authentication.running
+        memory, running = server.pipeline.memory, server.pipeline._authentication.running
         memory.max_bytes = 64 * MIB
         async with AsyncClient(f"127.0.0.1:{server.port}") as client:
             await client.save("large", {"text": "x" * 8 * MIB})
@@ -159,7 +159,7 @@ async def test_a_watch_does_not_outlive_its_token(
             grpc.StatusCode.UNAUTHENTICATED,
             "CREDENTIAL_INVALID",
         )
-        assert not server.door._authentication.running
+        assert not server.pipeline._authentication.running
 
 
 async def test_a_drain_ends_a_watch_and_the_process(

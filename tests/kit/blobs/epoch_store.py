@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tuskpoint_server.blobs.api import (
+    BlobMember,
     Listed,
-    Member,
     Progress,
-    Receipt,
+    PutReceipt,
     StoreLimits,
     verified,
 )
@@ -25,7 +25,7 @@ UNIT_COST = 7
 class Quilt:
     """Members by hash, and the epoch at whose start they are gone."""
 
-    members: dict[bytes, Member]
+    members: dict[bytes, BlobMember]
     end_epoch: int
 
 
@@ -91,16 +91,16 @@ class EpochStore:
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         if apart:
             receipts = [await self._put([member], apart=True) for member in members]
-            return Receipt(
+            return PutReceipt(
                 tuple(place for one in receipts for place in one.locations),
                 tuple(blob for one in receipts for blob in one.blobs),
             )
         return await self._put(members, apart=False)
 
-    async def _put(self, members: Sequence[Member], *, apart: bool) -> Receipt:
+    async def _put(self, members: Sequence[BlobMember], *, apart: bool) -> PutReceipt:
         assert apart or self.limits.hold([len(member.data) for member in members])
         name = hashlib.sha256(b"".join(member.sha256 for member in members)).hexdigest()[:43]
         if self.refuse(name):
@@ -114,11 +114,11 @@ class EpochStore:
         epoch, known = self.epoch, self.quilts.get(name)
         if known is not None and known.end_epoch >= epoch + self.epochs:
             stored = StoredBlob(name, size_bytes=size, end_epoch=known.end_epoch)
-            return Receipt(locations, (stored,))
+            return PutReceipt(locations, (stored,))
         end = epoch + self.epochs
         self.quilts[name] = Quilt({member.sha256: member for member in members}, end)
         stored = StoredBlob(name, f"o{len(self.puts)}", size, UNIT_BYTES, UNIT_COST, epoch, end)
-        return Receipt(locations, (stored,))
+        return PutReceipt(locations, (stored,))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         member = self._quilt(location.blob_id).members.get(location.sha256)
@@ -135,7 +135,7 @@ class EpochStore:
             for sha256, member in self._quilt(blob_id).members.items()
         ]
 
-    async def renew(self, blob_id: str) -> Receipt:
+    async def renew(self, blob_id: str) -> PutReceipt:
         members = list(self._quilt(blob_id).members.values())
         receipt = await self.put(members)
         self.renewals.append(blob_id)

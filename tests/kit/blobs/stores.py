@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from tuskpoint_server.blobs.api import (
+    BlobMember,
     BlobStore,
     Listed,
-    Member,
     Progress,
-    Receipt,
+    PutReceipt,
     StoreLimits,
     verified,
 )
@@ -21,22 +21,22 @@ from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import BlobLocation, StoredBlob
 from tuskpoint_server.core.values import blob_digest
 
-Verdict = Callable[[Sequence[Member]], Reason | None]
+Verdict = Callable[[Sequence[BlobMember]], Reason | None]
 """Says why a put fails; `None`: it does not."""
 
 
-def member(data: bytes, kind: str = "") -> Member:
-    return Member(blob_digest(data), data, kind)
+def member(data: bytes, kind: str = "") -> BlobMember:
+    return BlobMember(blob_digest(data), data, kind)
 
 
-def many(count: int, kind: str = "") -> list[Member]:
+def many(count: int, kind: str = "") -> list[BlobMember]:
     return [member(b"member %d" % number, kind) for number in range(count)]
 
 
 THREE = (member(b"one"), member(b"two" * 1000, "segment"), member(b"", "catalog-page"))
 
 
-async def put(store: BlobStore, *members: Member) -> tuple[BlobLocation, ...]:
+async def put(store: BlobStore, *members: BlobMember) -> tuple[BlobLocation, ...]:
     """Store members; return where they are."""
     return (await store.put(members)).locations
 
@@ -64,16 +64,16 @@ class MemoryStore:
 
     def __init__(self, limits: StoreLimits | None = None) -> None:
         self.limits = limits or StoreLimits()
-        self.packs: dict[str, dict[bytes, Member]] = {}
+        self.packs: dict[str, dict[bytes, BlobMember]] = {}
         self.verdict: Verdict = lambda members: None
         self.after_put: Verdict = lambda members: None
-        self.on_put: Callable[[Sequence[Member]], object] | None = None
+        self.on_put: Callable[[Sequence[BlobMember]], object] | None = None
         self.lost: set[bytes] = set()
 
     def predict(self, sha256: bytes, size: int) -> BlobLocation:
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         if self.on_put is not None:
             hook, self.on_put = self.on_put, None
             await hook(members)  # type: ignore[misc]
@@ -96,7 +96,7 @@ class MemoryStore:
                     member.sha256, len(member.data), blob_id, member.sha256.hex()
                 )
         self._judge(self.after_put(members))
-        return Receipt(tuple(places[member.sha256] for member in members), tuple(blobs))
+        return PutReceipt(tuple(places[member.sha256] for member in members), tuple(blobs))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         member = self.packs.get(location.blob_id, {}).get(bytes.fromhex(location.identifier))
@@ -117,13 +117,13 @@ class MemoryStore:
             for one in self.packs[blob_id].values()
         ]
 
-    async def renew(self, blob_id: str) -> Receipt:
-        return Receipt(tuple(one.location for one in await self.list_blob(blob_id)))
+    async def renew(self, blob_id: str) -> PutReceipt:
+        return PutReceipt(tuple(one.location for one in await self.list_blob(blob_id)))
 
     async def close(self) -> None:
         return
 
-    def members(self, kind: str) -> list[Member]:
+    def members(self, kind: str) -> list[BlobMember]:
         """Return all members of a kind, in the order of the puts."""
         return [one for pack in self.packs.values() for one in pack.values() if one.kind == kind]
 
@@ -137,7 +137,7 @@ class MemoryStore:
 def rejecting(store: MemoryStore, *names: str) -> None:
     """Let a store reject what holds these checkpoints."""
 
-    def judge(members: Sequence[Member]) -> Reason | None:
+    def judge(members: Sequence[BlobMember]) -> Reason | None:
         for member in members:
             if member.kind == Kind.SEGMENT:
                 rows = decode_segment(member.data, "").checkpoints

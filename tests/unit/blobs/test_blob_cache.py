@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.kit.blobs.member_file import MemberFile
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.cache import CachedStore
 from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.core.errors import Reason, Refusal
@@ -23,7 +23,7 @@ async def stored(store: DirectoryStore, count: int) -> dict[BlobLocation, bytes]
     """Store pieces of up to a third of the bound."""
     source = random.Random(7)
     pieces = [source.randbytes(source.randrange(1, BOUND // 3)) for _ in range(count)]
-    receipt = await store.put([Member(blob_digest(data), data) for data in pieces])
+    receipt = await store.put([BlobMember(blob_digest(data), data) for data in pieces])
     return dict(zip(receipt.locations, pieces, strict=True))
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.kit.blobs.member_file import pack_of, read_pack
 from tuskpoint.audit.formats.packs import read_pack_index
 from tuskpoint.audit.formats.stored import Malformed
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.blobs.packs import (
     NotAPackError,
     find,
@@ -31,8 +31,8 @@ contents = st.dictionaries(
 )
 
 
-def members_of(content: dict[bytes, str]) -> list[Member]:
-    return [Member(hashlib.sha256(data).digest(), data, kind) for data, kind in content.items()]
+def members_of(content: dict[bytes, str]) -> list[BlobMember]:
+    return [BlobMember(hashlib.sha256(data).digest(), data, kind) for data, kind in content.items()]
 
 
 def index_of(whole: bytes) -> list[tuple[bytes, int, int, str]]:
@@ -108,7 +108,7 @@ def test_other_files_are_no_packs(data: bytes) -> None:
 @pytest.mark.parametrize("kind", ["seventeen letters", "kïnd"])
 def test_a_kind_that_does_not_fit_is_refused(kind: str) -> None:
     with pytest.raises(ValueError, match=r"kind|ascii"):
-        pack_pieces([Member(bytes(32), b"", kind)])
+        pack_pieces([BlobMember(bytes(32), b"", kind)])
 
 
 def test_an_empty_pack_is_refused() -> None:
@@ -117,5 +117,5 @@ def test_an_empty_pack_is_refused() -> None:
 
 
 def test_rows_are_read_from_the_index() -> None:
-    member = Member(hashlib.sha256(b"one").digest(), b"one", "segment")
+    member = BlobMember(hashlib.sha256(b"one").digest(), b"one", "segment")
     assert index_of(b"".join(pack_pieces([member]))) == [(member.sha256, 80, 3, "segment")]

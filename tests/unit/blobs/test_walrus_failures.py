@@ -19,7 +19,7 @@ from tuskpoint_server.blobs.walrus.failures import (
     Failed,
     Operation,
     Symptom,
-    Trouble,
+    WalrusTrouble,
     Where,
 )
 
@@ -34,12 +34,12 @@ def answer(status: int, reason: str = "", *, json: bool = True, recent: bool = F
 HERE, ELSEWHERE, ONLY, NOWHERE = Where
 TABLE = [
     # operation, symptom, rule, where, retries, ambiguous
-    (PUT, Symptom(Trouble.UNREACHED), "unreached", ELSEWHERE, 5, False),
-    (PUT, Symptom(Trouble.TIMEOUT), "timeout", ELSEWHERE, 5, True),
-    (PUT, Symptom(Trouble.LOST), "lost", ELSEWHERE, 5, True),
-    (PUT, Symptom(Trouble.UNREADABLE), "unreadable", ELSEWHERE, 2, True),
-    (GET, Symptom(Trouble.MISMATCH), "mismatch", ELSEWHERE, 2, False),
-    (GET, Symptom(Trouble.TOO_LONG), "too_long", ONLY, 0, False),
+    (PUT, Symptom(WalrusTrouble.UNREACHED), "unreached", ELSEWHERE, 5, False),
+    (PUT, Symptom(WalrusTrouble.TIMEOUT), "timeout", ELSEWHERE, 5, True),
+    (PUT, Symptom(WalrusTrouble.LOST), "lost", ELSEWHERE, 5, True),
+    (PUT, Symptom(WalrusTrouble.UNREADABLE), "unreadable", ELSEWHERE, 2, True),
+    (GET, Symptom(WalrusTrouble.MISMATCH), "mismatch", ELSEWHERE, 2, False),
+    (GET, Symptom(WalrusTrouble.TOO_LONG), "too_long", ONLY, 0, False),
     (PUT, answer(502, json=False), "gateway", ELSEWHERE, 5, True),
     (GET, answer(504, json=False), "gateway", ELSEWHERE, 5, True),
     (GET, answer(520, json=False), "gateway", ELSEWHERE, 5, True),
@@ -102,7 +102,7 @@ def test_every_row_is_reached() -> None:
     """No row hides behind an earlier one."""
     statuses = sorted({status for rule in RULES for status in rule.statuses} | {200, 307, 404})
     reasons = {"", "ANY"}.union(*(rule.reasons for rule in RULES))
-    symptoms = [Symptom(trouble) for trouble in Trouble] + [
+    symptoms = [Symptom(trouble) for trouble in WalrusTrouble] + [
         Symptom(status=status, json=json, reason=reason, recent=recent)
         for status in statuses
         for json in (False, True)
@@ -120,7 +120,7 @@ def test_every_row_is_reached() -> None:
     st.sampled_from(Operation),
     st.builds(
         Symptom,
-        trouble=st.none() | st.sampled_from(Trouble),
+        trouble=st.none() | st.sampled_from(WalrusTrouble),
         status=st.integers(100, 999),
         json=st.booleans(),
         reason=st.text(max_size=5),
@@ -140,7 +140,7 @@ def test_only_reads_can_be_stale() -> None:
 
 
 def test_doubt_is_reported_for_puts_only() -> None:
-    lost = Symptom(Trouble.LOST)
+    lost = Symptom(WalrusTrouble.LOST)
     assert "may have stored it" in Failed(PUT, "http://host", lost).problem
     assert "may have stored it" not in Failed(GET, "http://host", lost).problem
     assert "may have stored it" not in Failed(PUT, "http://host", DOWN).problem
@@ -211,10 +211,10 @@ class Run:
 
 
 BUSY = answer(429, json=False)
-DOWN = Symptom(Trouble.UNREACHED)
+DOWN = Symptom(WalrusTrouble.UNREACHED)
 MISSING = answer(404, "BLOB_NOT_FOUND")
 HIDDEN = answer(404, "BLOB_NOT_FOUND", recent=True)
-WRONG = Symptom(Trouble.MISMATCH)
+WRONG = Symptom(WalrusTrouble.MISMATCH)
 BAD = answer(400, "MALFORMED_REQUEST")
 LEGAL = answer(451, "FORBIDDEN_BLOB")
 INTERNAL = answer(500, "INTERNAL_ERROR")

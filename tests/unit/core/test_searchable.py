@@ -17,7 +17,7 @@ from langgraph.types import Interrupt
 
 from tests.unit.core.json_view.kit import JSON_LIKE, MSGPACK_LIKE, extension_bytes, packed
 from tuskpoint_server.core.model import Value
-from tuskpoint_server.core.searchable import MAX_SHOWN, Body, body_of, head_of
+from tuskpoint_server.core.searchable import MAX_SHOWN, SearchableBody, body_of, head_of
 
 SERDE = JsonPlusSerializer()
 NOTHING: frozenset[str] = frozenset()
@@ -121,7 +121,7 @@ def test_a_plan_that_ends_in_much_white_space_is_a_plan() -> None:
 
 def asked(
     *values: Any, maximum: int = ROOM, excluded: frozenset[str] = NOTHING, **more: Any
-) -> Body:
+) -> SearchableBody:
     """Return the body of a checkpoint whose tasks wait for answers."""
     interrupts = [(Interrupt(value=value, id="1f" * 16),) for value in values]
     channels = [(name, as_json(value)) for name, value in more.items()]

@@ -7,9 +7,9 @@ import pytest
 from tuskpoint_server.core import snapshots
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import Value
-from tuskpoint_server.core.snapshots import MEMBERS, Member, Snapshot
+from tuskpoint_server.core.snapshots import MEMBERS, Snapshot, SnapshotMember
 
-MADE = Snapshot("id", "session", "host", "/", b"{}", (Member("t", "c", "agent", True),), 7)
+MADE = Snapshot("id", "session", "host", "/", b"{}", (SnapshotMember("t", "c", "agent", True),), 7)
 
 
 def test_what_is_encoded_is_decoded() -> None:

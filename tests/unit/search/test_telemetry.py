@@ -8,7 +8,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from tuskpoint_server.core.search import MemoryState, SearchMode
 from tuskpoint_server.journal.search.following import Backlog
 from tuskpoint_server.journal.search.memories import MemoryTally
-from tuskpoint_server.search.telemetry import Instruments
+from tuskpoint_server.search.telemetry import SearchInstruments
 
 
 def readings(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, object], object]]]:
@@ -28,7 +28,7 @@ def readings(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, obj
 
 def test_waiting_memories_are_reported_by_tenant_and_state() -> None:
     reader = InMemoryMetricReader()
-    Instruments(
+    SearchInstruments(
         lambda: [Backlog("a", 7, 500_000), Backlog("b", 0, 0)],
         lambda: [MemoryTally("a", MemoryState.WAITING, 3)],
         MeterProvider([reader]),
@@ -42,7 +42,7 @@ def test_waiting_memories_are_reported_by_tenant_and_state() -> None:
 
 def test_searches_documents_failures_and_calls_are_counted() -> None:
     reader = InMemoryMetricReader()
-    instruments = Instruments(provider=MeterProvider([reader]))
+    instruments = SearchInstruments(provider=MeterProvider([reader]))
     instruments.searched(SearchMode.VECTOR, 0.02, fell_back=False)
     instruments.searched(SearchMode.LEXICAL, 0.03, fell_back=True)
     instruments.searched(SearchMode.LEXICAL, 0.03, fell_back=True)

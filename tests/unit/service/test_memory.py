@@ -9,7 +9,7 @@ import pytest
 
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.service import memory as memories
-from tuskpoint_server.service.memory import WHOLE, Holder, Memory
+from tuskpoint_server.service.memory import WHOLE, CallMemory, Holder
 
 MAX = 2 * WHOLE
 
@@ -17,7 +17,7 @@ MAX = 2 * WHOLE
 class Reader(Holder):
     """A call that stands still since the beginning of time, or does not."""
 
-    def __init__(self, memory: Memory, *, stalled: bool = False) -> None:
+    def __init__(self, memory: CallMemory, *, stalled: bool = False) -> None:
         super().__init__(memory=memory)
         self.ended: Refusal | None = None
         if stalled:
@@ -33,7 +33,7 @@ async def size(bytes_: int) -> int:
 
 
 async def test_a_load_holds_what_it_loaded_until_its_call_ends() -> None:
-    memory = Memory(MAX)
+    memory = CallMemory(MAX)
     call = Reader(memory)
     assert await call.whole(lambda: size(1000), int) == 1000
     assert memory.held_bytes == call.held_bytes == 1000
@@ -42,7 +42,7 @@ async def test_a_load_holds_what_it_loaded_until_its_call_ends() -> None:
 
 
 async def test_a_load_that_fails_holds_nothing() -> None:
-    memory = Memory(MAX)
+    memory = CallMemory(MAX)
 
     async def fail() -> int:
         raise ValueError
@@ -53,7 +53,7 @@ async def test_a_load_that_fails_holds_nothing() -> None:
 
 
 async def test_a_listing_holds_one_at_a_time() -> None:
-    memory = Memory(MAX)
+    memory = CallMemory(MAX)
 
     async def found() -> AsyncGenerator[int]:
         for number in (5, 7):
@@ -64,7 +64,7 @@ async def test_a_listing_holds_one_at_a_time() -> None:
 
 
 async def test_loads_wait_in_their_order_and_never_hold_more_than_the_bound() -> None:
-    memory = Memory(MAX)
+    memory = CallMemory(MAX)
     order: list[int] = []
     highest = 0
     gate = asyncio.Event()
@@ -89,7 +89,7 @@ async def test_loads_wait_in_their_order_and_never_hold_more_than_the_bound() ->
 
 
 async def test_a_call_that_stands_still_is_ended_for_one_that_waits() -> None:
-    memory = Memory(MAX)
+    memory = CallMemory(MAX)
     stalled, moving = Reader(memory, stalled=True), Reader(memory)
     stalled.keep(WHOLE)
     moving.keep(WHOLE)
@@ -104,7 +104,7 @@ async def test_without_a_call_that_stands_still_the_wait_ends_with_a_refusal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(memories, "WAIT_SECONDS", 0.01)
-    memory = Memory(MAX)
+    memory = CallMemory(MAX)
     moving = Reader(memory)
     moving.keep(MAX)
     with pytest.raises(Refusal) as refused:
@@ -116,7 +116,7 @@ async def test_without_a_call_that_stands_still_the_wait_ends_with_a_refusal(
 
 
 async def test_a_cancelled_wait_gives_its_turn_to_the_next() -> None:
-    memory = Memory(MAX)
+    memory = CallMemory(MAX)
     holding = Reader(memory)
     holding.keep(WHOLE + 1)
     large = asyncio.create_task(memory.room(WHOLE))

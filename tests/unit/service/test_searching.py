@@ -21,7 +21,7 @@ from tuskpoint_server.core.search import (
 )
 from tuskpoint_server.journal.search.finding import IndexStanding
 from tuskpoint_server.search.embedders import EmbedderError
-from tuskpoint_server.search.memwal.api import RelayerError, Trouble
+from tuskpoint_server.search.memwal.api import RelayerError, RelayerTrouble
 from tuskpoint_server.search.search import RecallStanding
 from tuskpoint_server.service.searching import RETRY_S, Search
 
@@ -215,7 +215,10 @@ async def test_words_in_quotes_are_not_left_to_memwal() -> None:
 @pytest.mark.parametrize(
     ("recalled", "reason"),
     [
-        (RelayerError(Trouble.UNAVAILABLE, "no answer in 5 s"), "MemWal does not answer: no"),
+        (
+            RelayerError(RelayerTrouble.UNAVAILABLE, "no answer in 5 s"),
+            "MemWal does not answer: no",
+        ),
         (
             SearchAnswer((), MEMWAL, "cosine"),
             "MemWal recalled no existing checkpoint",
@@ -252,7 +255,7 @@ async def test_a_mode_that_is_asked_for_and_lacking_is_refused() -> None:
 
 async def test_a_mode_that_is_asked_for_does_not_fall_back() -> None:
     recall = ScriptedRecall(
-        modes=(LEXICAL, MEMWAL), recalled=RelayerError(Trouble.UNAVAILABLE, "no answer")
+        modes=(LEXICAL, MEMWAL), recalled=RelayerError(RelayerTrouble.UNAVAILABLE, "no answer")
     )
     refused = await refusal(recall, text="the writer", mode=MEMWAL)
     assert (refused.reason, refused.status) == (Reason.SEARCH_UNAVAILABLE, Status.UNAVAILABLE)
@@ -261,11 +264,15 @@ async def test_a_mode_that_is_asked_for_does_not_fall_back() -> None:
 @pytest.mark.parametrize(
     ("error", "status", "retry_after_s"),
     [
-        (RelayerError(Trouble.UNAVAILABLE, "no answer"), Status.UNAVAILABLE, RETRY_S),
-        (RelayerError(Trouble.UNAVAILABLE, "-", retry_after_s=80.0), Status.UNAVAILABLE, 80.0),
-        (RelayerError(Trouble.LIMITED, "-", retry_after_s=0.01), Status.UNAVAILABLE, 1.0),
-        (RelayerError(Trouble.DENIED, "the key"), Status.FAILED_PRECONDITION, None),
-        (RelayerError(Trouble.REFUSED, "malformed"), Status.FAILED_PRECONDITION, None),
+        (RelayerError(RelayerTrouble.UNAVAILABLE, "no answer"), Status.UNAVAILABLE, RETRY_S),
+        (
+            RelayerError(RelayerTrouble.UNAVAILABLE, "-", retry_after_s=80.0),
+            Status.UNAVAILABLE,
+            80.0,
+        ),
+        (RelayerError(RelayerTrouble.LIMITED, "-", retry_after_s=0.01), Status.UNAVAILABLE, 1.0),
+        (RelayerError(RelayerTrouble.DENIED, "the key"), Status.FAILED_PRECONDITION, None),
+        (RelayerError(RelayerTrouble.REFUSED, "malformed"), Status.FAILED_PRECONDITION, None),
         (EmbedderError("busy"), Status.UNAVAILABLE, RETRY_S),
         (EmbedderError("busy", 30.0), Status.UNAVAILABLE, 30.0),
     ],

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ..blobs.api import BlobStore, Member, Progress, every
+from ..blobs.api import BlobMember, BlobStore, Progress, every
 from ..core.errors import Reason, Refusal, malformed
 from ..core.formats.bundles import (
     MAX_STORED_BYTES,
@@ -40,7 +40,7 @@ from .roots import new_root, with_root_key
 GONE = (Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH)
 """Reasons that the store does not have the bytes that were stored at a location."""
 
-Put = Callable[[str, Sequence[Member]], Awaitable[Mapping[bytes, BlobLocation]]]
+Put = Callable[[str, Sequence[BlobMember]], Awaitable[Mapping[bytes, BlobLocation]]]
 """Stores a tenant's members, each as a blob of its own; returns their locations by hash."""
 
 _PARTS_AT_ONCE = 4
@@ -100,7 +100,7 @@ class ApartStore:
         sha256 = await asyncio.to_thread(blob_digest, data)
         try:
             async with self._gate:
-                return (await self._put(tenant, [Member(sha256, data, kind.value)]))[sha256]
+                return (await self._put(tenant, [BlobMember(sha256, data, kind.value)]))[sha256]
         except Refusal as refusal:
             if refusal.reason not in GONE:
                 raise

@@ -22,7 +22,7 @@ Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class BlobMember:
     """One piece of content of a pack, and its hash."""
 
     sha256: bytes
@@ -30,9 +30,9 @@ class Member:
     kind: str = ""  # by which a reader who knows only the blob ID finds it; empty: none
 
 
-def unique_members(members: Sequence[Member]) -> list[Member]:
+def unique_members(members: Sequence[BlobMember]) -> list[BlobMember]:
     """Return one member for each hash, with a kind if any of them has one, in order of the hash."""
-    unique: dict[bytes, Member] = {}
+    unique: dict[bytes, BlobMember] = {}
     for member in members:
         known = unique.get(member.sha256)
         if known is None or (member.kind and not known.kind):
@@ -58,7 +58,7 @@ class StoreLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class PutReceipt:
     """Outcome of a put: the location of each member, in order, and the blobs made."""
 
     locations: tuple[BlobLocation, ...]
@@ -107,7 +107,7 @@ class BlobStore(Protocol):
         Members of one pack refer to one another by an empty blob ID ("this quilt").
         """
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         """Store a pack within `limits`, or each member as a blob of its own, however many.
 
         Durable on return. Storing the same members again is allowed and changes nothing.
@@ -129,7 +129,7 @@ class BlobStore(Protocol):
     async def list_blob(self, blob_id: str) -> Sequence[Listed]:
         """Return the members of a blob; also refuses with `BLOB_MALFORMED`."""
 
-    async def renew(self, blob_id: str) -> Receipt:
+    async def renew(self, blob_id: str) -> PutReceipt:
         """Make a stored blob last as long as a new one.
 
         Reads it, checks every member, and stores identical bytes again. Its ID stays unless the

@@ -22,10 +22,10 @@ from ..core.errors import Reason, Refusal, malformed
 from ..core.limits import LIMITS, MAX_MEMBER_READ, MIB
 from ..core.model import BlobLocation
 from .api import (
+    BlobMember,
     Listed,
-    Member,
     Progress,
-    Receipt,
+    PutReceipt,
     StoreLimits,
     blob_name,
     digest_of,
@@ -96,13 +96,13 @@ class PackStore(ABC):
         """Return the location in "this pack": the ID of a pack depends on all of its members."""
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         """Store members as one pack, or each as a blob of its own."""
         unique = unique_members(members)
         groups = [[member] for member in unique] if apart or len(unique) < 2 else [unique]
         stored = await self._each(self._write, groups)
         located = {location.sha256: location for some in stored for location in some}
-        return Receipt(tuple(located[member.sha256] for member in members))
+        return PutReceipt(tuple(located[member.sha256] for member in members))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
@@ -130,12 +130,12 @@ class PackStore(ABC):
         """Return what `list_blob` returns of blobs, without checking their SHA-256."""
         return list(await self._each(partial(self._list, whole=False), blob_ids))
 
-    async def renew(self, blob_id: str) -> Receipt:
+    async def renew(self, blob_id: str) -> PutReceipt:
         """Check that a blob is there and whole; it stays for good."""
         locations = tuple(listed.location for listed in await self.list_blob(blob_id))
         for location in locations:
             await self.get(location)
-        return Receipt(locations)
+        return PutReceipt(locations)
 
     async def blobs(self) -> AsyncIterator[StoredFile]:
         """Return every blob of the store, from every writer."""
@@ -208,7 +208,7 @@ class PackStore(ABC):
         problem = self._problem(error)
         return Refusal(Reason.BLOB_UNAVAILABLE, backend=self.backend, problem=problem)
 
-    def _write(self, members: Sequence[Member]) -> list[BlobLocation]:
+    def _write(self, members: Sequence[BlobMember]) -> list[BlobLocation]:
         """Store members as one blob and return their locations.
 
         An existing blob is stored again: that repairs a damaged one, and its age begins again.

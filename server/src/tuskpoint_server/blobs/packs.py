@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from io import FileIO
 
-from .api import Member
+from .api import BlobMember
 
 Read = Callable[[int, int], bytes]
 """Returns so many bytes from an offset on, fewer if the file ends before."""
@@ -30,7 +30,7 @@ class NotAPackError(Exception):
     """A file that is no pack; the text gives the reason."""
 
 
-def pack_pieces(members: Sequence[Member]) -> list[bytes]:
+def pack_pieces(members: Sequence[BlobMember]) -> list[bytes]:
     """Return the bytes of a pack file in pieces: head and index, then each member.
 
     Equal members make equal bytes, in any order; no two have the same hash.

@@ -33,7 +33,7 @@ from ..config.composition import (
     signing_keys,
     start_archive,
     start_keeper,
-    start_recall,
+    start_search,
 )
 from ..config.settings import Config
 from ..core import process
@@ -55,7 +55,7 @@ from ..journal.removal.removal import Removal
 from ..journal.retention import Retention as RetentionRows
 from ..journal.trail import Trail as TrailRows
 from ..keys.signing import Signer
-from ..search.search import Recall
+from ..search.search import SearchEngine
 from ..service.admin import Admin
 from ..service.checkpoints import Checkpoints, History
 from ..service.completing import Completer
@@ -184,9 +184,9 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         rows = CheckpointRows(journal, config.late_save_grace)
         lineage, items = Lineage(journal), Items(journal)
         completer = Completer(rows, archive)
-        recall = await start_recall(config, journal, lease)
-        if recall is not None:
-            stack.push_async_callback(recall.stop)
+        engine = await start_search(config, journal, lease)
+        if engine is not None:
+            stack.push_async_callback(engine.stop)
         threads = Threads(rows, removal, lineage, archive, completer, journal.journal_id)
         snapshots = SnapshotRows(journal)
         retention = Retention(
@@ -204,12 +204,12 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
             Snapshots(snapshots, archive, completer, journal.journal_id),
             History(rows, Events(journal), completer, journal.now_us),
             Handoffs(rows, lineage, HandoffRows(journal), archive, completer, signer, identities),
-            Search(recall),
-            Store(items, archive, recall),
+            Search(engine),
+            Store(items, archive, engine),
             Admin(
                 journal,
                 archive,
-                recall,
+                engine,
                 clock,
                 version=importlib.metadata.version("tuskpoint-server"),
                 blob_backend=blobs.backend,
@@ -225,10 +225,10 @@ async def running(config: Config) -> AsyncIterator[rpc.Server]:
         duties: list[Duty] = [
             archive.keeping,
             partial(_doing, evictor.run),
-            partial(_doing, partial(_sweep, clock, removal, threads, retention, items, recall)),
+            partial(_doing, partial(_sweep, clock, removal, threads, retention, items, engine)),
         ]
-        if recall is not None:
-            duties.append(recall.keeping)
+        if engine is not None:
+            duties.append(engine.keeping)
         if config.scrub_bytes_per_second:
             duties.append(partial(_doing, archive.scrubber(config.scrub_bytes_per_second).run))
         keeper = await start_keeper(lease, duties)
@@ -291,7 +291,7 @@ def _listen_http(
     server: rpc.Server,
     most: int,
 ) -> Listener:
-    """Return a listener for HTTP that ends at the same door as the server for gRPC."""
+    """Return a listener for HTTP that goes through the same pipeline as the server for gRPC."""
     try:
         from ..api.web import listener
     except ImportError:
@@ -311,7 +311,7 @@ def _listen_http(
             host,
             port,
             contract,
-            server.door,
+            server.pipeline,
             max_connections=most,
             origins=config.http_origins,
             asks_for_tokens=config.tokens is not None,
@@ -376,13 +376,13 @@ async def _sweep(
     threads: Threads,
     retention: Retention,
     items: Items,
-    recall: Recall | None,
+    engine: SearchEngine | None,
 ) -> None:
     """Remove expired threads and unneeded rows from time to time."""
 
     def sweep() -> Awaitable[object]:
         return removal.sweep(
-            early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=recall is not None
+            early_write_ttl_s=LIMITS.early_write_ttl_s, indexing=engine is not None
         )
 
     def by_time(seconds: float, what: str, delete: Callable[[], Awaitable[object]]) -> None:
@@ -398,8 +398,8 @@ async def _sweep(
         by_time(RULES_SECONDS, "what retention rules delete", retention.apply)
         by_time(RETENTION_SECONDS, "items that expired", items.sweep)
         by_time(SWEEP_SECONDS, "unneeded rows", sweep)
-        if recall is not None:
-            hidden = recall.sweep
+        if engine is not None:
+            hidden = engine.sweep
             sweeping.create_task(
                 _every(SWEEP_SECONDS, "index entries that search may not find", hidden)
             )

@@ -39,7 +39,7 @@ from ..keys.signing import Signer
 from ..search.embedders import Embedder, EmbedderError
 from ..search.memwal.api import MemWalSettings
 from ..search.pacing import IndexSettings
-from ..search.search import Recall
+from ..search.search import SearchEngine
 from .settings import ENV_PREFIX, Config
 
 if TYPE_CHECKING:  # it brings an HTTP client
@@ -470,7 +470,7 @@ def starting() -> Iterator[None]:
         raise process.StartError(process.EXIT_ARCHIVE, problem) from None
 
 
-async def start_recall(config: Config, journal: Database, lease: Lease) -> Recall | None:
+async def start_search(config: Config, journal: Database, lease: Lease) -> SearchEngine | None:
     """Start search; return `None` if it is switched off.
 
     An embedder that cannot be loaded stops the start: otherwise its user would unknowingly search
@@ -485,11 +485,11 @@ async def start_recall(config: Config, journal: Database, lease: Lease) -> Recal
     )
     try:
         embedder, memwal = _embedder(config), _memwal(config, journal)
-        recall = Recall(journal, lease, settings, embedder=embedder, memwal=memwal)
+        engine = SearchEngine(journal, lease, settings, embedder=embedder, memwal=memwal)
     except EmbedderError as error:
         raise process.ConfigError(f"--embedder {config.embedder} cannot be used: {error}") from None
-    await recall.start()
-    return recall
+    await engine.start()
+    return engine
 
 
 def _embedder(config: Config) -> Embedder | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from .json_view.escapes import Json, escapes_of
 from .json_view.excerpts import shares, shortened
-from .json_view.views import Room, dump
+from .json_view.views import ViewRoom, dump
 from .limits import MIB
 from .model import Value
 from .threads import INTERRUPT
@@ -46,7 +46,7 @@ _NO_WORD = re.compile(rf"[A-Za-z0-9+/=_-]{{{_LONGEST_WORD + 1},}}")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b]")  # controls that are no white space
 
 
-class Body(NamedTuple):
+class SearchableBody(NamedTuple):
     """The searchable text of a checkpoint."""
 
     text: str
@@ -56,7 +56,7 @@ class Body(NamedTuple):
 
 def body_of(
     channels: Sequence[tuple[str, Value]], excluded: frozenset[str], maximum: int, label: str = ""
-) -> Body:
+) -> SearchableBody:
     """Return the searchable text of a checkpoint. No bytes make it fail.
 
     It begins with a line for the `label`, if there is one, and a line for each question in the
@@ -73,13 +73,13 @@ def body_of(
     bytes of UTF-8.
     """
     values = {name: value for name, value in channels if name not in excluded}
-    room = Room(MAX_SHOWN)
+    room = ViewRoom(MAX_SHOWN)
     asked = values.pop(INTERRUPT, None)
     shown = None if asked is None else _searchable(room.show(asked).content, excluded)
     head, whole = _head(label, list(_questions(shown)), maximum // 2)
     state = {name: value for name, value in values.items() if not is_internal(name)}
     text, planned, truncated = _of_state(state, room, excluded, maximum - len(head.encode()))
-    return Body(head + text if text else head.rstrip(), planned, truncated or not whole)
+    return SearchableBody(head + text if text else head.rstrip(), planned, truncated or not whole)
 
 
 def head_of(body: str) -> str:
@@ -114,20 +114,24 @@ def _questions(view: Json) -> Iterator[str]:
         yield view if isinstance(view, str) else dump(view).decode()
 
 
-def _of_state(values: dict[str, Value], room: Room, excluded: frozenset[str], maximum: int) -> Body:
+def _of_state(
+    values: dict[str, Value], room: ViewRoom, excluded: frozenset[str], maximum: int
+) -> SearchableBody:
     """Return the text of a state, given its channels."""
     plan = values.pop(PLAN, None)
     if plan is not None:
         text, whole = _plan(room.show(plan).content, excluded, maximum)
         if text:
-            return Body(text, planned=True, truncated=not whole)
+            return SearchableBody(text, planned=True, truncated=not whole)
     views = {name: room.show(value).content for name, value in values.items()}
     shown = {name: _searchable(view, excluded) for name, view in views.items()}
     state = {name: view for name, view in shown.items() if _says(view)}
     fitted = shortened(state, maximum) if state else b""
     whole = not state or fitted == dump(state)
     hidden = [one.get("$problem") for one in views.values() if isinstance(one, dict)]
-    return Body(fitted.decode(), planned=False, truncated=not whole or "too_large" in hidden)
+    return SearchableBody(
+        fitted.decode(), planned=False, truncated=not whole or "too_large" in hidden
+    )
 
 
 def is_internal(channel: str) -> bool:

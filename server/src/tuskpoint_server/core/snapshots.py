@@ -18,7 +18,7 @@ from .reserved import SNAPSHOTS
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class SnapshotMember:
     """A captured checkpoint of a root graph; agent and setting are of its thread."""
 
     thread_id: str
@@ -41,7 +41,7 @@ class Snapshot:
     hostname: str
     working_directory: str
     metadata: bytes  # the exact bytes of a JSON object
-    members: tuple[Member, ...]  # in the order of the request
+    members: tuple[SnapshotMember, ...]  # in the order of the request
     created_us: int
 
 
@@ -102,9 +102,9 @@ def decode(
         raise malformed(f"of snapshot {snapshot_id}", problem) from error
 
 
-def _member(described: dict[str, object]) -> Member:
+def _member(described: dict[str, object]) -> SnapshotMember:
     thread_id, checkpoint_id, agent_id = (_text(described, name) for name in _OF_MEMBER)
-    return Member(thread_id, checkpoint_id, agent_id, described.get("unsearchable") is True)
+    return SnapshotMember(thread_id, checkpoint_id, agent_id, described.get("unsearchable") is True)
 
 
 def _text(described: dict[str, object], name: str) -> str:

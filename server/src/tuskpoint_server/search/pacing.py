@@ -49,7 +49,7 @@ class IndexSettings:
     longest_retry_s: float = 60.0  # bound on that pause
 
 
-class Trouble(Backoff):
+class IndexTrouble(Backoff):
     """The failures of a task, each logged once; `problem` has the last until a success."""
 
     def __init__(self, settings: IndexSettings, log: logging.Logger, task: str) -> None:

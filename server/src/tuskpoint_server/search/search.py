@@ -23,7 +23,7 @@ from .embedders import Embedder, EmbedderError
 from .memwal.api import MAX_RECALLED
 from .pacing import IndexSettings
 from .tasks import Embedding, IndexTask
-from .telemetry import Instruments
+from .telemetry import SearchInstruments
 
 if TYPE_CHECKING:  # most servers have no MemWal, and need neither an HTTP client nor numpy
     from .memwal.memwal import MemWal
@@ -45,7 +45,7 @@ class RecallStanding:
     memories: MemoriesStanding | None
 
 
-class Recall:
+class SearchEngine:
     """Keeps the index and MemWal up to date, from its making to `stop`; finds checkpoints.
 
     Where several servers share the journal, the keeper alone indexes, embeds what is saved, and
@@ -69,7 +69,7 @@ class Recall:
         self.sweep = self._index.sweep
         self.finding = FindRows(journal)
         self._embedder = embedder
-        instruments = Instruments(
+        instruments = SearchInstruments(
             lambda: list(self._indexer.backlog.values()),
             lambda: self._memwal.tallies if self._memwal is not None else (),
             clock_us=journal.now_us,

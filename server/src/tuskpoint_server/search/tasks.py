@@ -22,8 +22,8 @@ from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows, Unembedded
 from ..journal.search.searched_values import Document
 from .embedders import Embedder, EmbedderError
-from .pacing import IndexSettings, Pause, Trouble
-from .telemetry import Instruments
+from .pacing import IndexSettings, IndexTrouble, Pause
+from .telemetry import SearchInstruments
 
 BATCH = 64  # changes indexed in one transaction: few, because a save that comes meanwhile waits
 HURRIED_BATCH = 256  # the same while a search waits: fewer transactions take less time in all
@@ -58,14 +58,14 @@ class IndexTask:
     _: KW_ONLY
     remember: bool  # also note the summaries that MemWal has to have
     stored: Callable[[], None]  # called after documents were stored
-    instruments: Instruments = field(default_factory=Instruments)
+    instruments: SearchInstruments = field(default_factory=SearchInstruments)
     keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper
     clock: Callable[[], float] = time.monotonic
     wait: Pause = pause
 
     def __post_init__(self) -> None:
         """Begin with the changes that are due."""
-        self.trouble = Trouble(self._settings, _log, "indexing")
+        self.trouble = IndexTrouble(self._settings, _log, "indexing")
         self.backlog: dict[str, Backlog] = {}
         self._logged_of_body = ""
         self._searches = 0
@@ -270,7 +270,7 @@ class Embedding:
     _embedder: Embedder
     _settings: IndexSettings
     _: KW_ONLY
-    instruments: Instruments = field(default_factory=Instruments)
+    instruments: SearchInstruments = field(default_factory=SearchInstruments)
     keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper
     clock: Callable[[], float] = time.monotonic
     wait: Pause = pause
@@ -278,7 +278,7 @@ class Embedding:
     def __post_init__(self) -> None:
         """Begin with the documents that have no vector yet."""
         self._queries_from = self.clock()
-        self.trouble = Trouble(self._settings, _log, "embedding")
+        self.trouble = IndexTrouble(self._settings, _log, "embedding")
         self._more, self._embedded = asyncio.Event(), asyncio.Event()
         self._answered = asyncio.Event()  # a query was, after a failure
         self._late: dict[str, frozenset[int]] = {}  # documents by tenant; see `arrive`

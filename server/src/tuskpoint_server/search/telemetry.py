@@ -13,7 +13,7 @@ from ..journal.search.following import Backlog
 from ..journal.search.memories import MemoryTally
 
 
-class Instruments:
+class SearchInstruments:
     """Instruments of search."""
 
     def __init__(

@@ -11,7 +11,7 @@ from ..core.search import SearchMode
 from ..journal.clock import ClockJump, JournalClock
 from ..journal.database.database import Database
 from ..keys.identities import Identities
-from ..search.search import Recall, RecallStanding
+from ..search.search import RecallStanding, SearchEngine
 
 
 class Admin:
@@ -21,7 +21,7 @@ class Admin:
         self,
         journal: Database,
         archive: Archive,
-        recall: Recall | None,
+        engine: SearchEngine | None,
         clock: JournalClock,
         *,
         version: str,
@@ -31,7 +31,7 @@ class Admin:
     ) -> None:
         self._journal = journal
         self._archive = archive
-        self._recall = recall
+        self._engine = engine
         self._clock = clock
         self.version = version
         self.journal_backend = journal.backend
@@ -40,13 +40,13 @@ class Admin:
         self.signers = signers
         self.recipients_of = identities.recipients
         self.started_us = time.time_ns() // 1000
-        self.search_modes: Sequence[SearchMode] = recall.modes if recall is not None else ()
-        self.embedder = recall.embedder_name if recall is not None else ""
+        self.search_modes: Sequence[SearchMode] = engine.modes if engine is not None else ()
+        self.embedder = engine.embedder_name if engine is not None else ""
 
     async def standing(self, tenant: str) -> tuple[ArchiveStatus, int, RecallStanding | None]:
         """Return the status of the archive, the journal's bytes, and search's status, if any."""
-        recall = await self._recall.standing(tenant) if self._recall is not None else None
-        return await self._archive.status(tenant), await self._journal.size_bytes(), recall
+        index = await self._engine.standing(tenant) if self._engine is not None else None
+        return await self._archive.status(tenant), await self._journal.size_bytes(), index
 
     @property
     def clock_jump(self) -> ClockJump | None:

@@ -186,7 +186,7 @@ class Delivery:
     checkpoint: Checkpoint | None = None
 
 
-class Position(NamedTuple):
+class WatchPosition(NamedTuple):
     """Position of a watch: after this number of the thread's sequence."""
 
     incarnation: int  # of the thread then
@@ -267,7 +267,7 @@ class History:
 
     async def _begin(
         self, tenant: str, thread_id: str, cursor: bytes, *, from_now: bool
-    ) -> Position:
+    ) -> WatchPosition:
         position = None
         if cursor:
             try:
@@ -276,25 +276,25 @@ class History:
             except Refusal:
                 problem = "must be the cursor of an event of this thread"
                 raise invalid_field("cursor", problem) from None
-            position = Position(*at) if of == self._log.journal_id else None
+            position = WatchPosition(*at) if of == self._log.journal_id else None
         kept = await self._log.kept(tenant, thread_id)
         if kept is None or (kept.deleted and not cursor):
             raise Refusal(Reason.THREAD_NOT_FOUND, thread_id=thread_id)
         if not cursor and from_now:
-            return Position(kept.incarnation, kept.seq, kept.certified_seq)
+            return WatchPosition(kept.incarnation, kept.seq, kept.certified_seq)
         if not cursor:
-            position = Position(kept.incarnation, kept.begun_seq, kept.begun_seq)
+            position = WatchPosition(kept.incarnation, kept.begun_seq, kept.begun_seq)
         if position is None or position.seq < kept.compacted_seq:
             raise self._compacted(tenant, thread_id, kept)
         if position.seq > kept.seq:
             raise invalid_field("cursor", "is ahead of the thread")
         return position
 
-    def _cursor(self, tenant: str, thread_id: str, at: Position) -> bytes:
+    def _cursor(self, tenant: str, thread_id: str, at: WatchPosition) -> bytes:
         return seal(("watch", tenant, thread_id), (self._log.journal_id, *at)).encode()
 
     async def _delivery(
-        self, tenant: str, event: Event, at: Position, view: View, holder: Holder
+        self, tenant: str, event: Event, at: WatchPosition, view: View, holder: Holder
     ) -> Delivery:
         cursor = self._cursor(tenant, event.key.thread_id, at)
         if event.kind is not EventKind.CHECKPOINT_SAVED:
@@ -322,7 +322,9 @@ class History:
                 raise
             return Checkpoint(loaded.entry)  # loading it says what is damaged; the watch goes on
 
-    def _unnumbered(self, tenant: str, thread_id: str, kind: EventKind, at: Position) -> Delivery:
+    def _unnumbered(
+        self, tenant: str, thread_id: str, kind: EventKind, at: WatchPosition
+    ) -> Delivery:
         """Return an event that takes no number: `PROGRESS`, or `CERTIFIED` with the watermark."""
         seq = at.certified_seq if kind is EventKind.CERTIFIED else at.seq
         nothing = CheckpointKey(thread_id, "", "")
@@ -330,7 +332,7 @@ class History:
         return Delivery(event, self._cursor(tenant, thread_id, at))
 
     def _compacted(self, tenant: str, thread_id: str, kept: ThreadRow) -> Refusal:
-        oldest = Position(kept.incarnation, kept.compacted_seq, kept.compacted_seq)
+        oldest = WatchPosition(kept.incarnation, kept.compacted_seq, kept.compacted_seq)
         cursor = self._cursor(tenant, thread_id, oldest)
         return Refusal(
             Reason.CURSOR_COMPACTED,

@@ -13,7 +13,7 @@ from ..core.model import Durability
 from ..core.search import SearchMode
 from ..journal.items import Items
 from ..search.embedders import EmbedderError
-from ..search.search import Recall
+from ..search.search import SearchEngine
 from .completing import reach
 
 _log = logging.getLogger(__name__)
@@ -64,11 +64,11 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Stores of all tenants. `_recall` is `None` if the server does not index."""
+    """Stores of all tenants. `_engine` is `None` if the server does not index."""
 
     _journal: Items
     _archive: Archive
-    _recall: Recall | None
+    _engine: SearchEngine | None
 
     async def put(self, tenant: str, changes: Sequence[ItemChange], wanted: Durability) -> bool:
         """Put and delete items; return whether much is waiting for certification."""
@@ -120,11 +120,11 @@ class Store:
         return FoundItems(page.items, [None] * len(page.items), page.cut, fell_back)
 
     async def _nearest(self, tenant: str, query: ItemQuery) -> FoundItems:
-        if self._recall is None or SearchMode.VECTOR not in self._recall.modes:
+        if self._engine is None or SearchMode.VECTOR not in self._engine.modes:
             return await self._latest(tenant, query, "the server has no embedder")
         owed = partial(self._journal.awaits_vectors, tenant, query.prefix)
         try:
-            compare = await self._recall.comparing(tenant, query.text, owed)
+            compare = await self._engine.comparing(tenant, query.text, owed)
         except EmbedderError as error:
             return await self._latest(tenant, query, f"the embedder does not answer: {error}")
         ranked = await self._journal.ranked(tenant, query.prefix, query.admits, compare)

@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.5  # between two looks for stalled calls while others wait
 LoadedT = TypeVar("LoadedT")
 
 
-class Memory:
+class CallMemory:
     """Bytes that calls hold, and the calls that wait for room; `max_bytes` is at least `WHOLE`."""
 
     def __init__(self, max_bytes: int = sys.maxsize) -> None:
@@ -96,7 +96,7 @@ class Memory:
             lacking -= holder.held_bytes
 
 
-UNBOUNDED = Memory()
+UNBOUNDED = CallMemory()
 NOT_WRITING = float("inf")
 
 
@@ -104,7 +104,7 @@ NOT_WRITING = float("inf")
 class Holder:
     """Something that holds memory of the server until it is closed: a call."""
 
-    memory: Memory = UNBOUNDED
+    memory: CallMemory = UNBOUNDED
     held_bytes: int = 0
     kept_bytes: int = 0  # the part that `keep` sets
     writing_since: float = NOT_WRITING  # time of the event loop since which a message is on its way

@@ -62,7 +62,7 @@ class RetentionPreview:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class ErasureReceipt:
     """A receipt of deletion, and who signed it."""
 
     content: bytes  # a JSON object; docs/retention.md describes it
@@ -103,7 +103,7 @@ class Retention:
                 found.add(effect)
         return found
 
-    async def erase(self, tenant: str, thread_ids: Sequence[str]) -> Receipt:
+    async def erase(self, tenant: str, thread_ids: Sequence[str]) -> ErasureReceipt:
         """Delete threads, wait until that is certified, and return the receipt."""
         wanted = dict.fromkeys(thread_ids)
         left = await self._left(tenant, wanted)
@@ -136,7 +136,7 @@ class Retention:
             ],
         }
         encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-        return Receipt(encoded, *self._signer.receipt(encoded))
+        return ErasureReceipt(encoded, *self._signer.receipt(encoded))
 
     def _unreached(self, log_is_empty: bool, *, has_free_pages: bool) -> list[str]:
         """Return the names of places that may still have content of erased threads."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from ..core.errors import Reason, Refusal, Status, invalid_field
 from ..core.search import SearchAnswer, SearchMode, SearchQuery, Words, analyse, vector_dimension
 from ..search.embedders import EmbedderError
-from ..search.memwal.api import RelayerError, Trouble
-from ..search.search import Recall
+from ..search.memwal.api import RelayerError, RelayerTrouble
+from ..search.search import SearchEngine
 
 _LACKING = {
     SearchMode.VECTOR: "it has no embedder to make a vector of words: set --embedder, or search "
@@ -26,33 +26,33 @@ _LEAST_RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Searches of all tenants. `recall` is `None` if the server does not index."""
+    """Searches of all tenants. `engine` is `None` if the server does not index."""
 
-    _recall: Recall | None
+    _engine: SearchEngine | None
 
     async def search(self, tenant: str, query: SearchQuery) -> SearchAnswer:
         """Find checkpoints."""
-        recall = self._recall
-        if recall is None:
+        engine = self._engine
+        if engine is None:
             raise _unavailable("this server does not index checkpoints: it runs with --no-search")
         began = time.monotonic()
-        asked = _Asked(recall, tenant, query, analyse("" if query.vector else query.text))
+        asked = _Asked(engine, tenant, query, analyse("" if query.vector else query.text))
         if query.vector:
             answer = await asked.by_vector()
         elif query.mode is None:
             answer = await asked.best()
-        elif query.mode in recall.modes:
+        elif query.mode in engine.modes:
             answer = await asked.in_mode(query.mode)
         else:
             lacking = f"this server lacks what SEARCH_MODE_{query.mode.name} needs: "
             raise _unavailable(lacking + _LACKING[query.mode])
-        if recall.finding.is_sealed:
+        if engine.finding.is_sealed:
             answer = replace(answer, sealed=True)
         elif asked.may_miss(answer):
             found = {one.key for one in answer.results}
-            answer = replace(answer, cut=await recall.finding.cut(tenant, query.scope, found))
+            answer = replace(answer, cut=await engine.finding.cut(tenant, query.scope, found))
         took = time.monotonic() - began
-        recall.searched(answer.mode, took, fell_back=bool(answer.fell_back))
+        engine.searched(answer.mode, took, fell_back=bool(answer.fell_back))
         damaged = tuple(one.damage for one in answer.results if one.damage)
         if damaged:
             for damage in damaged:
@@ -66,7 +66,7 @@ class Search:
 class _Asked:
     """One search."""
 
-    recall: Recall
+    engine: SearchEngine
     tenant: str
     query: SearchQuery
     words: Words
@@ -86,14 +86,14 @@ class _Asked:
     async def by_vector(self) -> SearchAnswer:
         if self.query.mode not in (None, SearchMode.VECTOR):
             raise invalid_field("mode", "a vector is searched for by vectors only")
-        expected = await self.recall.finding.dimension(self.tenant)
+        expected = await self.engine.finding.dimension(self.tenant)
         given = vector_dimension(self.query.vector)
         if expected and expected != given:
             raise invalid_field(
                 "vector.values",
                 f"must have {expected} components as the vectors in the index have, not {given}",
             )
-        return await self._near(self.query.vector, await self.recall.catch_up(self.tenant))
+        return await self._near(self.query.vector, await self.engine.catch_up(self.tenant))
 
     async def best(self) -> SearchAnswer:
         """Search in the best mode that answers.
@@ -102,7 +102,7 @@ class _Asked:
         that names something exactly goes to the full text first, and a query with quotes goes
         only to the server's own index.
         """
-        modes, words = self.recall.modes, self.words
+        modes, words = self.engine.modes, self.words
         if words.asks_exactly and len(modes) > 1:
             exact = await self._worded(words.required())
             if exact.results:
@@ -134,25 +134,25 @@ class _Asked:
             if mode is SearchMode.LEXICAL:
                 return await self._worded(self.words)
             if mode is SearchMode.MEMWAL:
-                by_memwal = self.recall.by_memwal
+                by_memwal = self.engine.by_memwal
                 return await by_memwal(self.tenant, query.text, query.scope, query.limit)
-            unindexed = await self.recall.catch_up(self.tenant)
-            return await self._near(await self.recall.embed(query.text), unindexed)
+            unindexed = await self.engine.catch_up(self.tenant)
+            return await self._near(await self.engine.embed(query.text), unindexed)
         except EmbedderError as error:
             retry_s = error.retry_after_s or RETRY_S
             raise _unavailable(f"the embedder does not answer: {error}", retry_s) from error
         except RelayerError as error:
-            failing = "is not used" if error.trouble is Trouble.DENIED else "does not answer"
+            failing = "is not used" if error.trouble is RelayerTrouble.DENIED else "does not answer"
             problem = f"MemWal {failing}: {error}"
-            if error.trouble in (Trouble.DENIED, Trouble.REFUSED):
+            if error.trouble in (RelayerTrouble.DENIED, RelayerTrouble.REFUSED):
                 raise _unavailable(problem) from error
             retry = RETRY_S if error.retry_after_s is None else error.retry_after_s
             raise _unavailable(problem, retry) from error
 
     async def _near(self, vector: bytes, unindexed: int) -> SearchAnswer:
-        query, nearest = self.query, self.recall.nearest
+        query, nearest = self.query, self.engine.nearest
         # Counted first: what gets its vector meanwhile is found, and counted nevertheless.
-        unindexed += await self.recall.vectors_owed(self.tenant)
+        unindexed += await self.engine.vectors_owed(self.tenant)
         found = await nearest(self.tenant, vector, query.metric, query.scope, query.limit)
         return SearchAnswer(
             tuple(found),
@@ -164,20 +164,20 @@ class _Asked:
 
     async def _lacking(self) -> str:
         """Return why there is no vector in the scope of the search; empty if there is one."""
-        finding, thread_id = self.recall.finding, self.query.scope.thread_id
+        finding, thread_id = self.engine.finding, self.query.scope.thread_id
         if not await finding.scan(self.tenant, 0, 1):
             lacking = "no checkpoint has a vector"
         elif thread_id and not await finding.scan_thread(self.tenant, thread_id):
             lacking = f"no checkpoint of thread '{thread_id}' has a vector"
         else:
             return ""
-        if SearchMode.VECTOR in self.recall.modes:
+        if SearchMode.VECTOR in self.engine.modes:
             return f"{lacking} yet: the embedder makes them after the save"
         return f"{lacking}: save with one, or start the server with --embedder"
 
     async def _worded(self, words: Words) -> SearchAnswer:
-        unindexed = await self.recall.catch_up(self.tenant)
-        query, lexical = self.query, self.recall.finding.lexical
+        unindexed = await self.engine.catch_up(self.tenant)
+        query, lexical = self.query, self.engine.finding.lexical
         found = await lexical(self.tenant, words, query.scope, query.limit)
         return SearchAnswer(tuple(found), SearchMode.LEXICAL, "bm25", unindexed=unindexed)
 

@@ -100,7 +100,7 @@ async def test_a_client_that_reads_no_answer_is_not_read_from_for_long(
         await other.read_to(3)
     assert stream.most_unanswered == exchange.MAX_UNANSWERED
     writer.close()
-    assert await server.door.drain(30)
+    assert await server.pipeline.drain(30)
 
 
 async def test_loads_that_nobody_reads_are_not_begun_without_end(
@@ -120,7 +120,7 @@ async def test_loads_that_nobody_reads_are_not_begun_without_end(
         await run(grpc_channel, [get(1)])
     assert stream.most_unsent < exchange.MAX_UNSENT_BYTES + 3 * MIB
     writer.close()
-    assert await server.door.drain(30)
+    assert await server.pipeline.drain(30)
 
 
 async def test_loads_of_one_message_leave_other_streams_their_turn(
@@ -273,7 +273,7 @@ async def test_a_deadline_ends_waits_for_certainty_and_for_chunks(
 async def test_the_cap_of_the_server_is_that_of_a_frame_too(
     server: Server, grpc_channel: grpc.aio.Channel, never_certified: asyncio.Event
 ) -> None:
-    server.door.max_call_seconds = 0.1
+    server.pipeline.max_call_seconds = 0.1
     longer = save(1, durability=CERTIFIED)
     longer.timeout.FromSeconds(3600)
     async with opened(grpc_channel) as stream:
@@ -298,7 +298,7 @@ async def test_frames_are_measured_as_the_calls_that_they_are(
     spans, reader, tracers = InMemorySpanExporter(), InMemoryMetricReader(), TracerProvider()
     tracers.add_span_processor(SimpleSpanProcessor(spans))
     meters = MeterProvider([reader])
-    server.door.telemetry = Telemetry(tracer_provider=tracers, meter_provider=meters)
+    server.pipeline.telemetry = Telemetry(tracer_provider=tracers, meter_provider=meters)
     traced = save(1)
     traced.traceparent = TRACE_PARENT
     mangled = get(3, SECOND)

@@ -80,7 +80,7 @@ async def test_a_drain_answers_frames_already_read_and_begins_no_more(
         )
         await hold.reached.wait()
         await loading.wait()
-        draining = asyncio.create_task(server.door.drain(60))
+        draining = asyncio.create_task(server.pipeline.drain(60))
         while not stream.draining:
             await stream.read()
         await stream.send(save(5, THIRD), chunk(4, b"2", offset=1))
@@ -100,7 +100,7 @@ async def test_a_drain_answers_frames_already_read_and_begins_no_more(
 async def test_a_new_stream_is_refused_while_the_server_drains(
     server: Server, grpc_channel: grpc.aio.Channel
 ) -> None:
-    await server.door.drain(1)
+    await server.pipeline.drain(1)
     stream, ended = await run(grpc_channel, [save(1)])
     assert ended is not None
     assert (ended.code, ended.reason) == (UNAVAILABLE, "DRAINING")
@@ -278,7 +278,7 @@ async def test_a_revoked_credential_ends_the_stream_after_its_commits(
         hold.close()
         await stream.send(save(2, SECOND))
         await hold.reached.wait()
-        server.door._authentication.replace(Credentials())
+        server.pipeline._authentication.replace(Credentials())
         hold.release()
         ended = await stream.end()
         assert ended is not None
@@ -306,9 +306,9 @@ async def test_saves_of_a_client_that_went_away_are_committed(
         await hold.reached.wait()
         await stream.send(save(2, SECOND), get(3))
         await stream.read_to(3)
-    assert await server.door.drain(30), "the stream has ended on the server too"
+    assert await server.pipeline.drain(30), "the stream has ended on the server too"
     hold.release()
-    server.door._draining.clear()
+    server.pipeline._draining.clear()
     # Journaled after the saves that the client left behind.
     await checkpoints.SetLabel(pb.SetLabelRequest(ref=ref(SECOND), label="kept"))
     assert sorted(await stored(checkpoints)) == [FIRST, SECOND]
@@ -326,7 +326,7 @@ async def test_a_connection_cut_at_any_byte_stores_nothing_by_halves(
         await writer.drain()
         writer.close()
     assert await stored(checkpoints) == []
-    assert await server.door.drain(30)
+    assert await server.pipeline.drain(30)
 
 
 # --- clients that break the protocol ---------------------------------------------------------

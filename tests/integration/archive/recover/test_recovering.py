@@ -30,7 +30,7 @@ from tests.kit.drafts import (
 )
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint_server.archive.recover.recovery import read_source
-from tuskpoint_server.blobs.api import Member
+from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.formats.catalogs import Catalog
 from tuskpoint_server.core.formats.segment_reading import decode_segment
@@ -296,7 +296,7 @@ async def take_snapshot(home: House, *threads: str) -> Snapshot:
     return await snapshots.create_snapshot(TENANT, SnapshotDraft(threads, "session"), "")
 
 
-def rejected(members: Sequence[Member], beginning: str) -> Reason | None:
+def rejected(members: Sequence[BlobMember], beginning: str) -> Reason | None:
     """Reject what holds the log of a thread whose name begins so."""
     logs = [decode_segment(one.data, "") for one in members if one.kind == Kind.SEGMENT]
     found = any(one.thread_id.startswith(beginning) for one in logs)
@@ -340,7 +340,7 @@ async def test_a_manifest_of_a_deleted_thread_brings_back_that_it_was_deleted(
 
 async def test_a_catalog_of_another_format_is_refused_in_one_line(store: MemoryStore) -> None:
     data = b'{"format_version":1,"kind":"catalog","tenant":"default"}'
-    receipt = await store.put([Member(blob_digest(data), data, Kind.CATALOG.value)])
+    receipt = await store.put([BlobMember(blob_digest(data), data, Kind.CATALOG.value)])
     with pytest.raises(Refusal) as caught:
         await read_source(store, receipt.locations[0], Kind.CATALOG, None, TENANT)
     assert caught.value.reason is Reason.BLOB_MALFORMED
@@ -350,7 +350,7 @@ async def test_a_catalog_of_another_format_is_refused_in_one_line(store: MemoryS
 async def test_a_hand_off_is_remembered(home: House, store: MemoryStore, tmp_path: Path) -> None:
     await grow(home, 2)
     data = b"a bundle"
-    receipt = await store.put([Member(blob_digest(data), data, Kind.SEGMENT.value)])
+    receipt = await store.put([BlobMember(blob_digest(data), data, Kind.SEGMENT.value)])
     handed_off = request(TENANT, "", "CreateHandoff")
     await Handoffs(home.journal.database).keep_handoff(
         handed_off, key("0001"), receipt.locations[0], (), b"", content_seq=2

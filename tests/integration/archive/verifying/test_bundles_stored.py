@@ -16,7 +16,7 @@ from tests.kit.blobs.member_file import MemberFile
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import TENANT, draft, key, refused, write
 from tuskpoint_server.archive.apart import StoredApart
-from tuskpoint_server.blobs.api import Member, StoreLimits
+from tuskpoint_server.blobs.api import BlobMember, StoreLimits
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.formats.bundles import Closure, encode_bundle
 from tuskpoint_server.core.formats.stored_json import encode_parts
@@ -159,7 +159,7 @@ async def test_a_large_bundle_is_stored_in_parts_and_joined(
 async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStore) -> None:
     store = parted.archive.apart
     data = b"0123456789"
-    receipt = await small.put([Member(blob_digest(data), data)], apart=True)
+    receipt = await small.put([BlobMember(blob_digest(data), data)], apart=True)
     [part] = receipt.locations
     lies = {
         "another size": ([replace(part, size=9)], Reason.BLOB_MALFORMED),
@@ -170,7 +170,7 @@ async def test_a_false_list_of_parts_is_refused(parted: House, small: MemoryStor
         content = json.loads(encode_parts(data, listed))
         content["size_bytes"] = sum(one.size for one in listed)
         stored = json.dumps(content).encode()
-        receipt = await small.put([Member(blob_digest(stored), stored)], apart=True)
+        receipt = await small.put([BlobMember(blob_digest(stored), stored)], apart=True)
         refusal = await refused(
             store.fetch(receipt.locations[0], lambda count: None, Holder()), reason
         )

@@ -103,7 +103,7 @@ async def test_one_thread_is_read_from_the_pages_that_can_hold_it(
     ref, members = stored_run(*MANY)
     read_of = list[int]()
 
-    def counted(data: bytes, page: runs.Page, name: str) -> list[Line]:
+    def counted(data: bytes, page: runs.RunPage, name: str) -> list[Line]:
         read_of.append(page.records)
         return page_lines(data, page, name)
 
@@ -254,10 +254,10 @@ def test_a_run_other_than_the_named_one_is_refused() -> None:
         decode_run(data, replace(ref, records=8))
 
 
-def page_of(lines: list[str]) -> tuple[bytes, runs.Page]:
+def page_of(lines: list[str]) -> tuple[bytes, runs.RunPage]:
     frame = zstd.compress("".join(line + "\n" for line in lines).encode())
     first, last = position(MANY[0]), position(MANY[1])
-    return frame, runs.Page(0, len(frame), sha(frame), first, last, len(lines))
+    return frame, runs.RunPage(0, len(frame), sha(frame), first, last, len(lines))
 
 
 ONE, TWO = (line_of(record).stored for record in MANY[:2])

@@ -10,16 +10,16 @@ import ormsgpack
 from hypothesis import strategies as st
 
 from tuskpoint_server.core.json_view.escapes import MAX_TEXT
-from tuskpoint_server.core.json_view.views import Room, Shown
+from tuskpoint_server.core.json_view.views import Shown, ViewRoom
 from tuskpoint_server.core.model import Value
 
 
 def show(value: Value, left: int = MAX_TEXT) -> Shown:
-    return Room(left).show(value)
+    return ViewRoom(left).show(value)
 
 
 def value_view(value: Value) -> Value:
-    return Room(MAX_TEXT).view(value)
+    return ViewRoom(MAX_TEXT).view(value)
 
 
 def view(value: Value) -> Any:

@@ -30,7 +30,7 @@ from tuskpoint_server.core.json_view.escapes import ITEM_COST, MAX_DEPTH, MAX_EN
 from tuskpoint_server.core.json_view.views import (
     MAX_CHECKPOINT_TEXT,
     MAX_EXTRAS_TEXT,
-    Room,
+    ViewRoom,
     checkpoint_view,
     dump,
 )
@@ -115,7 +115,7 @@ def test_json_for_which_there_is_no_room_is_not_parsed(
         raise AssertionError("parsed")
 
     monkeypatch.setattr(json, "loads", parse)
-    shown = Room(left).show(Value("json", text))
+    shown = ViewRoom(left).show(Value("json", text))
     assert shown.content == {"$opaque": "json", "$size": len(text), "$problem": "too_large"}
 
 

@@ -20,7 +20,7 @@ from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.search import tasks as indexing
 from tuskpoint_server.search.pacing import IndexSettings
 from tuskpoint_server.search.tasks import BATCH, HURRIED_BATCH, IndexTask
-from tuskpoint_server.search.telemetry import Instruments
+from tuskpoint_server.search.telemetry import SearchInstruments
 
 HURRIED = IndexSettings(gather_s=0, busy_share=1, catch_up_s=30, first_retry_s=0)
 PATIENT = IndexSettings(gather_s=3600, busy_share=0.25, catch_up_s=30)
@@ -69,7 +69,7 @@ class Kit:
         *,
         hold: bool = False,
         remember: bool = False,
-        instruments: Instruments | None = None,
+        instruments: SearchInstruments | None = None,
     ) -> AsyncIterator[IndexTask]:
         task = IndexTask(
             self.rows,
@@ -77,7 +77,7 @@ class Kit:
             settings,
             remember=remember,
             stored=self.stored,
-            instruments=instruments or Instruments(),
+            instruments=instruments or SearchInstruments(),
             clock=lambda: self.seconds,
             wait=self.hold if hold else self.pass_by,
         )
@@ -412,7 +412,7 @@ async def test_the_backlog_is_measured() -> None:
     async with kit.running(
         IndexSettings(gather_s=0, busy_share=0.5),
         hold=True,
-        instruments=Instruments(provider=MeterProvider([reader])),
+        instruments=SearchInstruments(provider=MeterProvider([reader])),
     ) as task:
 
         def work(_: Sequence[Document]) -> None:

@@ -26,15 +26,15 @@ from tuskpoint_server.search.memwal.api import (
     COST_REMEMBER,
     MAX_BATCH,
     Budget,
-    Health,
     Job,
     JobState,
     MemWalSettings,
     Recollection,
     RelayerError,
-    Trouble,
+    RelayerHealth,
+    RelayerTrouble,
 )
-from tuskpoint_server.search.memwal.delivery import Delivery
+from tuskpoint_server.search.memwal.delivery import MemoryDelivery
 from tuskpoint_server.search.memwal.relayer import Relayer
 
 SETTINGS = MemWalSettings(private_key="", account_id="")
@@ -70,24 +70,24 @@ class Fault:
 
 
 def limited(retry_after_s: float | None = 60.0) -> Fault:
-    return Fault(RelayerError(Trouble.LIMITED, "too much", retry_after_s=retry_after_s))
+    return Fault(RelayerError(RelayerTrouble.LIMITED, "too much", retry_after_s=retry_after_s))
 
 
 def hangs(carried: Carried) -> Fault:
-    error = RelayerError(Trouble.UNAVAILABLE, "no answer in time", unsure=True)
+    error = RelayerError(RelayerTrouble.UNAVAILABLE, "no answer in time", unsure=True)
     return Fault(error, carried, after_s=SETTINGS.send_timeout_s)
 
 
 def away() -> Fault:
-    return Fault(RelayerError(Trouble.UNAVAILABLE, "no connection"))
+    return Fault(RelayerError(RelayerTrouble.UNAVAILABLE, "no connection"))
 
 
 def denied() -> Fault:
-    return Fault(RelayerError(Trouble.DENIED, "the credentials are not accepted"))
+    return Fault(RelayerError(RelayerTrouble.DENIED, "the credentials are not accepted"))
 
 
 def refused() -> Fault:
-    return Fault(RelayerError(Trouble.REFUSED, "malformed"))
+    return Fault(RelayerError(RelayerTrouble.REFUSED, "malformed"))
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class House:
         self.relayer = ScriptedRelayer()
         self.rng = rng or random.Random(0)
         self.budget = Budget(settings, self.loop.time)
-        self.health = Health(now_us, "MemWal works", "memories wait")
+        self.health = RelayerHealth(now_us, "MemWal works", "memories wait")
         self.disk = disk("memwal")
         self.disk.format("memwal")
         self.faults = JournalFaults()
@@ -247,7 +247,7 @@ class House:
         self.journal = MemoryDatabase(self.disk, now_us, self.rng, self.life, self.faults)
         self.journal.binder.is_complete = False  # the rows of this house have no MACs
         self.rows = MemoryRows(self.journal)
-        self.delivery = Delivery(
+        self.delivery = MemoryDelivery(
             self.rows,
             self.relayer,
             self.budget,

@@ -24,7 +24,7 @@ from tests.unit.search.memwal.house import (
 )
 from tests.unit.search.virtual_time import virtually
 from tuskpoint_server.core.search import MemoryState
-from tuskpoint_server.search.memwal.api import HOUR_S, MINUTE_S, RelayerError, Trouble
+from tuskpoint_server.search.memwal.api import HOUR_S, MINUTE_S, RelayerError, RelayerTrouble
 
 FAULTY_S = 2 * HOUR_S
 SEEDS = range(10)
@@ -67,7 +67,7 @@ class Adversity:
         if rng.random() >= self.rate:
             return Fault(after_s=rng.uniform(0, 20))
         carried = rng.choice(list(Carried))
-        unavailable = RelayerError(Trouble.UNAVAILABLE, "503", unsure=True)
+        unavailable = RelayerError(RelayerTrouble.UNAVAILABLE, "503", unsure=True)
         return rng.choice(
             [
                 limited(rng.choice([None, 5.0, 60.0, 300.0])),

@@ -18,13 +18,13 @@ from tuskpoint_server.core.search import MemoryState, memory_text
 from tuskpoint_server.journal.search.finding import Recalled
 from tuskpoint_server.search.memwal.api import (
     Budget,
-    Health,
     Job,
     Memorised,
     MemWalSettings,
     Recollection,
     RelayerError,
-    Trouble,
+    RelayerHealth,
+    RelayerTrouble,
 )
 from tuskpoint_server.search.memwal.memwal import MOST_WAITING, MemWal
 from tuskpoint_server.search.memwal.relayer import Relayer
@@ -45,7 +45,7 @@ async def nothing(query: str) -> Recollection:
     return remembers()
 
 
-def fails(trouble: Trouble, retry_after_s: float | None = None) -> Answer:
+def fails(trouble: RelayerTrouble, retry_after_s: float | None = None) -> Answer:
     async def answer(query: str) -> Recollection:
         raise RelayerError(trouble, f"no {query}", retry_after_s=retry_after_s)
 
@@ -71,7 +71,7 @@ class ScriptedRelayer(Relayer):
             async with asyncio.timeout(SETTINGS.recall_timeout_s):
                 return await self.answer(query)
         except TimeoutError:
-            raise RelayerError(Trouble.UNAVAILABLE, "no answer in time") from None
+            raise RelayerError(RelayerTrouble.UNAVAILABLE, "no answer in time") from None
         finally:
             self.at_once -= 1
 
@@ -97,7 +97,7 @@ class Kit:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     @property
-    def health(self) -> Health:
+    def health(self) -> RelayerHealth:
         return self.lookup._recalling
 
     @property
@@ -204,7 +204,7 @@ async def test_deadline_counts_the_time_in_the_queue() -> None:
         problem = await it.problem()
         assert it.loop.time() - began == pytest.approx(SETTINGS.recall_timeout_s)
         assert (problem.trouble, str(problem)) == (
-            Trouble.UNAVAILABLE,
+            RelayerTrouble.UNAVAILABLE,
             "no memory was recalled in time",
         )
         assert await first == ([], 0, 0)
@@ -222,7 +222,7 @@ async def test_hanging_call_costs_one_deadline_and_then_nothing() -> None:
         it.relayer.answer = hanging
         began = it.loop.time()
         problems = await asyncio.gather(*(it.problem() for _ in range(3)))
-        assert {problem.trouble for problem in problems} == {Trouble.UNAVAILABLE}
+        assert {problem.trouble for problem in problems} == {RelayerTrouble.UNAVAILABLE}
         ended = it.loop.time()
         assert ended - began == pytest.approx(SETTINGS.recall_timeout_s)
         assert "suspended" in str(await it.problem())
@@ -268,7 +268,7 @@ async def test_full_queue_refuses_at_once() -> None:
         began = it.loop.time()
         problem = await it.problem()
         assert (problem.trouble, str(problem)) == (
-            Trouble.LIMITED,
+            RelayerTrouble.LIMITED,
             "too many recalls wait already",
         )
         assert it.loop.time() == began
@@ -286,7 +286,7 @@ async def test_full_queue_refuses_at_once() -> None:
 async def test_failure_stops_searches_until_a_check_succeeds() -> None:
     with kit() as it:
         await it.warm()
-        it.relayer.answer = fails(Trouble.UNAVAILABLE)
+        it.relayer.answer = fails(RelayerTrouble.UNAVAILABLE)
         assert str(await it.problem()) == "no what"
         asked = len(it.relayer.asked)
         began = it.loop.time()
@@ -314,14 +314,14 @@ async def test_queued_searches_fail_together_with_the_one_that_failed() -> None:
 
         async def late(query: str) -> Recollection:
             await asyncio.sleep(1)
-            raise RelayerError(Trouble.DENIED, f"no {query}")
+            raise RelayerError(RelayerTrouble.DENIED, f"no {query}")
 
         it.relayer.answer = late
         began = it.loop.time()
         problems = await asyncio.gather(*(it.problem() for _ in range(3)))
         assert it.loop.time() - began == pytest.approx(1)
         assert {(problem.trouble, str(problem)) for problem in problems} == {
-            (Trouble.DENIED, "no what")
+            (RelayerTrouble.DENIED, "no what")
         }
         assert len(it.relayer.asked) == 2
         await it.lookup.stop()
@@ -330,7 +330,7 @@ async def test_queued_searches_fail_together_with_the_one_that_failed() -> None:
 @virtually
 async def test_pauses_double_up_to_a_bound() -> None:
     with kit() as it:
-        it.relayer.answer = fails(Trouble.UNAVAILABLE)
+        it.relayer.answer = fails(RelayerTrouble.UNAVAILABLE)
         await asyncio.sleep(3600)
         times = it.relayer.times
         pauses = [later - sooner for sooner, later in pairwise(times)]
@@ -346,15 +346,15 @@ async def test_pauses_double_up_to_a_bound() -> None:
 async def test_a_rate_limit_of_the_relayer_is_kept() -> None:
     with kit() as it:
         await it.warm()
-        it.relayer.answer = fails(Trouble.LIMITED, 1800.0)
-        assert (await it.problem()).trouble is Trouble.LIMITED
+        it.relayer.answer = fails(RelayerTrouble.LIMITED, 1800.0)
+        assert (await it.problem()).trouble is RelayerTrouble.LIMITED
         it.relayer.answer = nothing
         asked = len(it.relayer.asked)
         await asyncio.sleep(1799)
         assert len(it.relayer.asked) == asked
         assert it.budget.wait_delivery(1) > 0
         problem = await it.problem()
-        assert problem.trouble is Trouble.LIMITED
+        assert problem.trouble is RelayerTrouble.LIMITED
         assert problem.retry_after_s == pytest.approx(1, abs=0.01)
         await asyncio.sleep(2)
         assert it.health.healthy
@@ -365,8 +365,8 @@ async def test_a_rate_limit_of_the_relayer_is_kept() -> None:
 async def test_refused_query_is_about_that_query() -> None:
     with kit() as it:
         await it.warm()
-        it.relayer.answer = fails(Trouble.REFUSED)
-        assert (await it.problem()).trouble is Trouble.REFUSED
+        it.relayer.answer = fails(RelayerTrouble.REFUSED)
+        assert (await it.problem()).trouble is RelayerTrouble.REFUSED
         assert it.health.healthy
         it.relayer.answer = nothing
         assert await it.lookup.recall("default", "what", 5) == ([], 0, 0)
@@ -380,7 +380,7 @@ async def test_exhausted_budget_refuses_at_once_and_breaks_nothing() -> None:
         for _ in range(9):
             await it.lookup.recall("default", "what", 5)
         problem = await it.problem()
-        assert problem.trouble is Trouble.LIMITED
+        assert problem.trouble is RelayerTrouble.LIMITED
         assert problem.retry_after_s is not None
         assert 0 < problem.retry_after_s <= 61
         assert it.health.healthy
@@ -442,11 +442,11 @@ async def test_it_reports_when_its_state_changes_and_not_each_time(
 ) -> None:
     caplog.set_level(logging.INFO)
     with kit() as it:
-        it.relayer.answer = fails(Trouble.DENIED)
+        it.relayer.answer = fails(RelayerTrouble.DENIED)
         await asyncio.sleep(1000)
         it.relayer.answer = nothing
         await asyncio.sleep(1000)
-        it.relayer.answer = fails(Trouble.UNAVAILABLE)
+        it.relayer.answer = fails(RelayerTrouble.UNAVAILABLE)
         await asyncio.sleep(1000)
         it.relayer.answer = nothing
         await asyncio.sleep(1000)

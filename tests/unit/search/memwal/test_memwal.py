@@ -21,7 +21,7 @@ from tuskpoint_server.search.memwal.api import (
     MemWalSettings,
     Recollection,
     RelayerError,
-    Trouble,
+    RelayerTrouble,
 )
 from tuskpoint_server.search.memwal.memwal import MemWal
 from tuskpoint_server.search.memwal.relayer import Count, Relayer, UnusableError
@@ -123,13 +123,13 @@ async def test_a_delivered_memory_is_recalled(caplog: pytest.LogCaptureFixture) 
 async def test_wrong_credentials_are_reported_once_until_they_are_right(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    denied = RelayerError(Trouble.DENIED, "check MEMWAL_PRIVATE_KEY")
+    denied = RelayerError(RelayerTrouble.DENIED, "check MEMWAL_PRIVATE_KEY")
     account, memories = Account(denied), OneMemory()
     memwal = memwal_of(account, memories)
     await asyncio.sleep(3600)
     with pytest.raises(RelayerError, match="MEMWAL_PRIVATE_KEY") as caught:
         await memwal.recall("acme", "what", 5)
-    assert caught.value.trouble is Trouble.DENIED
+    assert caught.value.trouble is RelayerTrouble.DENIED
     assert (memwal.healthy, memwal.last_error) == (False, "check MEMWAL_PRIVATE_KEY")
     assert memwal.last_error_us is not None
     assert memwal.last_recall_us is None
@@ -155,7 +155,9 @@ async def test_wrong_credentials_are_reported_once_until_they_are_right(
 async def test_deliveries_that_wait_are_reported_though_recalls_work(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    account = Account(RelayerError(Trouble.UNAVAILABLE, "the storage is used up"), recalls=True)
+    account = Account(
+        RelayerError(RelayerTrouble.UNAVAILABLE, "the storage is used up"), recalls=True
+    )
     memwal = memwal_of(account, OneMemory())
     await asyncio.sleep(3600)
     assert await memwal.recall("acme", "what", 5) == ([], 0, 0)
@@ -173,7 +175,9 @@ async def test_deliveries_that_wait_are_reported_though_recalls_work(
 
 @virtually
 async def test_a_failure_is_cleared_once_nothing_waits_for_delivery() -> None:
-    account = Account(RelayerError(Trouble.UNAVAILABLE, "the storage is used up"), recalls=True)
+    account = Account(
+        RelayerError(RelayerTrouble.UNAVAILABLE, "the storage is used up"), recalls=True
+    )
     memories = OneMemory()
     memwal = memwal_of(account, memories)
     await asyncio.sleep(600)
@@ -199,7 +203,7 @@ async def test_unusable_settings_are_reported_once_and_turn_memwal_off(
     for _ in range(2):
         with pytest.raises(RelayerError, match="MEMWAL_ACCOUNT_ID") as caught:
             await memwal.recall("acme", "what", 5)
-        assert caught.value.trouble is Trouble.DENIED
+        assert caught.value.trouble is RelayerTrouble.DENIED
     assert memories.state is MemoryState.WAITING
     assert (memwal.healthy, memwal.last_error_us) == (False, 7)
     assert memwal.last_error == "MEMWAL_ACCOUNT_ID is not an object ID"

@@ -17,7 +17,13 @@ import memwal
 import memwal.client
 import pytest
 
-from tuskpoint_server.search.memwal.api import Job, JobState, MemWalSettings, RelayerError, Trouble
+from tuskpoint_server.search.memwal.api import (
+    Job,
+    JobState,
+    MemWalSettings,
+    RelayerError,
+    RelayerTrouble,
+)
 from tuskpoint_server.search.memwal.relayer import (
     Relayer,
     UnusableError,
@@ -113,10 +119,10 @@ async def failing(awaitable: Awaitable[Any]) -> RelayerError:
 # --- the table -------------------------------------------------------------------------
 
 DENIED, LIMITED, REFUSED, UNAVAILABLE = (
-    Trouble.DENIED,
-    Trouble.LIMITED,
-    Trouble.REFUSED,
-    Trouble.UNAVAILABLE,
+    RelayerTrouble.DENIED,
+    RelayerTrouble.LIMITED,
+    RelayerTrouble.REFUSED,
+    RelayerTrouble.UNAVAILABLE,
 )
 
 
@@ -158,7 +164,7 @@ DENIED, LIMITED, REFUSED, UNAVAILABLE = (
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
 )
 async def test_every_error_of_the_sdk_is_of_a_kind(
-    error: Exception, trouble: Trouble, unsure: bool, part: str
+    error: Exception, trouble: RelayerTrouble, unsure: bool, part: str
 ) -> None:
     relayer, _ = guarding(fails(error))
     for call in (

@@ -36,7 +36,7 @@ from ..messages.saves import take_checkpoint, take_writes
 from ..messages.validation import check
 from ..middleware.errors import incident, to_call_error
 from ..middleware.naming import threads_named
-from ..middleware.pipeline import Call, Door, received
+from ..middleware.pipeline import Call, CallPipeline, received
 from ..middleware.policy import POLICY
 from ..middleware.telemetry import Measured
 from .answers import checkpoint_in_one, fill_saved
@@ -86,14 +86,14 @@ class Exchange:
     """State of one stream."""
 
     def __init__(
-        self, checkpoints: Checkpoints, sessions: Sessions, call: Call, door: Door
+        self, checkpoints: Checkpoints, sessions: Sessions, call: Call, pipeline: CallPipeline
     ) -> None:
         self._checkpoints = checkpoints
         self._sessions = sessions
         self._call = call
-        self._telemetry = door.telemetry
-        self._trail = door.trail
-        self._cap_s = door.max_call_seconds
+        self._telemetry = pipeline.telemetry
+        self._trail = pipeline.trail
+        self._cap_s = pipeline.max_call_seconds
         self._loop = asyncio.get_running_loop()
         self._session: tuple[Presented, bytes] | None = None
         self._attempt = 0

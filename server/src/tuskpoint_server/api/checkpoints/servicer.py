@@ -17,7 +17,7 @@ from ...service.completing import content_bytes
 from ..messages import convert
 from ..messages.saves import Writes, take_checkpoint, take_writes
 from ..messages.validation import Check, Checks
-from ..middleware.pipeline import Call, Door, Fields, Frames, Take, endless
+from ..middleware.pipeline import Call, CallPipeline, Fields, Frames, Take, endless
 from .answers import SavedT, checkpoint_in_one, fill_saved
 from .exchange import Exchange, Sessions
 
@@ -52,8 +52,8 @@ class CheckpointServicer:
         return await self._reached(saves_pb.SaveCheckpointResponse(), saved, call)
 
     @endless
-    async def Exchange(self, call: Call, door: Door) -> None:
-        await Exchange(self._checkpoints, self._sessions, call, door).run()
+    async def Exchange(self, call: Call, pipeline: CallPipeline) -> None:
+        await Exchange(self._checkpoints, self._sessions, call, pipeline).run()
 
     async def SaveWrites(self, taken: Writes, call: Call) -> saves_pb.SaveWritesResponse:
         key, writes = taken

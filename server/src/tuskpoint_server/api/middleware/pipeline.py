@@ -1,4 +1,4 @@
-"""The door of the server: what handles a method, and the handling around each call.
+"""The pipeline of calls: what handles a method, and the handling around each call.
 
 `handled` yields both for gRPC and for HTTP, which differ in the `Context` that they pass.
 
@@ -7,9 +7,9 @@ for each method that it implements. It takes the parsed request and the `Call`. 
 message, or a mapping of its fields; unless it sets a durability, it gets the one asked for. Its
 `checks` have, by the name of a request, the rules besides the limits of the fields.
 
-A method to which the client sends a stream takes the `Call` and the `Door`. It reads and writes the
-bytes of messages on `Call.context` itself and returns at the end of the stream. The time of the
-stream is not capped; that of its frames is, and the door's telemetry measures them.
+A method to which the client sends a stream takes the `Call` and the `CallPipeline`. It reads and
+writes the bytes of messages on `Call.context` itself and returns at the end of the stream. The time
+of the stream is not capped; that of its frames is, and the pipeline's telemetry measures them.
 
 Methods that a servicer lacks answer `NOT_IMPLEMENTED`.
 """
@@ -33,7 +33,7 @@ from ...core.credentials import NOTHING, Grant, Presented, Scope
 from ...core.errors import Reason, Refusal, invalid_field
 from ...core.limits import KIB, LIMITS
 from ...core.model import Durability
-from ...service.memory import NOT_WRITING, Holder, Memory
+from ...service.memory import NOT_WRITING, CallMemory, Holder
 from ...service.quotas import UNCOUNTED, Usage
 from ...service.trail import Trail
 from ..messages.json_text import JsonText, from_json
@@ -158,7 +158,7 @@ def endless(behavior: Behavior) -> Behavior:
     return behavior
 
 
-class Door:
+class CallPipeline:
     """Handles every call.
 
     Drain, credential and scopes are checked before anything is parsed. Telemetry gets the final
@@ -175,13 +175,13 @@ class Door:
         telemetry: Telemetry,
         authentication: Authentication,
         max_call_seconds: float,
-        memory: Memory | None = None,
+        memory: CallMemory | None = None,
         trail: Trail | None = None,
         policy: Mapping[str, frozenset[Scope]] = POLICY,
     ) -> None:
         self.telemetry = telemetry
         self.max_call_seconds = max_call_seconds
-        self.memory = memory or Memory()
+        self.memory = memory or CallMemory()
         telemetry.watch_memory(lambda: self.memory.held_bytes)
         self._authentication = authentication
         self.trail = trail
@@ -289,7 +289,7 @@ def _counted(call: Call, raw: Any) -> Iterator[None]:
 
 
 def handled(
-    service: ServiceDescriptor, servicer: object, door: Door
+    service: ServiceDescriptor, servicer: object, pipeline: CallPipeline
 ) -> Iterator[tuple[MethodDescriptor, Handle]]:
     """Yield every method of a service, with what answers its calls."""
     checks: Mapping[str, Check] = getattr(servicer, "checks", {})
@@ -297,21 +297,21 @@ def handled(
     for method in service.methods:
         behavior, asked = getattr(servicer, method.name, None), method.input_type.name
         take = takes.get(asked) or partial(_checked, checks.get(asked))
-        run = _not_built if behavior is None else _run(method, behavior, take, door)
+        run = _not_built if behavior is None else _run(method, behavior, take, pipeline)
         is_endless = getattr(behavior, "endless", False)
-        yield method, _handle(method, run, door, is_endless=is_endless)
+        yield method, _handle(method, run, pipeline, is_endless=is_endless)
 
 
 def service_handler(
-    service: ServiceDescriptor, servicer: object, door: Door
+    service: ServiceDescriptor, servicer: object, pipeline: CallPipeline
 ) -> grpc.GenericRpcHandler:
     """Return gRPC's handler of a service."""
     handlers = {}
-    for method, handle in handled(service, servicer, door):
+    for method, handle in handled(service, servicer, pipeline):
         shape = "stream" if method.server_streaming else "unary"
-        # gRPC reads a single request before it asks for an answer, whoever sends it. To the door
-        # every request is a stream, which it reads once the caller is admitted. It also parses
-        # them: gRPC answers a malformed one with an error of its own.
+        # gRPC reads a single request before it asks for an answer, whoever sends it. To the
+        # pipeline every request is a stream, which the pipeline reads once the caller is admitted.
+        # It also parses them: gRPC answers a malformed one with an error of its own.
         make = getattr(grpc, f"stream_{shape}_rpc_method_handler")
         handlers[method.name] = make(handle if method.client_streaming else _reading_later(handle))
     return grpc.method_handlers_generic_handler(service.full_name, handlers)
@@ -324,14 +324,16 @@ def _reading_later(handle: Handle) -> Handle:
     return read_later
 
 
-def _handle(method: MethodDescriptor, run: Run, door: Door, *, is_endless: bool) -> Handle:
+def _handle(
+    method: MethodDescriptor, run: Run, pipeline: CallPipeline, *, is_endless: bool
+) -> Handle:
     name = f"/{method.containing_service.full_name}/{method.name}"
     capped = not (is_endless or method.client_streaming)
     streams = method.client_streaming or method.server_streaming
 
     async def handle(raw: Any, context: Context) -> Any:
         call = Call(name, context, is_endless, streams)
-        return await door.handle(call, run, raw, capped=capped)
+        return await pipeline.handle(call, run, raw, capped=capped)
 
     return handle
 
@@ -345,7 +347,9 @@ def _checked(further: Check | None, request: Any) -> Any:
     return request
 
 
-def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, door: Door) -> Run:
+def _run(
+    method: MethodDescriptor, behavior: Callable[..., Any], take: Take, pipeline: CallPipeline
+) -> Run:
     """Return the function that parses a request, runs the behavior and serializes the answers."""
     request_class = message_factory.GetMessageClass(method.input_type)
     answer_class = message_factory.GetMessageClass(method.output_type)
@@ -358,7 +362,7 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
                 raise Refusal(Reason.MEMORY_FULL, maximum=call.memory.max_bytes)
             call.keep(len(raw))
         request: Any = await received(request_class, raw)
-        if door.records(call):
+        if pipeline.records(call):
             call.named = threads_named(request)
         taken = take(request)
         if durable:
@@ -386,7 +390,7 @@ def _run(method: MethodDescriptor, behavior: Callable[..., Any], take: Take, doo
                     raise call.ended
 
     async def both(call: Call, raw: object) -> None:
-        await behavior(call, door)
+        await behavior(call, pipeline)
 
     if method.client_streaming:
         return both

@@ -12,10 +12,10 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
 from ...core.limits import LIMITS
-from ...service.memory import Memory
+from ...service.memory import CallMemory
 from ...service.trail import Trail
 from ..middleware.authentication import Authentication
-from ..middleware.pipeline import Door, service_handler
+from ..middleware.pipeline import CallPipeline, service_handler
 from ..middleware.telemetry import Telemetry
 from .health import Health
 
@@ -49,7 +49,7 @@ class Server:
 
     grpc_server: grpc.aio.Server
     port: int
-    door: Door
+    pipeline: CallPipeline
     _health: Health
     http_url: str = ""  # of the listener for HTTP beside it, if any
 
@@ -73,7 +73,7 @@ class Server:
         notice; then the calls inside finish; then the connections close.
         """
         self._health.set(serving=False)
-        finished = await self.door.drain(grace_s)
+        finished = await self.pipeline.drain(grace_s)
         # Lets last answers leave. Only watchers of health are still connected for longer.
         await self.grpc_server.stop(1.0 if finished else 0)
         return finished
@@ -113,15 +113,15 @@ def build(
         port = 0
     if not port:
         raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
-    door = Door(
+    pipeline = CallPipeline(
         Telemetry(host, port),
         authentication or Authentication(),
         max_call_seconds,
-        Memory(memory_bytes),
+        CallMemory(memory_bytes),
         trail,
     )
     for service, servicer in contract:
-        server.add_generic_rpc_handlers((service_handler(service, servicer, door),))
+        server.add_generic_rpc_handlers((service_handler(service, servicer, pipeline),))
     names = [service.full_name for service, _ in contract]
     health = Health(names)
     server.add_generic_rpc_handlers((health.handler(),))
@@ -130,7 +130,7 @@ def build(
 
         names += ["grpc.health.v1.Health", reflection.SERVICE_NAME]
         reflection.enable_server_reflection(names, server)
-    return Server(server, port, door, health)
+    return Server(server, port, pipeline, health)
 
 
 def _try_to_listen(host: str, port: int) -> None:

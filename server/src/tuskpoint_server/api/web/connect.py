@@ -23,10 +23,10 @@ from starlette.types import Scope
 
 from ...core.errors import Reason, Refusal
 from ...core.limits import KIB, LIMITS
-from ...service.memory import Holder, Memory
+from ...service.memory import CallMemory, Holder
 from ..messages.json_text import JsonText, to_json
 from ..middleware.errors import incident, to_status
-from ..middleware.pipeline import Door, Handle, handled
+from ..middleware.pipeline import CallPipeline, Handle, handled
 from .requests import GRPC_WEB, STREAMS, UNARY, unfit
 
 HELD_BYTES = 64 * KIB  # of a body, from which it counts as memory
@@ -43,7 +43,7 @@ _CODES = {
 
 
 class _Bytes:
-    """A codec of connectrpc that leaves bytes as they are: the door parses them, after its checks.
+    """A codec of connectrpc that leaves bytes as they are: the pipeline parses them, after checks.
 
     So nobody makes the server parse anything without a valid credential.
     """
@@ -67,13 +67,15 @@ class ConnectApplication(ConnectASGIApplication[None]):
 
     path = "/"
 
-    def __init__(self, contract: Sequence[tuple[ServiceDescriptor, object]], door: Door) -> None:
+    def __init__(
+        self, contract: Sequence[tuple[ServiceDescriptor, object]], pipeline: CallPipeline
+    ) -> None:
         endpoints = {
             f"/{service.full_name}/{method.name}": _endpoint(method, handle)
             for service, servicer in contract
-            for method, handle in handled(service, servicer, door)
+            for method, handle in handled(service, servicer, pipeline)
         }
-        self._door = door
+        self._pipeline = pipeline
         self._bounded = {
             path
             for path, endpoint in endpoints.items()
@@ -86,7 +88,7 @@ class ConnectApplication(ConnectASGIApplication[None]):
         super().__init__(
             service=None,
             endpoints=lambda _: endpoints,
-            # As for gRPC: above the limit, so that the refusal of the door has a reason.
+            # As for gRPC: above the limit, so that the refusal of the pipeline has a reason.
             read_max_bytes=2 * LIMITS.max_message,
             # Compression would hold up the event loop, and with it every other call.
             compressions=(),
@@ -97,12 +99,14 @@ class ConnectApplication(ConnectASGIApplication[None]):
         answer = unfit(scope, self._kinds)
         if answer is not None:
             await answer(scope, receive, send)
-        elif not self._door.admits(_Request(scope)):
-            # The door refuses the call and tells why. Nothing of its body is read for that.
+        elif not self._pipeline.admits(_Request(scope)):
+            # The pipeline refuses the call and tells why. Nothing of its body is read for that.
             empty = b"" if dict(scope["headers"])[b"content-type"].decode() in UNARY else bytes(5)
             await super().__call__(scope, _Whole(empty).receive, send)
         else:
-            with Body(receive, self._door.memory, bounded=scope["path"] in self._bounded) as body:
+            with RequestBody(
+                receive, self._pipeline.memory, bounded=scope["path"] in self._bounded
+            ) as body:
                 await super().__call__(scope, body.receive, send)
 
 
@@ -123,7 +127,7 @@ class _Whole:
 
 
 class _Request:
-    """A request of which only the headers are read, as the door sees a call."""
+    """A request of which only the headers are read, as the pipeline sees a call."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
@@ -139,20 +143,20 @@ class _Request:
         return "" if client is None else f"{client[0]}:{client[1]}"
 
 
-class Body(Holder):
+class RequestBody(Holder):
     """The body of a request that is on its way: counted as memory, and read only for so long.
 
     A stream of requests is neither: it may pause, and its messages are read one by one.
     """
 
-    def __init__(self, receive: Any, memory: Memory, *, bounded: bool) -> None:
+    def __init__(self, receive: Any, memory: CallMemory, *, bounded: bool) -> None:
         super().__init__(memory=memory)
         self._receive = receive
         self._bounded = bounded
         self._size = 0
         self._since = asyncio.get_running_loop().time()
 
-    def __enter__(self) -> Body:
+    def __enter__(self) -> RequestBody:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -179,7 +183,7 @@ class Body(Holder):
 
 
 class HttpContext:
-    """A call over HTTP, as the door sees it.
+    """A call over HTTP, as the pipeline sees it.
 
     A message that it writes is passed on to connectrpc, and counts as written once connectrpc asks
     for the next one. So a reader that is slow holds up its writer, as it does over gRPC.

@@ -16,7 +16,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..middleware.errors import incident
-from ..middleware.pipeline import Door
+from ..middleware.pipeline import CallPipeline
 from .connect import ConnectApplication
 from .connections import Acceptor, Connection
 from .console import Console
@@ -75,7 +75,7 @@ class Listener:
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
 
     async def stop(self) -> None:
-        """Close every connection; calls that the door did not drain are cut off."""
+        """Close every connection; calls that the pipeline did not drain are cut off."""
         self._server.should_exit = True
         if self._serving is not None:
             await self._serving
@@ -94,7 +94,7 @@ def build(
     host: str,
     port: int,
     contract: Sequence[tuple[ServiceDescriptor, object]],
-    door: Door,
+    pipeline: CallPipeline,
     *,
     max_connections: int,
     origins: Iterable[str] = (),
@@ -105,7 +105,7 @@ def build(
     listening = _listen(host, port)
     origins = tuple(origins)
     cors = CORSMiddleware(
-        _Paths(contract, door),
+        _Paths(contract, pipeline),
         allow_origins=origins,
         allow_methods=("POST",),
         allow_headers=_REQUEST_HEADERS,
@@ -174,10 +174,12 @@ class _Masked:
 class _Paths:
     """Sends each request to the contract or to the console, by its path."""
 
-    def __init__(self, contract: Sequence[tuple[ServiceDescriptor, object]], door: Door) -> None:
+    def __init__(
+        self, contract: Sequence[tuple[ServiceDescriptor, object]], pipeline: CallPipeline
+    ) -> None:
         packages = {service.file.package for service, _ in contract}
         self._calls = tuple(f"/{package}." for package in packages)
-        self._contract = ConnectApplication(contract, door)
+        self._contract = ConnectApplication(contract, pipeline)
         self._console = Console()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

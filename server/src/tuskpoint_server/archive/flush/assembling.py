@@ -8,7 +8,7 @@ from collections.abc import Collection, Coroutine, Generator, Iterable, Mapping,
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from ...blobs.api import Member
+from ...blobs.api import BlobMember
 from ...core.formats import records as facts
 from ...core.formats.catalogs import (
     NO_RUNS,
@@ -62,8 +62,8 @@ class Work:
 class Assembled(NamedTuple):
     """The content of the final put of a flush."""
 
-    members: list[Member]
-    leaves: list[Member]  # those of them that may be stored before the others: runs
+    members: list[BlobMember]
+    leaves: list[BlobMember]  # those of them that may be stored before the others: runs
     recorder: Recorder
 
 
@@ -103,20 +103,20 @@ def _fetch(location: BlobLocation) -> Generator[BlobLocation, bytes, bytes]:
 async def _assemble(
     work: Work, tenant: str, journal_id: str, generation: int, predict: Locate
 ) -> Assembled:
-    members: dict[bytes, Member] = {}
+    members: dict[bytes, BlobMember] = {}
     runs: dict[bytes, BlobLocation] = {}
 
     def locate(sha256: bytes, size: int) -> BlobLocation:
         return work.located.get(sha256) or predict(sha256, size)
 
-    def add(member: Member) -> BlobLocation:
+    def add(member: BlobMember) -> BlobLocation:
         if member.sha256 not in work.located:
             members[member.sha256] = member
         return locate(member.sha256, len(member.data))
 
     def store_run(data: bytes) -> BlobLocation:
         stored, key = work.sealer.seal(data)
-        location = add(Member(blob_digest(stored), stored, Kind.RUN))
+        location = add(BlobMember(blob_digest(stored), stored, Kind.RUN))
         runs[location.sha256] = location = replace(location, key=key)
         return location
 
@@ -163,7 +163,7 @@ async def _assemble(
         )
     )
     catalog = seal_root(content, work.root)
-    place = replace(add(Member(blob_digest(catalog), catalog, Kind.CATALOG)), key=work.root.key)
+    place = replace(add(BlobMember(blob_digest(catalog), catalog, Kind.CATALOG)), key=work.root.key)
     plan = recorder.plan
     plan.begun_us, plan.catalog = work.begun_us, place.sha256
     plan.previous = previous.sha256 if previous is not None else b""

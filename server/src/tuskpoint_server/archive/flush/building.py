@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...blobs.api import Member
+from ...blobs.api import BlobMember
 from ...core.formats import segments
 from ...core.formats.sealing import Sealer
 from ...core.formats.stored_json import Kind, encode_parts
@@ -28,7 +28,7 @@ class BuiltSegment:
     data: bytes = b""  # the segment, or the list of its parts
     sha256: bytes = b""
     key: bytes = b""  # of the segment; empty if it is not sealed
-    parts: Sequence[Member] = ()  # its parts, if it is larger than a member may be; else none
+    parts: Sequence[BlobMember] = ()  # its parts, if it is larger than a member may be; else none
     places: Sequence[DirtyPlace] = ()  # the checkpoints with rows in it
     needs: tuple[bytes, ...] = ()  # hashes of the segments that it names
     digests: bytes = b""  # prefixes of the values in it, sorted
@@ -40,18 +40,18 @@ class BuiltSegment:
         return Kind.PARTS if self.parts else Kind.SEGMENT
 
     @property
-    def pieces(self) -> Sequence[Member]:
+    def pieces(self) -> Sequence[BlobMember]:
         """The members that are stored before the list of its parts, or its only one."""
-        whole = [Member(self.sha256, self.data, self.kind)] if self.data else []
+        whole = [BlobMember(self.sha256, self.data, self.kind)] if self.data else []
         return self.parts or whole
 
-    def named(self, locate: Locate) -> Member:
+    def named(self, locate: Locate) -> BlobMember:
         """Return the member with its `data`; a list of parts gets their locations first."""
         if self.parts:
             places = [locate(part.sha256, len(part.data)) for part in self.parts]
             self.data = encode_parts(b"".join(part.data for part in self.parts), places)
             self.sha256 = blob_digest(self.data)
-        return Member(self.sha256, self.data, self.kind)
+        return BlobMember(self.sha256, self.data, self.kind)
 
 
 def build(
@@ -97,7 +97,7 @@ def _build(
         data,
         blob_digest(data),
         key,
-        [Member(blob_digest(piece), piece, Kind.PART) for piece in pieces],
+        [BlobMember(blob_digest(piece), piece, Kind.PART) for piece in pieces],
         places,
         *described(segment),
     )

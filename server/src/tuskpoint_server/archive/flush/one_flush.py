@@ -16,7 +16,7 @@ from pathlib import Path
 
 from opentelemetry.trace import Link
 
-from ...blobs.api import BlobStore, Member, StoreLostError
+from ...blobs.api import BlobMember, BlobStore, StoreLostError
 from ...core.errors import Reason, Refusal
 from ...core.failpoints import failpoint
 from ...core.formats.sealing import Sealer
@@ -188,7 +188,7 @@ class Flush:
             await self._finish(self._packs[0], complete=False)
         self._work = None
 
-    async def record(self, chores: Chores, runs: Iterable[Member] = ()) -> None:
+    async def record(self, chores: Chores, runs: Iterable[BlobMember] = ()) -> None:
         """Certify a catalog with `chores` alone; no pack may be on its way.
 
         The bytes of `runs` need not be read again. If the store refuses, a pack that was spooled
@@ -317,7 +317,7 @@ class Flush:
         of = (self._tenant, self._database.journal_id, self._database.generation)
         return await assemble(work, *of, self._blobs.predict, self._fetch_run)
 
-    def _fits(self, members: Iterable[Member]) -> bool:
+    def _fits(self, members: Iterable[BlobMember]) -> bool:
         return self._limits.hold([len(member.data) for member in members])
 
     async def _store_segments(self, work: Work) -> None:
@@ -331,10 +331,12 @@ class Flush:
         kept = [segment for segment in work.built if segment.parts]
         await self._store_groups(work, [(segment.named(locate), segment) for segment in kept])
 
-    async def _store_groups(self, work: Work, found: Iterable[tuple[Member, BuiltSegment]]) -> None:
+    async def _store_groups(
+        self, work: Work, found: Iterable[tuple[BlobMember, BuiltSegment]]
+    ) -> None:
         """Store members of segments in concurrent groups; raise the first failure at the end."""
         owners: dict[bytes, list[BuiltSegment]] = {}
-        waiting: dict[bytes, Member] = {}
+        waiting: dict[bytes, BlobMember] = {}
         for member, segment in found:
             owners.setdefault(member.sha256, []).append(segment)
             if member.sha256 not in work.located:
@@ -348,7 +350,10 @@ class Flush:
             raise failed
 
     async def _store_group(
-        self, work: Work, group: Sequence[Member], owners: Mapping[bytes, Sequence[BuiltSegment]]
+        self,
+        work: Work,
+        group: Sequence[BlobMember],
+        owners: Mapping[bytes, Sequence[BuiltSegment]],
     ) -> None:
         """Store a group; of one that is rejected the halves, down to the member."""
         try:
@@ -453,10 +458,10 @@ class Flush:
         data = self._runs.get(location.sha256)
         if data is None:
             data = await self._blobs.get(location)
-            self._keep_run(Member(location.sha256, data))
+            self._keep_run(BlobMember(location.sha256, data))
         return data
 
-    def _keep_run(self, member: Member) -> None:
+    def _keep_run(self, member: BlobMember) -> None:
         """Keep a run that the next merges will ask for."""
         self._runs[member.sha256] = member.data
         self._runs.move_to_end(member.sha256)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from ...blobs.api import BlobStore, Member, Receipt, StoreLimits
+from ...blobs.api import BlobMember, BlobStore, PutReceipt, StoreLimits
 from ...blobs.packs import NotAPackError, pack_pieces, read_index, reader
 from ...core.credentials import DEFAULT_TENANT
 from ...core.errors import Reason, Refusal
@@ -52,7 +52,7 @@ class Spool:
         self._path = path
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def write(self, members: Sequence[Member]) -> str:
+    def write(self, members: Sequence[BlobMember]) -> str:
         """Write members to a new fsynced file; return its name. `OSError` leaves nothing."""
         name = f"{uuid.uuid4().hex}.pack"
         path = self._path / name
@@ -68,7 +68,7 @@ class Spool:
             raise
         return name
 
-    def read(self, name: str) -> list[Member]:
+    def read(self, name: str) -> list[BlobMember]:
         """Return the members of a file, their hashes checked; or `SpoolDamaged`."""
         members = []
         try:
@@ -78,7 +78,7 @@ class Spool:
                     data = read(at, size)
                     if blob_digest(data) != sha256:
                         raise NotAPackError(f"it does not hold member {sha256.hex()}")
-                    members.append(Member(sha256, data, kind))
+                    members.append(BlobMember(sha256, data, kind))
         except (FileNotFoundError, NotAPackError) as error:
             raise SpoolDamaged(f"spool file {name}: {error}") from error
         return members
@@ -187,7 +187,7 @@ class Pack:
     tenant: str
     spool: str
     plan: Plan
-    members: Sequence[Member]
+    members: Sequence[BlobMember]
     resumed: bool = False
 
 
@@ -204,7 +204,7 @@ class PackRunner:
         self._expiry = expiry
         self._gate = asyncio.Semaphore(blobs.limits.puts_at_once)
 
-    async def begin(self, tenant: str, members: Sequence[Member], plan: Plan) -> Pack:
+    async def begin(self, tenant: str, members: Sequence[BlobMember], plan: Plan) -> Pack:
         """Make the bytes of a new pack durable and record it."""
         try:
             name = await asyncio.to_thread(self._spool.write, members)
@@ -241,7 +241,7 @@ class PackRunner:
         return None
 
     async def store(
-        self, tenant: str, members: Sequence[Member], *, apart: bool = False
+        self, tenant: str, members: Sequence[BlobMember], *, apart: bool = False
     ) -> dict[bytes, BlobLocation]:
         """Put members and read them back; return their locations, by hash."""
         async with self._gate:
@@ -265,7 +265,7 @@ class PackRunner:
         failpoint("archive.after_read_back")
         return {location.sha256: location for location in receipt.locations}
 
-    async def record(self, tenant: str, receipt: Receipt) -> None:
+    async def record(self, tenant: str, receipt: PutReceipt) -> None:
         """Record which blobs a put made, and how long they last."""
         await self._database.transact(
             lambda batch: record_blobs(batch, tenant, receipt.blobs, self._expiry)
@@ -315,10 +315,10 @@ class PackRunner:
         return True
 
 
-def grouped(members: Iterable[Member], limits: StoreLimits) -> list[list[Member]]:
+def grouped(members: Iterable[BlobMember], limits: StoreLimits) -> list[list[BlobMember]]:
     """Distribute members over puts, those of like size together: the largest sets the price."""
     ordered = sorted(members, key=lambda member: (len(member.data), member.sha256))
-    groups: list[list[Member]] = []
+    groups: list[list[BlobMember]] = []
     while ordered:
         sizes = [len(member.data) for member in ordered]
         longest = min(len(sizes), max(1, limits.max_members or len(sizes)))

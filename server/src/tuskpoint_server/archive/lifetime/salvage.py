@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
-from ...blobs.api import BlobStore, Member
+from ...blobs.api import BlobMember, BlobStore
 from ...core.errors import Reason, Refusal
 from ...core.formats.catalogs import read_threads
 from ...core.formats.manifests import Manifest, fold
@@ -219,13 +219,13 @@ class Salvage:
         tenant = flusher.tenant
         wanted = [one for blob in chosen for one in blob.alive]
         contents = await read_each(self._blobs, [one.location for one in wanted])
-        read: list[Member] = []
+        read: list[BlobMember] = []
         lost: dict[bytes, Refusal] = {}
         for one, data in zip(wanted, contents, strict=True):
             if isinstance(data, Refusal):
                 lost[one.location.sha256] = data
             else:
-                read.append(Member(one.location.sha256, data, one.kind.value))
+                read.append(BlobMember(one.location.sha256, data, one.kind.value))
         places: dict[bytes, BlobLocation] = {}
         for group in self._groups(read):
             places.update(await self._runner.store(tenant, group))
@@ -254,13 +254,13 @@ class Salvage:
         await self._lease.transact(note)
         return lost, set(gone)
 
-    def _groups(self, members: Sequence[Member]) -> Iterator[list[Member]]:
+    def _groups(self, members: Sequence[BlobMember]) -> Iterator[list[BlobMember]]:
         """Distribute members over puts; where a put costs nothing, runs go beside the others.
 
         Runs are merged away long before the segments that they name are needed no more.
         """
         limits = self._blobs.limits
-        kinds: Sequence[Sequence[Member]] = [members]
+        kinds: Sequence[Sequence[BlobMember]] = [members]
         if limits.max_members is None:
             is_run = [one.kind == Kind.RUN.value for one in members]
             kinds = [

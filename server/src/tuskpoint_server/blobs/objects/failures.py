@@ -28,7 +28,7 @@ _OTHER_REGION = ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLo
 _PASSING = {408, 429, *range(500, 600)}
 
 
-class Trouble(NamedTuple):
+class ObjectStoreTrouble(NamedTuple):
     """Problem of a place: a line for people, and whether it may pass by itself."""
 
     problem: str
@@ -36,7 +36,7 @@ class Trouble(NamedTuple):
     status: int = 0  # that the store answered; 0: no answer
 
 
-def trouble(error: Exception) -> Trouble:
+def trouble(error: Exception) -> ObjectStoreTrouble:
     """Return the trouble that an error of `obstore` reports."""
     text = str(error).partition(_DETAILS)[0]
     asked = _ASKED.search(text)
@@ -44,22 +44,24 @@ def trouble(error: Exception) -> Trouble:
     if found is None:
         said = printable(re.sub(r"https?://\S+", "(URL)", text.rpartition(" - ")[2]))
         if asked is None:
-            return Trouble(f"{said}; check its settings and credentials", passing=False)
+            return ObjectStoreTrouble(f"{said}; check its settings and credentials", passing=False)
         if "builder error" in said:
             problem = "its URL cannot be asked; give an endpoint of http:// as ?endpoint="
-            return Trouble(problem, passing=False)
+            return ObjectStoreTrouble(problem, passing=False)
         hint = "check the endpoint, the network, and the proxy if there is one"
-        return Trouble(f"it cannot be reached ({said}); {hint}", passing=True)
+        return ObjectStoreTrouble(f"it cannot be reached ({said}); {hint}", passing=True)
     status, body = int(found[1]), found[3] or ""
     words = [printable(match[1]) for pattern in _WORDS if (match := pattern.search(body))]
     said = " ".join([f"{found[1]}{found[2].rstrip()}", *words])
     if asked and _OF_CREDENTIALS.search(asked[1]):
-        return Trouble(
+        return ObjectStoreTrouble(
             f"there are no credentials for it ({said}); see docs/object-stores.md",
             passing=status in _PASSING,
             status=status,
         )
-    return Trouble(f"it answered {said}; {_advice(status, body)}", status in _PASSING, status)
+    return ObjectStoreTrouble(
+        f"it answered {said}; {_advice(status, body)}", status in _PASSING, status
+    )
 
 
 def _advice(status: int, body: str) -> str:

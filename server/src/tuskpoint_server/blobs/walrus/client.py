@@ -28,8 +28,8 @@ from .failures import (
     Failed,
     Operation,
     Symptom,
-    Trouble,
     Unsuccessful,
+    WalrusTrouble,
 )
 from .quilt import Patch, quilt_bytes
 from .settings import WalrusSettings
@@ -206,7 +206,7 @@ class WalrusClient:
                 return verified(body, location)
             except Refusal as refusal:
                 mismatch = refusal
-                raise Unsuccessful(Symptom(Trouble.MISMATCH)) from refusal
+                raise Unsuccessful(Symptom(WalrusTrouble.MISMATCH)) from refusal
 
         operation, route = Operation.GET_BLOB, ["blobs", location.blob_id]
         if location.identifier:
@@ -249,7 +249,7 @@ class WalrusClient:
                         return await asyncio.to_thread(take, body)
                     return take(body)
                 except ValueError as error:
-                    symptom = Symptom(Trouble.UNREADABLE, detail=printable(str(error)))
+                    symptom = Symptom(WalrusTrouble.UNREADABLE, detail=printable(str(error)))
                     raise Unsuccessful(symptom) from error
             except Unsuccessful as error:
                 symptom = replace(error.symptom, recent=recent)
@@ -301,14 +301,16 @@ class WalrusClient:
                     raise Unsuccessful(read_error(response.status_code, kind, body))
                 answer = await _read(response, peers.max_bytes, progress)
                 if answer is None:
-                    raise Unsuccessful(Symptom(Trouble.TOO_LONG))
+                    raise Unsuccessful(Symptom(WalrusTrouble.TOO_LONG))
                 return answer
         except _UNREACHED as error:
-            raise Unsuccessful(Symptom(Trouble.UNREACHED, detail=printable(str(error)))) from error
+            raise Unsuccessful(
+                Symptom(WalrusTrouble.UNREACHED, detail=printable(str(error)))
+            ) from error
         except (TimeoutError, httpx.TimeoutException):
-            raise Unsuccessful(Symptom(Trouble.TIMEOUT)) from None
+            raise Unsuccessful(Symptom(WalrusTrouble.TIMEOUT)) from None
         except httpx.TransportError as error:
-            raise Unsuccessful(Symptom(Trouble.LOST, detail=printable(str(error)))) from error
+            raise Unsuccessful(Symptom(WalrusTrouble.LOST, detail=printable(str(error)))) from error
 
     def _note_retry(self, failed: Failed) -> None:
         self._retries.add(1, {"operation": failed.operation, "reason": failed.rule.name})

@@ -37,7 +37,7 @@ PUTS = frozenset({Operation.PUT_QUILT, Operation.PUT_BLOB})
 READS = frozenset(Operation) - PUTS
 
 
-class Trouble(Enum):
+class WalrusTrouble(Enum):
     """Failures without a status; the value completes "the endpoint ..."."""
 
     UNREACHED = "cannot be reached"
@@ -52,7 +52,7 @@ class Trouble(Enum):
 class Symptom:
     """Observations of a failed request."""
 
-    trouble: Trouble | None = None
+    trouble: WalrusTrouble | None = None
     status: int | None = None
     json: bool = False  # its body is an error as Walrus sends it, not the text of a proxy
     reason: str = ""  # the reason that it names
@@ -109,7 +109,7 @@ class Rule:
     where: Where = Where.ELSEWHERE_ONLY
     pace: Pace = NEVER
     operations: frozenset[Operation] = PUTS | READS
-    trouble: Trouble | None = None  # None: it is about answers
+    trouble: WalrusTrouble | None = None  # None: it is about answers
     statuses: Collection[int] = ()  # empty: any
     json: bool = False  # it is only about errors in JSON
     reasons: Collection[str] = ()  # empty: any
@@ -140,18 +140,18 @@ _SERVER_ERRORS = range(500, 600)
 # fmt: off
 RULES: tuple[Rule, ...] = (
     Rule("unreached", "check that it runs and that its URL and the proxy, if any, are right",
-         Where.ELSEWHERE, USUAL, trouble=Trouble.UNREACHED, blames=True),
+         Where.ELSEWHERE, USUAL, trouble=WalrusTrouble.UNREACHED, blames=True),
     Rule("timeout", "it may be overloaded; a longer timeout or another endpoint may help",
-         Where.ELSEWHERE, USUAL, trouble=Trouble.TIMEOUT, ambiguous=True, blames=True),
+         Where.ELSEWHERE, USUAL, trouble=WalrusTrouble.TIMEOUT, ambiguous=True, blames=True),
     Rule("lost", "check it and the network in between",
-         Where.ELSEWHERE, USUAL, trouble=Trouble.LOST, ambiguous=True, blames=True),
+         Where.ELSEWHERE, USUAL, trouble=WalrusTrouble.LOST, ambiguous=True, blames=True),
     Rule("too_long", "check that it is a Walrus endpoint and that the blob is one of this store",
-         trouble=Trouble.TOO_LONG),
+         trouble=WalrusTrouble.TOO_LONG),
     Rule("unreadable", "check that it is a Walrus endpoint of a known version",
-         Where.ELSEWHERE, FEW, trouble=Trouble.UNREADABLE, ambiguous=True, blames=True),
+         Where.ELSEWHERE, FEW, trouble=WalrusTrouble.UNREADABLE, ambiguous=True, blames=True),
     Rule("mismatch",
          "ask another aggregator; if all say so, the recorded hash or the blob is wrong",
-         Where.ELSEWHERE, REREAD, trouble=Trouble.MISMATCH, stale=True),
+         Where.ELSEWHERE, REREAD, trouble=WalrusTrouble.MISMATCH, stale=True),
     Rule("refused_content", "this content cannot be stored on Walrus as it is",
          Where.NOWHERE, operations=PUTS, statuses=(200,),
          reasons=("BLOCKED", "NOT_ENCODED", "MARKED_INVALID")),

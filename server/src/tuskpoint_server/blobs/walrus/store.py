@@ -16,10 +16,10 @@ from ...core.limits import MIB
 from ...core.model import BlobLocation, StoredBlob
 from ...core.values import blob_digest
 from ..api import (
+    BlobMember,
     Listed,
-    Member,
     Progress,
-    Receipt,
+    PutReceipt,
     StoreLimits,
     digest_of,
     every,
@@ -83,18 +83,18 @@ class WalrusStore:
         """Return the location in "this quilt": only a put gives the ID of the quilt."""
         return BlobLocation(sha256, size, "", sha256.hex())
 
-    async def put(self, members: Sequence[Member], *, apart: bool = False) -> Receipt:
+    async def put(self, members: Sequence[BlobMember], *, apart: bool = False) -> PutReceipt:
         """Store a pack as one quilt, or each member as a blob of its own."""
         unique = unique_members(members)
         if not unique:
-            return Receipt(())
+            return PutReceipt(())
         if apart:
             # Waits for all puts, so that none on its way is paid for twice.
             puts = [asyncio.ensure_future(self._put(member.data)) for member in unique]
             await asyncio.gather(*puts, return_exceptions=True)
             blobs = {one.sha256: put.result() for one, put in zip(unique, puts, strict=True)}
             places = [BlobLocation(m.sha256, len(m.data), blobs[m.sha256].blob_id) for m in members]
-            return Receipt(tuple(places), tuple(blobs.values()))
+            return PutReceipt(tuple(places), tuple(blobs.values()))
         sizes = [len(member.data) for member in unique]
         if not self.limits.hold(sizes):
             raise ValueError(f"{len(sizes)} members of {sum(sizes)} bytes are over the limits")
@@ -106,7 +106,7 @@ class WalrusStore:
         places = [
             BlobLocation(m.sha256, len(m.data), blob.blob_id, m.sha256.hex()) for m in members
         ]
-        return Receipt(tuple(places), (blob,))
+        return PutReceipt(tuple(places), (blob,))
 
     async def get(self, location: BlobLocation, *, progress: Progress | None = None) -> bytes:
         """Return the bytes at a location, after checking their SHA-256."""
@@ -153,7 +153,7 @@ class WalrusStore:
             if (sha256 := member_hash(patch.identifier)) is not None
         ]
 
-    async def renew(self, blob_id: str) -> Receipt:
+    async def renew(self, blob_id: str) -> PutReceipt:
         """Store a blob or quilt once more, so that it lasts as long as a new one."""
         with _reading(blob_id):
             content = await self._content(blob_id)
@@ -162,12 +162,12 @@ class WalrusStore:
             blob = await self._put(members)
             named = [(one.identifier, len(one.data)) for one in members]
             places = [BlobLocation(bytes.fromhex(n), size, blob.blob_id, n) for n, size in named]
-            return Receipt(tuple(places), (blob,))
+            return PutReceipt(tuple(places), (blob,))
         blob = await self._put(content)
         if blob.blob_id != blob_id:
             raise malformed(blob_id, f"the bytes that were read are those of blob {blob.blob_id}")
         sha256 = await asyncio.to_thread(blob_digest, content)
-        return Receipt((BlobLocation(sha256, len(content), blob_id),), (blob,))
+        return PutReceipt((BlobLocation(sha256, len(content), blob_id),), (blob,))
 
     async def close(self) -> None:
         """Close the connections."""

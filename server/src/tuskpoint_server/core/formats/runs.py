@@ -65,7 +65,7 @@ class RunRef:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class RunPage:
     """A page of a leaf: its offset in the member, and its entry in the index."""
 
     begin: int
@@ -80,7 +80,7 @@ class Page:
 class Run:
     """A stored run: a leaf has pages, a branch names runs."""
 
-    pages: tuple[Page, ...] = ()
+    pages: tuple[RunPage, ...] = ()
     runs: tuple[RunRef, ...] = ()
 
 
@@ -182,11 +182,11 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
             raise fields.fail("it names a run that is not lower than itself")
         _check_order(runs, ref, fields)
         return Run(runs=tuple(runs))
-    pages: list[Page] = []
+    pages: list[RunPage] = []
     for entry in fields.children("pages"):
         size, sha256 = entry.number("size_bytes"), entry.sha256("sha256")
         first, last = read_position(entry, "first"), read_position(entry, "last")
-        pages.append(Page(begin, size, sha256, first, last, entry.number("records")))
+        pages.append(RunPage(begin, size, sha256, first, last, entry.number("records")))
         begin += size
     if begin != len(data):
         raise fields.fail("its pages do not add up to its size")
@@ -194,7 +194,7 @@ def decode_run(data: bytes, ref: RunRef) -> Run:
     return Run(pages=tuple(pages))
 
 
-def _check_order(within: Sequence[Page] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
+def _check_order(within: Sequence[RunPage] | Sequence[RunRef], ref: RunRef, fields: Fields) -> None:
     if not within or (within[0].first, within[-1].last) != (ref.first, ref.last):
         raise fields.fail("its positions are not those in the reference to it")
     ends = [place for one in within for place in (one.first, one.last)]
@@ -202,7 +202,7 @@ def _check_order(within: Sequence[Page] | Sequence[RunRef], ref: RunRef, fields:
         raise fields.fail("its records are not in order, or their number is wrong")
 
 
-def page_lines(data: bytes, page: Page, name: str) -> list[Line]:
+def page_lines(data: bytes, page: RunPage, name: str) -> list[Line]:
     """Return the records of a page, those of this quilt settled."""
     frame = data[page.begin : page.begin + page.size]
     if blob_digest(frame) != page.sha256:
@@ -282,7 +282,7 @@ def read_position(fields: Fields, key: str) -> Position:
     return found
 
 
-def _may_match(where: RunRef | Page, after: Position, thread_id: str | None) -> bool:
+def _may_match(where: RunRef | RunPage, after: Position, thread_id: str | None) -> bool:
     if where.last <= after:
         return False
     return thread_id is None or where.first[0] <= thread_id <= where.last[0]

@@ -37,7 +37,7 @@ class Root(NamedTuple):
 NO_ROOT = Root()
 
 
-class Sealed(NamedTuple):
+class SealedBytes(NamedTuple):
     """The stored bytes of a member, and its key; empty if it is not sealed."""
 
     data: bytes
@@ -55,12 +55,12 @@ class Sealer:
     def __init__(self, *, seals: bool) -> None:
         self._secret = new_key() if seals else b""
 
-    def seal(self, content: bytes) -> Sealed:
+    def seal(self, content: bytes) -> SealedBytes:
         """Return the stored bytes of a member: the content itself if nothing is sealed."""
         if not self._secret:
-            return Sealed(content, b"")
+            return SealedBytes(content, b"")
         key = hmac.digest(self._secret, content, "sha256")
-        return Sealed(_sealed(content, Root(key)), key)
+        return SealedBytes(_sealed(content, Root(key)), key)
 
 
 def seal_root(content: bytes, root: Root) -> bytes:

@@ -9,7 +9,7 @@ from enum import IntEnum
 from ..limits import KIB, LIMITS, MIB
 from ..model import Channel, DeltaHistory
 from .escapes import Json, escapes_of
-from .views import MAX_CHECKPOINT_TEXT, Room, Shown, dump
+from .views import MAX_CHECKPOINT_TEXT, Shown, ViewRoom, dump
 
 MAX_TEXT = 4 * KIB  # bytes of JSON text of each side that a change carries
 
@@ -38,7 +38,7 @@ class ChangeKind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ValueChange:
     """One difference."""
 
     kind: ChangeKind
@@ -52,7 +52,7 @@ class Change:
 class Diff:
     """Differences by channel and path; `truncated`: there are more."""
 
-    changes: tuple[Change, ...]
+    changes: tuple[ValueChange, ...]
     truncated: bool
 
 
@@ -70,7 +70,7 @@ def diff(before: Side, after: Side, max_changes: int) -> Diff:
     Channels come by name, members inside them by key, items by position. Equal digests are
     not looked into; all views together take the room of one checkpoint's.
     """
-    found: list[Change] = []
+    found: list[ValueChange] = []
     size = 0
     for change in _changes(before, after):
         strings = (change.channel, change.path, change.before or "", change.after or "")
@@ -81,10 +81,10 @@ def diff(before: Side, after: Side, max_changes: int) -> Diff:
     return Diff(tuple(found), truncated=False)
 
 
-def _changes(before: Side, after: Side) -> Iterator[Change]:
+def _changes(before: Side, after: Side) -> Iterator[ValueChange]:
     first = {channel.name: channel for channel in before.channels}
     second = {channel.name: channel for channel in after.channels}
-    room = Room(MAX_CHECKPOINT_TEXT)
+    room = ViewRoom(MAX_CHECKPOINT_TEXT)
     for name in sorted({*first, *second, *before.histories, *after.histories}):
         one, other = first.get(name), second.get(name)
         histories = before.histories.get(name), after.histories.get(name)
@@ -100,7 +100,7 @@ def _changes(before: Side, after: Side) -> Iterator[Change]:
 
 
 def _value_differences(
-    first: Channel | None, second: Channel | None, room: Room
+    first: Channel | None, second: Channel | None, room: ViewRoom
 ) -> Iterator[_Difference]:
     if first is not None and second is not None and first.digest == second.digest:
         return
@@ -117,12 +117,12 @@ def _value_differences(
         yield (), _text(before.content), _text(after.content)
 
 
-def _shown(channel: Channel | None, room: Room) -> Shown | None:
+def _shown(channel: Channel | None, room: ViewRoom) -> Shown | None:
     return room.show(channel.value) if channel is not None and channel.value is not None else None
 
 
 def _rebuilt(
-    channel: Channel | None, history: DeltaHistory | None, room: Room
+    channel: Channel | None, history: DeltaHistory | None, room: ViewRoom
 ) -> tuple[tuple[bytes | None, ...], str | None]:
     """Return the digests of the values that rebuild a channel, and the text that shows it."""
     if history is None:
@@ -189,11 +189,11 @@ def _same(before: Json, after: Json) -> bool:
     return before == after
 
 
-def _change(name: str, path: _Path, before: str | None, after: str | None) -> Change:
+def _change(name: str, path: _Path, before: str | None, after: str | None) -> ValueChange:
     kind = ChangeKind.CHANGED
     if before is None or after is None:
         kind = ChangeKind.ADDED if before is None else ChangeKind.REMOVED
-    return Change(kind, name, _pointer(path), before, after)
+    return ValueChange(kind, name, _pointer(path), before, after)
 
 
 def _pointer(path: _Path) -> str:

@@ -34,11 +34,11 @@ class MalformedError(Exception):
     """The bytes are not a value of their type."""
 
 
-class TooLargeError(Exception):
+class ViewTooLargeError(Exception):
     """There is no room for the text."""
 
 
-class Bounds:
+class ViewBounds:
     """Bytes that are left for the text of one value, and whether it was cut: too deep."""
 
     __slots__ = ("cut", "left")
@@ -51,7 +51,7 @@ class Bounds:
         """Count an item that holds this many bytes."""
         self.left -= ITEM_COST + held
         if self.left < 0:
-            raise TooLargeError
+            raise ViewTooLargeError
 
     def base64(self, data: bytes) -> str:
         """Count an item and return it in base64 with padding (RFC 4648, section 4)."""

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from .escapes import (
     MAX_DEPTH,
-    Bounds,
     Json,
     MalformedError,
+    ViewBounds,
     floating,
     integer,
     mapping,
@@ -79,7 +79,7 @@ _HEADS: list[_Head] = [
 """The head of an item by its first byte."""
 
 
-def walk(data: bytes, bounds: Bounds) -> Json:
+def walk(data: bytes, bounds: ViewBounds) -> Json:
     """Return the view of bytes that must be exactly one msgpack item."""
     walker = Walker(data, bounds)
     shown = walker.item(0)
@@ -96,10 +96,10 @@ class Walker:
 
     __slots__ = ("_bounds", "_data", "_end", "at")
 
-    def __init__(self, data: bytes, bounds: Bounds | None = None) -> None:
+    def __init__(self, data: bytes, bounds: ViewBounds | None = None) -> None:
         self._data = data
         self._end = len(data)
-        self._bounds = bounds or Bounds(0)
+        self._bounds = bounds or ViewBounds(0)
         self.at = 0
 
     def item(self, depth: int) -> Json:

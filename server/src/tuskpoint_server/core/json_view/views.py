@@ -22,10 +22,10 @@ from .escapes import (
     MAX_DEPTH,
     MAX_ENCODED,
     MAX_TEXT,
-    Bounds,
     Json,
     MalformedError,
-    TooLargeError,
+    ViewBounds,
+    ViewTooLargeError,
     floating,
     integer,
     mapping,
@@ -42,10 +42,10 @@ class _Pairs(list[tuple[str, Any]]):
     """The members of an object, with keys as often as they come; a dictionary is an escape."""
 
 
-def _walk_json(data: bytes, bounds: Bounds) -> Json:
+def _walk_json(data: bytes, bounds: ViewBounds) -> Json:
     """Return the view of a JSON text in UTF-8; `NaN` and `Infinity` are taken."""
     if _exceeds(data, bounds.left // ITEM_COST):
-        raise TooLargeError
+        raise ViewTooLargeError
     try:
         parsed = json.loads(
             data.decode(),
@@ -65,7 +65,7 @@ def _exceeds(data: bytes, items: int) -> bool:
     return data.count(b",") >= items and _STRING.sub(b"", data).count(b",") >= items
 
 
-def _walk_parsed(parsed: Any, depth: int, bounds: Bounds) -> Json:
+def _walk_parsed(parsed: Any, depth: int, bounds: ViewBounds) -> Json:
     if isinstance(parsed, str):
         bounds.take(len(parsed))
         return parsed
@@ -105,7 +105,7 @@ MAX_CHECKPOINT_TEXT = 32 * MIB
 MAX_EXTRAS_TEXT = 1 * MIB
 """The same of all extras of its state: they travel in the message that begins a checkpoint."""
 
-_WALKS: dict[str, Callable[[bytes, Bounds], Json]] = {
+_WALKS: dict[str, Callable[[bytes, ViewBounds], Json]] = {
     "bytearray": lambda data, bounds: {"$bytearray": bounds.base64(data)},
     "bytes": lambda data, bounds: {"$bytes": bounds.base64(data)},
     "json": _walk_json,
@@ -134,7 +134,7 @@ def dump(content: Json) -> bytes:
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-class Room:
+class ViewRoom:
     """Bytes of text that are left for the views of several values.
 
     Of a value that takes more than that, or than `MAX_TEXT`, only type and size are shown.
@@ -147,7 +147,7 @@ class Room:
 
     def show(self, value: Value) -> Shown:
         """Return the view of the next value, for any bytes; its text may be too long."""
-        bounds = Bounds(min(self._left, MAX_TEXT))
+        bounds = ViewBounds(min(self._left, MAX_TEXT))
         before = bounds.left
         problem = "too_large"
         try:
@@ -160,7 +160,7 @@ class Room:
             problem = "malformed"
         except RecursionError:
             problem = "too_deep"
-        except TooLargeError:
+        except ViewTooLargeError:
             pass
         finally:
             self._left = max(0, self._left - (before - bounds.left))
@@ -182,7 +182,7 @@ def checkpoint_view(loaded: Checkpoint, histories: Sequence[DeltaHistory] = ()) 
     Pending writes take their room first, because they show what a thread waits for; delta channels
     that are rebuilt from histories come last.
     """
-    room = Room(MAX_CHECKPOINT_TEXT)
+    room = ViewRoom(MAX_CHECKPOINT_TEXT)
     writes = tuple(replace(write, value=room.view(write.value)) for write in loaded.writes)
     state = loaded.state
     if state is None:
@@ -204,7 +204,7 @@ def _frame_view(frame: bytes) -> bytes:
     message = checkpoint_pb2.CheckpointState.FromString(frame)
     if not message.extras:
         return frame
-    room = Room(MAX_EXTRAS_TEXT)
+    room = ViewRoom(MAX_EXTRAS_TEXT)
     for name in sorted(message.extras):
         held = message.extras[name]
         shown = room.view(Value(held.type, held.data))
@@ -212,7 +212,7 @@ def _frame_view(frame: bytes) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _delta_view(history: DeltaHistory, room: Room) -> Value | None:
+def _delta_view(history: DeltaHistory, room: ViewRoom) -> Value | None:
     """Return the history of a channel as a view; `None` if it is empty.
 
     Only the framework can compute its value, so this is `{"$delta": [view, ...], "$seed": view}`:

@@ -208,7 +208,7 @@ def _create(
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(SNAPSHOTS)
     members = [
-        kept.Member(one.thread_id, one.head_id, one.agent_id, one.unsearchable)
+        kept.SnapshotMember(one.thread_id, one.head_id, one.agent_id, one.unsearchable)
         for one, _ in sources
     ]
     snapshot = Snapshot(
@@ -265,7 +265,9 @@ def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
     return found
 
 
-def _locked(batch: Batch, tenant: str, snapshot_id: str) -> list[tuple[kept.Member, ThreadRow]]:
+def _locked(
+    batch: Batch, tenant: str, snapshot_id: str
+) -> list[tuple[kept.SnapshotMember, ThreadRow]]:
     """Return the members of a snapshot and the threads that keep them, all of them locked."""
     connection = batch.connection
     members = _found(connection, tenant, snapshot_id).members

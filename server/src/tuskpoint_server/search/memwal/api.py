@@ -56,7 +56,7 @@ class MemWalSettings:
         return self.namespace if tenant == DEFAULT_TENANT else f"{self.namespace}/{tenant}"
 
 
-class Trouble(Enum):
+class RelayerTrouble(Enum):
     """Kinds of failures of a call."""
 
     LIMITED = "limited"  # the rate limit is exhausted
@@ -70,7 +70,7 @@ class RelayerError(Exception):
 
     def __init__(
         self,
-        trouble: Trouble,
+        trouble: RelayerTrouble,
         problem: str,
         *,
         unsure: bool = False,  # it may have been carried out all the same
@@ -115,7 +115,7 @@ class Recollection(NamedTuple):
 
 
 @dataclass(slots=True)
-class Health:
+class RelayerHealth:
     """Outcome of the last call of one kind; logged when it changes."""
 
     _clock_us: Callable[[], int]
@@ -126,7 +126,7 @@ class Health:
     last_error: str = ""  # for people; empty since a success, or if there is nothing to do
     last_error_us: int = 0  # 0: there was none
     last_answer_us: int | None = None
-    _trouble: Trouble | None = None
+    _trouble: RelayerTrouble | None = None
 
     def answered(self) -> None:
         """Note that a call succeeded."""
@@ -144,7 +144,7 @@ class Health:
         self.last_error_us = self._clock_us()
         if error.trouble is not self._trouble:
             self._trouble = error.trouble
-            if error.trouble is Trouble.DENIED and self._denied:
+            if error.trouble is RelayerTrouble.DENIED and self._denied:
                 _log.error("%s: %s", self._denied, error)
             else:
                 _log.warning("%s: %s", self._waits, error)

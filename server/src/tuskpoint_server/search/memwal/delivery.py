@@ -19,7 +19,7 @@ from ...core.search import Memory, MemoryState
 from ...journal.search.memories import MemoryRows
 from ..pacing import DEFECT
 from . import api
-from .api import Budget, Health, Job, JobState, MemWalSettings, RelayerError, Trouble
+from .api import Budget, Job, JobState, MemWalSettings, RelayerError, RelayerHealth, RelayerTrouble
 from .relayer import Relayer
 
 _log = logging.getLogger(__name__)
@@ -29,14 +29,14 @@ LIMITED_S = 60.0  # pause after a refusal by the rate limit that names no time
 
 
 @dataclass(eq=False)
-class Delivery:
+class MemoryDelivery:
     """Brings memories to the relayer, from its making to `stop`."""
 
     _memories: MemoryRows  # the memories to deliver; nothing else changes its rows
     _relayer: Relayer  # the task closes it at its end
     _budget: Budget
     _settings: MemWalSettings
-    _health: Health
+    _health: RelayerHealth
     _clock_us: Callable[[], int]  # that of `memories`
     _keeps: Callable[[], bool] = lambda: True  # whether this server is the keeper, which delivers
 
@@ -95,7 +95,7 @@ class Delivery:
             _log.warning("deliveries to MemWal are delayed: %s", refusal.message)
         except Exception:  # noqa: BLE001 - a defect must not end the task; it is logged and retried
             _log.exception("a delivery to MemWal failed")
-            self._health.failed(RelayerError(Trouble.UNAVAILABLE, DEFECT))
+            self._health.failed(RelayerError(RelayerTrouble.UNAVAILABLE, DEFECT))
         self._probing = True
         backoff.until = max(backoff.until, self._loop.time() + backoff.failed())
         return 0.0
@@ -115,12 +115,12 @@ class Delivery:
 
     def _troubled(self, error: RelayerError, backoff: Backoff) -> None:
         self._health.failed(error)
-        if error.trouble is Trouble.LIMITED:
+        if error.trouble is RelayerTrouble.LIMITED:
             self._budget.pause(LIMITED_S if error.retry_after_s is None else error.retry_after_s)
             return
         now = self._loop.time()
         backoff.until = max(backoff.until, now + backoff.failed())
-        if error.trouble is Trouble.DENIED:
+        if error.trouble is RelayerTrouble.DENIED:
             self._sending.until = self._asking.until = now + self._settings.longest_retry_s
 
     async def _send(self) -> float | None:
@@ -145,7 +145,7 @@ class Delivery:
         except Exception as error:  # noqa: BLE001 - a defect, perhaps of one text: others go on
             if not isinstance(error, RelayerError):
                 _log.exception("sending to MemWal failed")
-                error = RelayerError(Trouble.UNAVAILABLE, DEFECT, unsure=True)
+                error = RelayerError(RelayerTrouble.UNAVAILABLE, DEFECT, unsure=True)
             await self._memories.note(self._unsent(memories, error))
             return 0.0
         self._probing = False
@@ -170,12 +170,12 @@ class Delivery:
         named = len(set(job_ids))
         if not len(job_ids) == len(texts) == named:
             problem = f"MemWal returned {named} jobs for {len(texts)} memories"
-            raise RelayerError(Trouble.UNAVAILABLE, problem, unsure=True)
+            raise RelayerError(RelayerTrouble.UNAVAILABLE, problem, unsure=True)
         return job_ids
 
     def _unsent(self, memories: Sequence[Memory], error: RelayerError) -> list[Memory]:
         pause_s, unsure, failed = 0.0, error.unsure, False
-        if error.trouble is Trouble.REFUSED:
+        if error.trouble is RelayerTrouble.REFUSED:
             self._probing = False
             self._sending.succeeded()
             if len(memories) == 1:
@@ -191,7 +191,7 @@ class Delivery:
         else:
             self._probing = True
             self._troubled(error, self._sending)
-            if error.trouble is Trouble.UNAVAILABLE:
+            if error.trouble is RelayerTrouble.UNAVAILABLE:
                 # The next probe comes sooner than these, and so with another memory: the trouble
                 # may be one of these. If nothing can have been stored, no memory was at fault.
                 failed = unsure
@@ -238,11 +238,11 @@ class Delivery:
             self._succeeded(self._asking)
         except RelayerError as error:
             self._troubled(error, self._asking)
-            if error.trouble is Trouble.UNAVAILABLE:
+            if error.trouble is RelayerTrouble.UNAVAILABLE:
                 # Others are asked for next: the trouble may be one of these.
                 due_us = self._ask_us(self._pause_after(self._asking.failures))
                 await self._memories.note([replace(one, due_us=due_us) for one in memories])
-            if error.trouble is not Trouble.REFUSED:
+            if error.trouble is not RelayerTrouble.REFUSED:
                 return 0.0
             # Refused: nothing was learnt of them; after a while they count as lost.
         settled = [self._settled(one, jobs.get(one.job_id)) for one in memories]

@@ -15,8 +15,8 @@ from ...core.search import parse_memory
 from ...journal.search.finding import Recalled
 from ...journal.search.memories import MemoryRows, MemoryTally
 from ..pacing import DEFECT
-from .api import Budget, Health, MemWalSettings, Recollection, RelayerError, Trouble
-from .delivery import Delivery
+from .api import Budget, MemWalSettings, Recollection, RelayerError, RelayerHealth, RelayerTrouble
+from .delivery import MemoryDelivery
 from .relayer import Count, Relayer, UnusableError, open_relayer
 
 TALLY_S = 30.0  # seconds between two countings of the memories, for metrics
@@ -52,13 +52,13 @@ class MemWal:
         self.memories = memories
         self.tallies: Sequence[MemoryTally] = ()
         self._settings = settings
-        self._recalling = Health(
+        self._recalling = RelayerHealth(
             clock_us,
             "MemWal works: memories are recalled",
             "MemWal is suspended, searches use the server's own index",
             "MemWal is not used, saves and searches continue without it",
         )
-        self._delivering = Health(
+        self._delivering = RelayerHealth(
             clock_us, "MemWal works: summaries are delivered", "deliveries to MemWal are delayed"
         )
         self._loop = asyncio.get_running_loop()
@@ -70,15 +70,15 @@ class MemWal:
         self._check_at = self._loop.time()
         self._failing = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._delivery: Delivery | None = None
+        self._delivery: MemoryDelivery | None = None
         try:
             self._relayer = opener(settings, count)
             for_deliveries = opener(settings, count)
         except UnusableError as error:
-            self._problem = RelayerError(Trouble.DENIED, str(error))
+            self._problem = RelayerError(RelayerTrouble.DENIED, str(error))
             self._recalling.failed(self._problem)
             return
-        self._delivery = Delivery(
+        self._delivery = MemoryDelivery(
             memories, for_deliveries, self._budget, settings, self._delivering, clock_us, keeps
         )
         # A recall of its own comes first, and warms everything up.
@@ -88,7 +88,7 @@ class MemWal:
         """End. Recalls are abandoned; the next start delivers the rest."""
         if self._delivery is None:
             return
-        self._problem = RelayerError(Trouble.UNAVAILABLE, "the server is stopping")
+        self._problem = RelayerError(RelayerTrouble.UNAVAILABLE, "the server is stopping")
         ending = list(self._tasks)
         for task in ending:
             task.cancel()
@@ -117,7 +117,9 @@ class MemWal:
             async with asyncio.timeout(self._settings.recall_timeout_s):
                 recollection = await asyncio.shield(call)
         except TimeoutError:
-            raise RelayerError(Trouble.UNAVAILABLE, "no memory was recalled in time") from None
+            raise RelayerError(
+                RelayerTrouble.UNAVAILABLE, "no memory was recalled in time"
+            ) from None
         except asyncio.CancelledError:
             if call.cancelled() and self._problem is not None:
                 raise RelayerError(self._problem.trouble, str(self._problem)) from None
@@ -140,15 +142,19 @@ class MemWal:
     def _admit(self) -> None:
         problem = self._problem
         if problem is not None:
-            alone = "" if problem.trouble is Trouble.DENIED else "it is suspended after a failure: "
+            alone = (
+                ""
+                if problem.trouble is RelayerTrouble.DENIED
+                else "it is suspended after a failure: "
+            )
             again_s = max(0.0, self._check_at - self._loop.time())
             raise RelayerError(problem.trouble, f"{alone}{problem}", retry_after_s=again_s)
         if self._waiting >= MOST_WAITING:
-            raise RelayerError(Trouble.LIMITED, "too many recalls wait already")
+            raise RelayerError(RelayerTrouble.LIMITED, "too many recalls wait already")
         wait_s = self._budget.take_recall()
         if wait_s:
             limited = "the rate limit allows no recall now"
-            raise RelayerError(Trouble.LIMITED, limited, retry_after_s=wait_s)
+            raise RelayerError(RelayerTrouble.LIMITED, limited, retry_after_s=wait_s)
 
     async def _call(
         self, namespace: str, query: str, limit: int, gone: asyncio.Event | None = None
@@ -162,12 +168,12 @@ class MemWal:
             try:
                 recollection = await self._relayer.recall(namespace, query, limit)
             except RelayerError as error:
-                if error.trouble is not Trouble.REFUSED:  # that is about the query
+                if error.trouble is not RelayerTrouble.REFUSED:  # that is about the query
                     self._failed(error)
                 raise
             except Exception:  # noqa: BLE001 - a defect must not end recalling for good
                 _log.exception("recalling failed")
-                defect = RelayerError(Trouble.UNAVAILABLE, DEFECT)
+                defect = RelayerError(RelayerTrouble.UNAVAILABLE, DEFECT)
                 self._failed(defect)
                 raise defect from None
         self._backoff.succeeded()
@@ -179,7 +185,7 @@ class MemWal:
     def _failed(self, error: RelayerError) -> None:
         pause_s = max(self._backoff.failed(), error.retry_after_s or 0.0)
         self._check_at = self._loop.time() + pause_s
-        if error.trouble is Trouble.LIMITED:
+        if error.trouble is RelayerTrouble.LIMITED:
             self._budget.pause(pause_s)
         self._problem = error
         self._failing.set()

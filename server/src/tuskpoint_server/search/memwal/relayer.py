@@ -28,7 +28,7 @@ from .api import (
     MemWalSettings,
     Recollection,
     RelayerError,
-    Trouble,
+    RelayerTrouble,
 )
 
 _T = TypeVar("_T")
@@ -223,7 +223,9 @@ class Relayer:
                 outcome = failure(error, asked=self._wire.asked)
                 break
         # Without a chain: exceptions of the SDK may repeat the relayer's text.
-        outcome = outcome or RelayerError(Trouble.UNAVAILABLE, problem, unsure=self._wire.asked)
+        outcome = outcome or RelayerError(
+            RelayerTrouble.UNAVAILABLE, problem, unsure=self._wire.asked
+        )
         self._count(counted, outcome.trouble.value)
         raise outcome from None
 
@@ -254,15 +256,15 @@ _CHECK = "check MEMWAL_PRIVATE_KEY, MEMWAL_ACCOUNT_ID and MEMWAL_SERVER_URL"
 
 # Statuses of the relayer: services/server/src/{auth,rate_limit,routes/remember}.rs.
 _MEANINGS = {
-    400: (Trouble.REFUSED, "the relayer rejects the request as malformed"),
-    401: (Trouble.DENIED, f"the relayer does not accept the credentials: {_CHECK}"),
+    400: (RelayerTrouble.REFUSED, "the relayer rejects the request as malformed"),
+    401: (RelayerTrouble.DENIED, f"the relayer does not accept the credentials: {_CHECK}"),
     # Recalls do not mind, so it is not the limit that they share with deliveries.
-    402: (Trouble.UNAVAILABLE, "the storage of the account is used up"),
-    403: (Trouble.DENIED, f"the relayer forbids it: {_CHECK}"),
-    409: (Trouble.REFUSED, "the key of the request was used for another text"),
-    413: (Trouble.REFUSED, "the relayer rejects the request as too long"),
-    422: (Trouble.REFUSED, "the relayer rejects the request as malformed"),
-    429: (Trouble.LIMITED, "the rate limit of the account or key is exhausted"),
+    402: (RelayerTrouble.UNAVAILABLE, "the storage of the account is used up"),
+    403: (RelayerTrouble.DENIED, f"the relayer forbids it: {_CHECK}"),
+    409: (RelayerTrouble.REFUSED, "the key of the request was used for another text"),
+    413: (RelayerTrouble.REFUSED, "the relayer rejects the request as too long"),
+    422: (RelayerTrouble.REFUSED, "the relayer rejects the request as malformed"),
+    429: (RelayerTrouble.LIMITED, "the rate limit of the account or key is exhausted"),
 }
 _UNREACHED = (
     httpx.ConnectError,
@@ -279,7 +281,7 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
 
     if isinstance(error, memwal.MemWalClockDriftError):
         return RelayerError(
-            Trouble.DENIED,
+            RelayerTrouble.DENIED,
             "the relayer reports that the clock of this machine is wrong: set it (NTP)",
         )
     if isinstance(error, memwal.MemWalError):
@@ -287,7 +289,7 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
         if isinstance(status, int):
             return _refused(error, status)
         # It is about versions, or about preparations of the SDK.
-        return RelayerError(Trouble.UNAVAILABLE, printable(str(error)))
+        return RelayerError(RelayerTrouble.UNAVAILABLE, printable(str(error)))
     problem = f"the answer is not that of a relayer ({type(error).__name__})"
     if isinstance(error, httpx.TransportError):
         try:
@@ -296,16 +298,16 @@ def failure(error: Exception, *, asked: bool) -> RelayerError:
             host = "the relayer"
         if isinstance(error, _UNREACHED):
             return RelayerError(
-                Trouble.UNAVAILABLE, f"no connection to {host}: {printable(str(error))}"
+                RelayerTrouble.UNAVAILABLE, f"no connection to {host}: {printable(str(error))}"
             )
         problem = f"the connection to {host} broke: {printable(str(error))}"
-    return RelayerError(Trouble.UNAVAILABLE, problem, unsure=asked)
+    return RelayerError(RelayerTrouble.UNAVAILABLE, problem, unsure=asked)
 
 
 def _refused(error: Exception, status: int) -> RelayerError:
     broken = status >= httpx.codes.INTERNAL_SERVER_ERROR
     trouble, says = _MEANINGS.get(status) or (
-        Trouble.UNAVAILABLE,
+        RelayerTrouble.UNAVAILABLE,
         "the relayer failed" if broken else "the answer is not that of a relayer",
     )
     try:
