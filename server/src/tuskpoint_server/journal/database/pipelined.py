@@ -2,8 +2,7 @@
 
 A statement is handed to libpq, and its answer is read when somebody asks for it. So the rows that
 a batch writes, and its COMMIT, cost one round trip, and the thread gives the interpreter's lock
-away once. The pipeline of psycopg waits at every statement, and for ever if the last part of what
-it sends does not fit into the socket's buffer; this one sends the rest as there is room.
+away once. The pipeline of psycopg waits for the socket at every statement; this one does not.
 """
 
 from __future__ import annotations
