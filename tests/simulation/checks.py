@@ -118,10 +118,7 @@ async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look
         look.manifests = await _manifests(store, source)
         for name, manifest in look.manifests.items():
             lacking = manifest.needed() - manifest.members.keys()
-            # A catalog that is made anew after a loss may name what no record of it places: a
-            # defect that is known, and of which recovery says that it left something out.
-            whole = bool(vault.lost) or not lacking
-            check(whole, name, "needs members that no record places:", lacking)
+            check(not lacking, name, "needs members that no record places:", lacking)
     except Refusal as refusal:
         check(bool(vault.lost) and refusal.reason in DAMAGE, "the catalog:", refusal)
         look.excused = None
@@ -145,9 +142,11 @@ async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look
             needed = manifest.needed()
             there = [manifest.members[one].location for one in needed & manifest.members.keys()]
             is_lost = any((place.blob_id, place.sha256) in vault.lost for place in there)
-            if is_lost or needed - manifest.members.keys():
+            if is_lost:
                 look.excused.add(name)
-        check(not done.left_out or bool(vault.lost), "recovery left out", done.left_out)
+        for one in done.left_out:
+            named = any(f" of thread '{name}'" in one for name in look.excused)
+            check(named, "recovery left out", one)
     look.threads = read_threads(filled)
     return filled
 
@@ -355,10 +354,10 @@ def _uses_follow_names(
             continue
         for sha256 in manifest.needed() - pins:
             member = manifest.members.get(sha256)
-            is_excused = bool(server.vault.lost)  # as in `recover`
-            check(is_excused or member is not None, name, "needs unplaced", sha256.hex())
+            check(member is not None, name, "needs unplaced", sha256.hex())
             check(sha256 in kept, name, "needs what is not kept:", sha256.hex())
-            if member is not None and member.holds.value != "part":
+            assert member is not None
+            if member.holds.value != "part":
                 check((name, sha256) in uses, name, "needs and does not use", sha256.hex())
 
 

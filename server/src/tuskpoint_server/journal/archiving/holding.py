@@ -155,6 +155,9 @@ _USED = Statement(
         uses.c.tenant == bindparam("of_tenant"), uses.c.segment.in_(LISTED), of_thread(uses)
     )
 )
+USED_BY = Statement(select(uses.c.segment).where(of_thread(uses)).order_by(uses.c.segment))
+"""The segments of which it is recorded that a thread needs them."""
+
 _HELD = Statement(
     select(checkpoints.c.held).where(of_thread(checkpoints), checkpoints.c.held.is_not(None))
 )

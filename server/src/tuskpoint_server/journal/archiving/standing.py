@@ -20,7 +20,7 @@ from ..checkpoints.located import ROW, Held, Row
 from ..database.logs import THREAD, Place, ThreadRow, find_thread
 from ..database.schema import checkpoints, handoffs, removed, threads, writes
 from ..database.statements import EMPTY, Statement, of_thread
-from . import holes, status
+from . import holding, holes, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
 from .holding import Holders
 from .holes import Hole
@@ -281,12 +281,14 @@ class _Records:
     def _members(self) -> list[formats.Record]:
         """Return the locations of all named members, of the members these name, and the parts.
 
-        All segments of the thread's own log count: later flushes may name them, and rely on their
-        records.
+        All segments that the thread uses count: later flushes name them, and rely on their
+        records. A checkpoint that is stored alone, for instance, may be above the watermark.
         """
         found: dict[bytes, StoredMember] = {}
         own = (self._thread.number, self._thread.incarnation)
-        waiting = [*self._named, *(one.location.sha256 for one in self._ranges if one.is_of(*own))]
+        used = [sha256 for (sha256,) in self._of(holding.USED_BY)]
+        mine = [one.location.sha256 for one in self._ranges if one.is_of(*own)]
+        waiting = [*self._named, *mine, *used]
         while waiting:
             sha256 = waiting.pop()
             holder = self._holders.by_hash(sha256)
