@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tests.kit.drafts import TENANT
 from tests.simulation.damage import concerns, tainted
@@ -359,6 +359,32 @@ def _uses_follow_names(
             assert member is not None
             if member.holds.value != "part":
                 check((name, sha256) in uses, name, "needs and does not use", sha256.hex())
+
+
+def losses_are_named(server: Server, look: Look, accepted: set[tuple[str, bytes]]) -> None:
+    """Check that nothing that was accepted as lost is called certified, here or in the catalog."""
+    lost, vault = set(lost_segments(server)), server.vault
+    holes = _left_out(server)
+    for name, manifest in look.manifests.items():
+        thread = server.shadow.threads.get(name)
+        if thread is None or thread.deleted or thread.incarnation != manifest.incarnation:
+            continue
+        gaps = {gap.segment for gap in manifest.gaps if gap.segment}
+        unstored = {(gap.checkpoint_ns, gap.checkpoint_id) for gap in manifest.gaps}
+        for place, entry in manifest.entries.items():
+            needed = replace(manifest, entries={place: entry}, pins=()).needed()
+            places = [manifest.members[one].location for one in needed]
+            gone = {(one.blob_id, one.sha256) for one in places} & vault.lost & accepted
+            if not gone or place in holes.get(thread.number, set()) & unstored:
+                continue
+            check(bool(needed & gaps), name, place, "is lost, and the catalog does not say so")
+            check(bool(needed & lost), name, place, "is lost, and the journal does not say so")
+
+
+def lost_segments(server: Server) -> list[bytes]:
+    """Return the segments of which the journal says that they are lost."""
+    rows = server.disk.journal.ask("SELECT segment FROM holes WHERE segment IS NOT NULL")
+    return [sha256 for [sha256] in rows]
 
 
 def newest(server: Server) -> KnownCatalog | None:

@@ -59,6 +59,9 @@ class Losses:
         vault: What the blob store holds.
         looks: Of each server: what its newest catalog brings back.
         seed: Chooses what is lost.
+
+    Attributes:
+        accepted: Of each server: what was given up for good, by blob ID and hash.
     """
 
     def __init__(self, clients: Clients, vault: Vault, looks: dict[str, Look], seed: int) -> None:
@@ -69,6 +72,8 @@ class Losses:
         self._copies: dict[str, list[_Copy]] = {}
         self._away: dict[str, dict[bytes, BlobMember]] = {}
         self._emptied = 0
+        self._given_up: set[tuple[str, bytes]] = set()
+        self.accepted: dict[str, set[tuple[str, bytes]]] = {}
 
     @property
     def is_away(self) -> bool:
@@ -126,8 +131,10 @@ class Losses:
             self._vault.lost -= {(blob_id, sha256) for sha256 in pack}
         self._away.clear()
 
-    def accept(self) -> None:
+    def accept(self, server: Server) -> None:
         """Give the lost blobs up."""
+        self._given_up |= {(blob_id, one) for blob_id, pack in self._away.items() for one in pack}
+        self.accepted[server.name] = set(self._given_up)
         self._away.clear()
 
     def operator_accepts(self) -> bool:
@@ -182,6 +189,7 @@ class Losses:
             server.recovered_seqs = dict(chosen.recovered_seqs)
             captured.update(chosen.captured)
         self._looks[name] = Look()
+        self.accepted.pop(name, None)
         return given_up
 
     def events(self) -> dict[str, Callable[[Server], Any]]:

@@ -249,7 +249,7 @@ class World:
             accepts = self.losses.operator_accepts()
             given_up = await self.starts.admit(server) | self._corrupted(server)
             if given_up and accepts:
-                self.losses.accept()
+                self.losses.accept(server)
             settings = {**self.plan.settings, "given_up": given_up}
             while True:
                 try:
@@ -350,6 +350,7 @@ class World:
             await server.recover(known, self.clock_us)
             self.at_rest.forget(server)
             self.losses.forget_copies(server)
+            self.losses.accepted.pop(server.name, None)
             self.starts.numbers.pop(server.name, None)
             self._related = self._related or origin is not server
             self.looks[server.name] = Look()
@@ -440,6 +441,8 @@ class World:
             if problem is not None and not (lost and problem.reason is Reason.CERTIFICATION_FAILED):
                 raise Violation(f"a flush fails without faults: {problem}")
             await self.check(server)
+            accepted = self.losses.accepted.get(server.name, set())
+            checks.losses_are_named(server, self.looks[server.name], accepted)
             whole = not self.vault.lost
             await self.at_rest.inspect(server, whole=True, stored=whole, may_fail=False)
             if not self.vault.lost:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from tests.kit.drafts import TENANT, key
+from tests.simulation.checks import newest
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 
 
@@ -19,5 +22,25 @@ async def test_a_rebuilt_catalog_places_what_is_stored_above_the_watermark(stage
         await flusher.flush.once(list)
         assert stage.marks() == (7, 5)
         await archive.lifetime.salvage.rebuild(flusher)
+    await stage.flush()
+    assert stage.recovered() == {"01"}
+
+
+@fixed()
+async def test_a_restart_goes_on_to_store_lost_blobs_again(stage: Stage) -> None:
+    """The catalog that is certified first is there: nothing but the journal knows of the loss."""
+    await stage.save("01", x=BIG)
+    await stage.flush()
+    before, vault = newest(stage.server), stage.world.vault
+    for blob_id, pack in vault.packs.items():
+        for sha256 in list(pack):
+            vault.lose(blob_id, sha256)
+    await stage.world.restart()
+    for _ in range(6000):
+        if newest(stage.server) != before:
+            break
+        await asyncio.sleep(0.01)
+    await stage.world.restart()
+    await asyncio.sleep(60.0)
     await stage.flush()
     assert stage.recovered() == {"01"}

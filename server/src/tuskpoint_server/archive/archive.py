@@ -20,7 +20,7 @@ from ..core.formats.records import MemberRecord
 from ..core.formats.stored_json import Kind
 from ..core.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ..journal import scrubbing
-from ..journal.archiving import asking, holes, lifetimes, plan, standing, status
+from ..journal.archiving import asking, holes, lifetimes, losses, plan, standing, status
 from ..journal.archiving.holes import Hole
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
@@ -226,7 +226,8 @@ class Archive:
                 if self._keys is not None and not self._keys.is_current(known.root):
                     self._flusher(tenant).flush.renew_root()
                 if known.location.blob_id in self._settings.given_up:
-                    self.lifetime.lost(tenant)
+                    # Before anything is certified: the next catalog is not the one given up.
+                    await self._lease.transact(partial(losses.note, tenant=tenant))
         for tenant in await self._database.query(status.waiting_tenants):
             await self._flusher(tenant).count_backlog()
         for stored in left:

@@ -19,7 +19,7 @@ from ...blobs.cache import origin
 from ...core.errors import Reason, Refusal
 from ...core.failpoints import failpoint
 from ...core.pacing import pause
-from ...journal.archiving import lifetimes, status
+from ...journal.archiving import lifetimes, losses, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database
 from ...journal.lease import Lease, LeaseLostError
@@ -108,6 +108,7 @@ class Lifetime:
         for epoch, at_us in await self._database.query(lifetimes.observations):
             self._epochs.observe(epoch, at_us)
         self._epochs.fallen = None  # it was dealt with when it was seen
+        self._lost |= await self._database.query(losses.tenants)
         loop = asyncio.get_running_loop()
         self._epochs.on_new_epoch = partial(loop.call_soon_threadsafe, self._wake.set)
         self._task = asyncio.create_task(self._run(), name="lifetime")
@@ -176,8 +177,11 @@ class Lifetime:
                         _log.warning("tenant %s: its catalog is not replaced: %s", tenant, refusal)
                         continue
                     self._damaged.discard(tenant)
-                if tenant in self._lost and await self._replace_lost(tenant):
-                    self._lost.discard(tenant)
+                if tenant in self._lost:
+                    await self._lease.transact(partial(losses.note, tenant=tenant))
+                    if await self._replace_lost(tenant):
+                        await self._lease.transact(partial(losses.forget, tenant=tenant))
+                        self._lost.discard(tenant)
                 if self._epochs.length_us is None:
                     continue
                 await self._keep(tenant, done, patient=patient)
