@@ -65,3 +65,15 @@ def test_a_log_with_a_gap_begins_after_it(home: Home) -> None:
         client.save("victim", {"state": "more"})
         assert is_verified(client, "victim")
         assert not client.verify("victim").journal_details
+
+
+@pytest.mark.parametrize("above", ["2", str(STEPS - 1)], ids=["middle", "last"])
+def test_a_checkpoint_whose_change_is_gone_is_stored_all_the_same(home: Home, above: str) -> None:
+    """Of a thread that is certified up to its end, the blob store has every checkpoint."""
+    home.edit(f"DELETE FROM changes WHERE {OF_THREAD} AND seq > {above}")
+    accept(home)
+    with Client(home.server.target) as client:
+        client.save("victim", {"state": "more"}, durability="certified")
+        outcome = client.verify("victim")
+        assert outcome.ok, outcome
+        assert outcome.passed == STEPS + 1

@@ -6,6 +6,7 @@ import asyncio
 
 from tests.kit.drafts import TENANT, key
 from tests.simulation.checks import newest
+from tests.simulation.test_fixed_edits import edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 
 
@@ -44,3 +45,37 @@ async def test_a_restart_goes_on_to_store_lost_blobs_again(stage: Stage) -> None
     await asyncio.sleep(60.0)
     await stage.flush()
     assert stage.recovered() == {"01"}
+
+
+async def rebuild(stage: Stage) -> None:
+    """Make the newest catalog anew from the journal, as after a loss of its runs."""
+    archive = stage.server.archive
+    flusher = archive._flusher(TENANT)
+    async with flusher.turn:
+        await flusher.flush.settle()
+        await archive.lifetime.salvage.rebuild(flusher)
+    await stage.check()
+
+
+@fixed()
+async def test_the_row_of_a_thread_takes_nothing_out_of_a_rebuilt_catalog(stage: Stage) -> None:
+    """A thread is recorded by its segments, whatever its damaged row says."""
+    for name in ("t", "u"):
+        await stage.save("01", x=BIG, thread_id=name)
+    await stage.flush()
+    edit(stage, "threads", "thread_id = 't'", certified_seq=0)
+    edit(stage, "threads", "thread_id = 'u'", deleted=1)
+    await rebuild(stage)
+    assert stage.recovered("t") == stage.recovered("u") == {"01"}
+
+
+@fixed()
+async def test_the_row_of_a_checkpoint_is_a_gap_of_a_rebuilt_catalog(stage: Stage) -> None:
+    """What is not as it was saved is not recorded as certified, here or there."""
+    await stage.save("01", x=BIG)
+    await stage.save("02", "01", x=b"two")
+    await stage.flush()
+    edit(stage, "checkpoints", "checkpoint_id = '01'", label="forged")
+    await rebuild(stage)
+    assert stage.recovered() == {"02"}
+    assert (await stage.server.archive.status(TENANT)).holes == 1

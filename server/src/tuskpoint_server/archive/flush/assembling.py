@@ -39,6 +39,7 @@ class Chores:
     # current locations of members of earlier puts, by hash
     moved: Mapping[bytes, BlobLocation] = field(default_factory=dict)
     dropped: Sequence[bytes] = ()  # hashes of members that nothing needs any more
+    holes: Sequence[PlannedHole] = ()  # checkpoints that `records` call gaps
     anew: bool = False  # the records are all that there are; no earlier run counts
     # ends of incarnations whose records leave the runs at once, by thread
     ended: Mapping[str, facts.EndRecord] = field(default_factory=dict)
@@ -169,6 +170,7 @@ async def _assemble(
     plan.previous = previous.sha256 if previous is not None else b""
     plan.members += [StoredMember(run, Kind.RUN) for run in runs.values()]
     plan.members.append(StoredMember(place, Kind.CATALOG))
+    plan.holes += chores.holes
     plan.dropped += dropped
     plan.dropped += [plan.previous] if plan.previous else []
     plan.moved += chores.moved.values()

@@ -184,17 +184,19 @@ class Salvage:
             generation=self._database.generation,
             most=_THREADS_AT_ONCE,
         )
-        found, after = await self._database.query(partial(read, after=""))
-        while after:
-            some, after = await self._database.query(partial(read, after=after))
-            found += some
+        found = some = await self._database.query(partial(read, after=""))
+        while some.last:
+            some = await self._database.query(partial(read, after=some.last))
+            found.records.extend(some.records)
+            found.holes.extend(some.holes)
         runs = await self._database.query(partial(lifetimes.runs, tenant=tenant))
-        await flusher.flush.record(Chores(found, dropped=runs, anew=True))
+        chores = Chores(found.records, dropped=runs, anew=True, holes=found.holes)
+        await flusher.flush.record(chores)
         _log.error(
             "tenant %s: the newest catalog names runs that cannot be read; it was replaced by one "
             "with %d records from the journal",
             tenant,
-            len(found),
+            len(found.records),
         )
 
     async def move(

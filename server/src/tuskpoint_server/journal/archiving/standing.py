@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, and_, bindparam, select, tuple_
+from sqlalchemy import Connection, and_, bindparam, or_, select, tuple_
 
 from ...core.formats import records as formats
 from ...core.model import Entry
@@ -16,17 +17,21 @@ from ...core.state import decode_channels
 from ...core.threads import row_digests
 from ..checkpoints import located
 from ..checkpoints.load import entry_of
-from ..checkpoints.located import ROW, Held, Row
+from ..checkpoints.located import ROW, Held, Row, decode_held
+from ..database.binding import RowDamagedError, binder_of
 from ..database.logs import THREAD, Place, ThreadRow, find_thread
+from ..database.put_back import STORED_THROUGH
 from ..database.schema import checkpoints, handoffs, removed, threads, writes
 from ..database.statements import EMPTY, Statement, of_thread
 from . import holding, holes, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
 from .holding import Holders
 from .holes import Hole
-from .plan import StoredMember
+from .plan import PlannedHole, StoredMember
 from .refill import ONLY_IN
 from .status import KnownCatalog
+
+_log = logging.getLogger(__name__)
 
 _ROWS_AT_ONCE = 32
 
@@ -154,11 +159,11 @@ def _checkpoints(
 
 
 _THREADS = Statement(
-    select(*THREAD)
+    select(*THREAD, STORED_THROUGH)
     .where(
         threads.c.tenant == bindparam("of_tenant"),
         threads.c.thread_id > bindparam("after"),
-        threads.c.certified_seq > 0,
+        or_(threads.c.certified_seq > 0, STORED_THROUGH.is_not(None)),
     )
     .order_by(threads.c.thread_id)
     .limit(bindparam("most"))
@@ -172,27 +177,56 @@ _ALL_WRITES = Statement(
         of_thread(writes), writes.c.early_us.is_(None)
     )
 )
+_HELD = Statement(select(checkpoints.c.held).where(of_thread(checkpoints)))
 _PINS = Statement(select(*(handoffs.c[name] for name in Pin._fields)).where(of_thread(handoffs)))
+
+
+class Recorded(NamedTuple):
+    """The records of some threads, and what the journal does not have as the server wrote it."""
+
+    records: list[formats.Record]
+    holes: list[PlannedHole]  # checkpoints whose rows are damaged
+    last: str  # the name of the last thread; empty: there are no more
 
 
 def records(
     connection: Connection, tenant: str, generation: int, after: str, most: int
-) -> tuple[list[formats.Record], str]:
-    """Return the records of the next threads by name, and the last name; empty: no more."""
-    found: list[formats.Record] = []
-    name = ""
+) -> Recorded:
+    """Return the records of the next threads by name."""
+    found = Recorded([], [], "")
     lost = holes.lost(connection, tenant)
     unstored: dict[int, list[Hole]] = {}
     for hole in holes.unstored(connection, tenant):
         unstored.setdefault(hole.thread, []).append(hole)
-    for row in _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall():
-        thread = DirtyThread(*row)
-        name = thread.thread_id
+    rows = _THREADS.run(connection, of_tenant=tenant, after=after, most=most).fetchall()
+    for *columns, stored_through in rows:
+        thread = DirtyThread(*columns)
+        try:
+            thread.check(binder_of(connection))
+        except RowDamagedError as damage:
+            of = (thread.thread_id, tenant, damage)
+            _log.error("thread %r of tenant %s is recorded as far as it is stored: %s", *of)
+            _distrust(connection, thread, stored_through)
         some = unstored.get(thread.number, ())
         holders = Holders(connection, thread)
-        ranges = holders.ranges()
-        found += _Records(connection, generation, thread, lost, some, holders, ranges).all()
-    return found, name
+        of_thread_now = _Records(
+            connection, generation, thread, lost, some, holders, holders.ranges(), found.holes
+        )
+        found.records.extend(of_thread_now.all())
+        found = found._replace(last=thread.thread_id)
+    return found
+
+
+def _distrust(connection: Connection, thread: DirtyThread, stored_through: int | None) -> None:
+    """Take from the segments of a thread what its damaged row may say wrongly.
+
+    Otherwise a changed bit of the watermark, or of the mark that the thread was deleted, would take
+    certified checkpoints out of the catalog.
+    """
+    rows = _HELD.run(connection, of_thread=thread.number).fetchall()
+    held = [decode_held(row[0]).seq for row in rows]
+    thread.certified_seq = max(stored_through or 0, *held, 0)
+    thread.deleted = thread.deleted and not held
 
 
 @dataclass(slots=True)
@@ -206,6 +240,7 @@ class _Records:
     _unstored: Sequence[Hole]
     _holders: Holders
     _ranges: Sequence[StoredMember]
+    _damaged: list[PlannedHole]  # where damaged rows are noted
     _named: dict[bytes, None] = field(default_factory=dict)
 
     def all(self) -> list[formats.Record]:
@@ -248,6 +283,12 @@ class _Records:
             one = dirty_checkpoint(self._connection, self._thread, columns)
             row, held, place = one.row, one.held, one.place
             if row is None or place in unstored:
+                continue
+            if one.problem and row.seq <= certified:
+                # The row would be recorded with another state than the segment has.
+                yield formats.GapRecord(*self._at(row.seq), one.problem, *place)
+                number, size = self._thread.number, one.size
+                self._damaged.append(PlannedHole(number, *place, row.seq, one.problem, size))
                 continue
             segment = held.segments[0] if row.seq <= held.seq else self._range(row.seq)
             if row.seq <= certified and segment is not None:
