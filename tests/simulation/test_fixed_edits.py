@@ -11,6 +11,7 @@ from tests.simulation.edits import Edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
+from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
 
 
 def edit(stage: Stage, table: str, where: str, *values: Any, **changes: Any) -> None:
@@ -148,3 +149,15 @@ async def test_a_hole_is_tried_for_whoever_came_while_a_flush_began(stage: Stage
         waiting = asyncio.get_running_loop().create_task(is_refused(stage))
         await asyncio.sleep(1.0)
     await waiting
+
+
+@fixed()
+async def test_a_snapshot_of_a_thread_without_its_latest_checkpoint_is_refused(
+    stage: Stage,
+) -> None:
+    """A snapshot that lacks what it names would be dropped by a recovery."""
+    await stage.save("01", x=b"one")
+    await stage.save("01", x=b"one", thread_id="u")
+    edit(stage, "checkpoints", "thread = 1")
+    taken = stage.server.snapshots.create_snapshot(TENANT, SnapshotDraft(("t", "u")), "")
+    await refused(taken, Reason.JOURNAL_DAMAGED)

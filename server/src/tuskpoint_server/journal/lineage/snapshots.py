@@ -15,7 +15,7 @@ from functools import partial
 from sqlalchemy import Connection, bindparam, func, select
 
 from ...core import snapshots as kept
-from ...core.errors import Reason, Refusal, snapshot_not_found
+from ...core.errors import Reason, Refusal, journal_damaged, snapshot_not_found
 from ...core.formats.segments import SegmentCheckpoint
 from ...core.limits import KIB, LIMITS
 from ...core.lineage import mint_checkpoint_id
@@ -205,6 +205,9 @@ def _create(
         numbers = copies.closure_numbers(connection, origin.number, ("", origin.head_id))
         sources.append((origin, numbers))
     captured = copies.prepare(connection, sources, supplied)
+    for (origin, _), copied in zip(sources, captured, strict=True):
+        if ("", origin.head_id) not in {one.place for one in copied}:
+            raise journal_damaged(origin.thread_id, "", origin.head_id)  # its row was deleted
     row = _NEWEST.run(connection, of_tenant=tenant, below=kept.MEMBER_THREADS).fetchone()
     newest = (row[0] or "" if row else "").removeprefix(SNAPSHOTS)
     members = [
