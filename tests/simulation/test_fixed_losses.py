@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.kit.drafts import TENANT, key
+from tests.kit.drafts import TENANT, key, write
 from tests.simulation.checks import newest
 from tests.simulation.test_fixed_edits import edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
+from tuskpoint_server.archive.lifetime.salvage import survey
+from tuskpoint_server.core.formats.stored_json import Kind
+from tuskpoint_server.journal.archiving import lifetimes
 
 
 @fixed(apart=True, max_pack_checkpoints=1)
@@ -54,7 +57,6 @@ async def rebuild(stage: Stage) -> None:
     async with flusher.turn:
         await flusher.flush.settle()
         await archive.lifetime.salvage.rebuild(flusher)
-    await stage.check()
 
 
 @fixed()
@@ -66,6 +68,7 @@ async def test_the_row_of_a_thread_takes_nothing_out_of_a_rebuilt_catalog(stage:
     edit(stage, "threads", "thread_id = 't'", certified_seq=0)
     edit(stage, "threads", "thread_id = 'u'", deleted=1)
     await rebuild(stage)
+    await stage.check()
     assert stage.recovered("t") == stage.recovered("u") == {"01"}
 
 
@@ -77,5 +80,20 @@ async def test_the_row_of_a_checkpoint_is_a_gap_of_a_rebuilt_catalog(stage: Stag
     await stage.flush()
     edit(stage, "checkpoints", "checkpoint_id = '01'", label="forged")
     await rebuild(stage)
+    await stage.check()
     assert stage.recovered() == {"02"}
     assert (await stage.server.archive.status(TENANT)).holes == 1
+
+
+@fixed()
+async def test_writes_whose_checkpoint_is_above_a_rebuilt_catalog_are_kept(stage: Stage) -> None:
+    """A checkpoint that changed since is recorded by the next flush, and its old writes stay."""
+    await stage.save("01", x=BIG, writes=[write("w", b"1")])
+    await stage.flush()
+    await stage.server.rows.set_label(TENANT, key("01"), "later")
+    await rebuild(stage)
+    database = stage.server.database
+    blobs = (await database.query(lifetimes.every))[TENANT]
+    found = await survey(database, stage.server.store, TENANT, blobs)
+    dead = [one.kind for blob in found.blobs for one in blob.dead]
+    assert Kind.SEGMENT not in dead

@@ -119,7 +119,7 @@ async def survey(
         async for thread_id, records in read_threads(known.catalog.runs, fetch):
             if thread_id in names:
                 manifests[thread_id] = manifest = fold(thread_id, records)
-                needed |= manifest.needed()
+                needed |= manifest.needed(later=True)
     catalog = known.location.sha256 if known is not None else b""
     surveyed = []
     for one in due:

@@ -82,9 +82,14 @@ class Manifest:
         found = self.members.get(sha256)
         return None if found is None else found.location
 
-    def needed(self) -> set[bytes]:
-        """Return the SHA-256 of every member that the stored checkpoints and pins need."""
+    def needed(self, *, later: bool = False) -> set[bytes]:
+        """Return the SHA-256 of every member that the stored checkpoints and pins need.
+
+        `later`: also what pending writes need that wait for the record of their checkpoint.
+        """
         waiting = [pin.segment for pin in self.pins]
+        if later:
+            waiting += [one.segment for one in self.records if isinstance(one, WritesRecord)]
         for entry in self.entries.values():
             waiting.append(entry.record.segment)
             waiting.extend(writes.segment for writes in entry.writes)
