@@ -19,10 +19,10 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.api.messages.saves import take_checkpoint
 from tuskpoint_server.journal.checkpoints import save
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 TITLE = "What a save costs the journal's writer"
 _BATCH = 32
@@ -85,12 +85,12 @@ async def measure(setting: Setting) -> Table:
 
 def _rounds(
     keyframes: Keyframes, name: str, threads: int, rounds: int
-) -> Iterator[list[SentCheckpoint]]:
+) -> Iterator[list[IncomingCheckpoint]]:
     for step in range(rounds):
         yield [_taken(_request(f"{name}-{one}", step), keyframes) for one in range(threads)]
 
 
-async def _save(database: Database, rounds: Iterator[list[SentCheckpoint]]) -> _Spent:
+async def _save(database: Database, rounds: Iterator[list[IncomingCheckpoint]]) -> _Spent:
     """Save; count the statements of every other commit, and time the others."""
     spent = _Spent()
     for number_of, changes in enumerate(rounds):
@@ -110,7 +110,7 @@ async def _save(database: Database, rounds: Iterator[list[SentCheckpoint]]) -> _
 async def _save_large(database: Database, keyframes: Keyframes, rounds: int) -> tuple[float, float]:
     outside: list[float] = []
 
-    def grown() -> Iterator[list[SentCheckpoint]]:
+    def grown() -> Iterator[list[IncomingCheckpoint]]:
         values = [os.urandom(_LARGE) for _ in range(_LARGE_BATCH)]
         for step in range(rounds):
             values = [data + os.urandom(_GROWS_BY) for data in values]
@@ -124,14 +124,14 @@ async def _save_large(database: Database, keyframes: Keyframes, rounds: int) -> 
     return _median(inside) / _LARGE_BATCH, _median(outside)
 
 
-def _taken(request: pb.SaveCheckpointRequest, keyframes: Keyframes) -> SentCheckpoint:
+def _taken(request: pb.SaveCheckpointRequest, keyframes: Keyframes) -> IncomingCheckpoint:
     sent = take_checkpoint(request)
     assert sent is not None
     sent.pack(_TENANT, keyframes)
     return sent
 
 
-def _saving(sent: SentCheckpoint) -> Callable[[Batch], object]:
+def _saving(sent: IncomingCheckpoint) -> Callable[[UnitOfWork], object]:
     return lambda batch: save.save_checkpoint(batch, _TENANT, sent, 0)
 
 
@@ -148,14 +148,14 @@ class _Counting:
         self._began = 0.0
         self._last = ""
 
-    def begin(self, batch: Batch) -> None:
+    def begin(self, batch: UnitOfWork) -> None:
         """Begin, inside a transaction that `BEGIN` opened."""
         self.statements = 1
         if self.counts:
             _driver(batch).set_trace_callback(self._executed)
         self._began = time.thread_time()
 
-    def end(self, batch: Batch) -> None:
+    def end(self, batch: UnitOfWork) -> None:
         """End, inside the transaction after it."""
         self.microseconds = (time.thread_time() - self._began) * 1e6
         _driver(batch).set_trace_callback(None)
@@ -169,7 +169,7 @@ class _Counting:
         self._last = kind
 
 
-def _driver(batch: Batch) -> sqlite3.Connection:
+def _driver(batch: UnitOfWork) -> sqlite3.Connection:
     driver = batch.connection.connection.driver_connection
     assert isinstance(driver, sqlite3.Connection)
     return driver

@@ -20,7 +20,7 @@ from tuskpoint import AsyncClient
 from tuskpoint._messages import checkpoint_ids
 from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.journal import clock
 
@@ -53,7 +53,7 @@ def config(tmp_path: Path) -> Config:
 
 @pytest.fixture
 async def server(config: Config) -> AsyncIterator[Server]:
-    async with app.running(config) as running:
+    async with serve.running(config) as running:
         yield running
 
 
@@ -104,10 +104,10 @@ def shifted(monkeypatch: pytest.MonkeyPatch) -> Shifted:
     """The clock of a server that looks at it, and for what to delete, all the time."""
     made = Shifted()
     monkeypatch.setattr(clock, "time", made)
-    monkeypatch.setattr(app, "CLOCK_SECONDS", 0.02)
-    monkeypatch.setattr(app, "RETENTION_SECONDS", 0.02)
-    monkeypatch.setattr(app, "RULES_SECONDS", 0.02)
-    monkeypatch.setattr(app, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(serve, "CLOCK_SECONDS", 0.02)
+    monkeypatch.setattr(serve, "RETENTION_SECONDS", 0.02)
+    monkeypatch.setattr(serve, "RULES_SECONDS", 0.02)
+    monkeypatch.setattr(serve, "SWEEP_SECONDS", 0.02)
     return made
 
 
@@ -133,12 +133,12 @@ async def test_a_clock_that_jumps_deletes_nothing(
     rules.write_text('[[retention]]\ntenant = "*"\nagent = "ruled"\ndelete_after = "30d"\n')
     config = config.model_copy(update={"retention_file": rules})
     caplog.set_level(logging.DEBUG, "tuskpoint_server.commands.serve")
-    async with app.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with serve.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("retained", {"n": 1})
         await client.set_retention("retained", timedelta(days=30))
         await client.save("ruled", {"n": 1}, agent_id="ruled")
     shifted.ahead_s = ahead_s
-    async with app.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with serve.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
         info = await client.info()
         # Saved while the clock is wrong: neither too old once it is right, nor forgotten.
         await client.save("meanwhile", {"n": 1}, agent_id="ruled")

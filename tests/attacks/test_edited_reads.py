@@ -31,7 +31,7 @@ from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
 from tuskpoint.v1.store_service_pb2_grpc import StoreServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import MIB
 from tuskpoint_server.journal.scrubbing import Progress
@@ -110,7 +110,7 @@ def said(text: str) -> value_pb2.Value:
 @asynccontextmanager
 async def running(config: Config, **changed: object) -> AsyncIterator[Running]:
     async with (
-        app.running(config.model_copy(update=changed)) as server,
+        serve.running(config.model_copy(update=changed)) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as opened,
     ):
         yield Running(opened)
@@ -245,7 +245,7 @@ async def test_retention_goes_on_past_an_edited_thread(
     async with running(config) as server:
         await server.grow()
     edit(config, f"UPDATE checkpoints SET label = 'kept' WHERE {MIDDLE}")
-    monkeypatch.setattr(app, "RULES_SECONDS", 0.05)
+    monkeypatch.setattr(serve, "RULES_SECONDS", 0.05)
     async with running(config, retention_file=rules) as server:
         deleted = history_service_pb2.WatchThreadRequest(
             thread_id="witness", kinds=[history_service_pb2.EVENT_KIND_CHECKPOINTS_DELETED]

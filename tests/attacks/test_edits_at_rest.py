@@ -41,7 +41,7 @@ from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.search_service_pb2_grpc import SearchServiceStub
 from tuskpoint.v1.snapshot_service_pb2_grpc import SnapshotServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 
@@ -138,7 +138,7 @@ async def ids_of(stream: Any) -> tuple[list[str], str]:
 @asynccontextmanager
 async def running(config: Config) -> AsyncIterator[Running]:
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as opened,
     ):
         yield Running(opened)

@@ -23,7 +23,7 @@ from tests.kit.messages import FIRST, ref, reported, save_request
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.journal.database import pulse
 from tuskpoint_server.journal.database.pipelined import PipelinedConnection
@@ -151,7 +151,7 @@ async def _serving(folder: Path, tmp_path: Path) -> AsyncIterator[tuple[Server, 
         flush_interval=3600,
     )
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield server, channel

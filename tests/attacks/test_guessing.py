@@ -21,7 +21,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint_server.api.middleware import guessing
 from tuskpoint_server.auth import access
 from tuskpoint_server.auth.tokens import new_token
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 
@@ -83,7 +83,7 @@ async def attacked(
         flush_interval=3600,
     )
     async with AsyncExitStack() as opened:
-        server = await opened.enter_async_context(app.running(config))
+        server = await opened.enter_async_context(serve.running(config))
         target = f"127.0.0.1:{server.port}"
         channel = await opened.enter_async_context(grpc.aio.insecure_channel(target))
         elsewhere = httpx.AsyncHTTPTransport(local_address=NEIGHBOUR)

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from tests.kit.messages import FIRST, ref, save_request
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -57,7 +57,7 @@ async def test_nothing_is_acknowledged_after_the_journal_is_lost(
         flush_interval=3600,
     )
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         stub = CheckpointServiceStub(channel)
@@ -86,7 +86,7 @@ async def test_a_server_without_calls_notices_that_its_journal_is_lost(
 ) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path / "data", flush_interval=3600)
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())

@@ -12,7 +12,7 @@ import pytest
 from tests.kit.servers.forking import Forked
 from tests.kit.servers.processes import FLUSH_OFTEN, Program, ServerProcess
 from tuskpoint import Client
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.composition import open_blobs, open_identities, open_keys, signing_keys
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
@@ -21,7 +21,7 @@ from tuskpoint_server.core import process
 def run_with_open_umask(arguments: Sequence[str]) -> int:
     """Run the server where new files are for everybody unless a program says otherwise."""
     os.umask(0)
-    return app.main(arguments)
+    return serve.main(arguments)
 
 
 class OpenServer(ServerProcess):
@@ -56,7 +56,7 @@ def test_what_the_server_writes_is_private_whatever_the_umask(tmp_path: Path) ->
             assert open_to_others(folder) == []
         backup = tmp_path / "backup"
         copied = ["backup", "--data-dir", str(server.data_dir), "--to", str(backup)]
-        assert app.main(copied) == 0
+        assert serve.main(copied) == 0
         assert open_to_others(backup) == []
 
 
@@ -75,7 +75,7 @@ def test_a_key_file_that_others_can_read_is_refused(
 ) -> None:
     file = tmp_path / "keys"
     command = "identity" if setting == "identity" else "create"
-    assert app.main(["keys", command, str(file)]) == 0
+    assert serve.main(["keys", command, str(file)]) == 0
     walrus = {"walrus_aggregator_url": "http://127.0.0.1:1"} if "walrus" in setting else {}
     config = Config.model_validate({"data_dir": tmp_path / "data", setting: file, **walrus})
     OPENED[setting](config)

@@ -11,7 +11,7 @@ from tuskpoint.v1 import admin_service_pb2 as admin
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 
@@ -24,7 +24,7 @@ async def test_a_server_starts_and_writes_the_pointer_once_it_can(tmp_path: Path
     )
     request = pb.GetCheckpointRequest(ref=ref(FIRST))
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         await CheckpointServiceStub(channel).SaveCheckpoint(save_request(durability=2))
@@ -33,7 +33,7 @@ async def test_a_server_starts_and_writes_the_pointer_once_it_can(tmp_path: Path
     config.pointer.parent.rmdir()
     config.pointer.parent.write_text("not a directory", encoding="utf-8")
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         service = AdminServiceStub(channel)

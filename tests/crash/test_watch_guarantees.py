@@ -30,7 +30,7 @@ from tests.crash.watch_record import (
     broken,
 )
 from tests.kit.servers.processes import ServerProcess
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 SEED = os.environ.get("TUSKPOINT_WATCH_SEED") or secrets.token_hex(4)
@@ -51,7 +51,7 @@ async def test_many_writers_and_watchers_that_come_and_go(tmp_path: Path) -> Non
         eviction_interval=0.1,
         eviction_grace=0,
     )
-    async with app.running(config) as server:
+    async with serve.running(config) as server:
         agents = Agents(f"127.0.0.1:{server.port}")
         await run(agents, THREADS, SEED, lambda: agents.acknowledged(6 * CHANGES))
         await server.drain(10)

@@ -25,7 +25,7 @@ from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.thread_service_pb2_grpc import ThreadServiceStub
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def url(tmp_path: Path) -> str:
 @pytest.fixture
 async def server(config: Config) -> AsyncIterator[Server]:
     """A server in this process."""
-    async with app.running(config) as running:
+    async with serve.running(config) as running:
         yield running
 
 
@@ -134,7 +134,7 @@ def refused_program(capsys: pytest.CaptureFixture[str]) -> RefusedProgram:
     """Run a program of the server in this process; return its exit code and its one line."""
 
     def run(*arguments: str) -> tuple[int, str]:
-        code = app.main(arguments)
+        code = serve.main(arguments)
         printed = capsys.readouterr()
         assert printed.out == ""
         [line] = printed.err.splitlines()

@@ -14,8 +14,7 @@ from langgraph.types import Command
 from tuskpoint.langgraph import TuskPointSaver
 from tuskpoint.v1 import admin_service_pb2
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
-from tuskpoint_server.commands import serve as app
-from tuskpoint_server.commands import stopped
+from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.formats.stored_json import Kind
 
@@ -49,7 +48,7 @@ class Lives:
         if config.pointer.exists():
             order = stopped.Order(Kind.CATALOG, config.pointer.read_text())
             await stopped.recover(config, order)
-        async with app.running(config) as server:
+        async with serve.running(config) as server:
             address = f"127.0.0.1:{server.port}"
             async with TuskPointSaver(address) as saver:
                 yield saver

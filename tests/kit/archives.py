@@ -25,7 +25,7 @@ from tuskpoint_server.core.model import BlobLocation, Checkpoint, CheckpointKey,
 from tuskpoint_server.journal.archiving import status
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.lease import Keeper, Lease
+from tuskpoint_server.journal.lease import Leader, Lease
 from tuskpoint_server.keys.local import LocalKeys
 from tuskpoint_server.keys.provider import KeyProvider
 
@@ -50,7 +50,7 @@ class House:
         store: BlobStore,
         clock: Clock,
         lease: Lease,
-        keeper: Keeper,
+        keeper: Leader,
         took_over: asyncio.Event,
         keys: KeyProvider | None,
     ) -> None:
@@ -111,7 +111,7 @@ class House:
             gone += found.size_bytes
         return gone
 
-    async def waiting(self) -> status.Backlog:
+    async def waiting(self) -> status.CertificationBacklog:
         """Return what waits, as the journal counts it."""
         return await self.journal.database.query(
             lambda connection: status.backlog(connection, TENANT)
@@ -173,7 +173,7 @@ async def house(
             took_over.set()
             yield
 
-        keeper = Keeper(lease, [archive.keeping, noting])
+        keeper = Leader(lease, [archive.keeping, noting])
         await keeper.start()
         took_over.clear()
         try:

@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import Connection
 
 from bench.running.postgres import LeftOutError, newest_binaries, running_postgres
-from tuskpoint_server.journal.database.facts import BOUND, GENERATION, JOURNAL_ID, OWN
+from tuskpoint_server.journal.database.journal_metadata import BOUND, GENERATION, JOURNAL_ID, OWN
 from tuskpoint_server.journal.database.schema import journal_info, metadata
 
 _postgres: str | None = None

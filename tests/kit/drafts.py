@@ -15,8 +15,8 @@ from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import Checkpoint, CheckpointKey, Value, Version, Write
 from tuskpoint_server.core.state import fill_version
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 TENANT = "default"
 
@@ -104,7 +104,7 @@ def draft(
     continues: bool = False,
     raises_id: bool = False,
     restarts: bool = False,
-) -> SentCheckpoint:
+) -> IncomingCheckpoint:
     """Return what is taken from the message of a save, whose limits are not checked."""
     if isinstance(channels, Mapping):
         channels = [channel(name, content) for name, content in channels.items()]

@@ -18,16 +18,16 @@ from tuskpoint_server.config.composition import row_key
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.threads import Thread
 from tuskpoint_server.journal.changes import Events
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.checkpoints.integrity import check_some
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.facts import BOUND
 from tuskpoint_server.journal.database.journal_keys import OpenKey, in_the_clear
-from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.journal_metadata import BOUND
 from tuskpoint_server.journal.database.schema import journal_info, threads
 from tuskpoint_server.journal.database.statements import Statement
+from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.items import Items
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
@@ -86,7 +86,7 @@ class Journal(Checkpoints):
         database.added.append(lambda _tenant, _count, size: self.added.append(size))
 
 
-async def save(journal: Journal, *drafts: SentCheckpoint) -> None:
+async def save(journal: Journal, *drafts: IncomingCheckpoint) -> None:
     """Save checkpoints, one after the other."""
     for one in drafts:
         await journal.save_checkpoint(TENANT, one)
@@ -151,7 +151,7 @@ async def opened(
 async def bind_again(database: Database) -> None:
     """Bind the rows of a journal as they are, after a test changed some of them itself."""
 
-    def unbind(batch: Batch) -> None:
+    def unbind(batch: UnitOfWork) -> None:
         batch.connection.execute(update(threads).values(binding=None))
         batch.connection.execute(delete(journal_info).where(journal_info.c.name == BOUND))
         batch.logs.clear()

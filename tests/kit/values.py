@@ -25,8 +25,6 @@ from tuskpoint_server.journal.checkpoints import contents as values
 from tuskpoint_server.journal.checkpoints.contents import referred
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.logs import StoredWrite
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     contents,
@@ -34,8 +32,10 @@ from tuskpoint_server.journal.database.schema import (
     threads,
 )
 from tuskpoint_server.journal.database.statements import Statement
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.stored import stored_value
-from tuskpoint_server.journal.removal.passes import Taken, remove_unneeded
+from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
 from tuskpoint_server.journal.removal.removal import Removal
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Stepped(Database):
 
     between: Callable[[], Awaitable[None]] | None = None
 
-    def transact(self, work: Callable[[Batch], T], size_bytes: int = 0) -> asyncio.Future[T]:
+    def transact(self, work: Callable[[UnitOfWork], T], size_bytes: int = 0) -> asyncio.Future[T]:
         if self.between is None:
             return super().transact(work, size_bytes)
 
@@ -120,7 +120,7 @@ class Home:
     async def fork(self, source: str, checkpoint_id: str, target: str) -> None:
         """Copy one checkpoint into a thread that begins, in the same family."""
 
-        def copy(batch: Batch) -> None:
+        def copy(batch: UnitOfWork) -> None:
             before = batch.find(TENANT, source)
             assert before is not None
             place = ("", checkpoint_id)
@@ -147,7 +147,7 @@ class Home:
         """Store what changed since the last time as one segment."""
         await self.database.transact(partial(self._certify, thread=thread))
 
-    def _certify(self, batch: Batch, thread: str) -> None:
+    def _certify(self, batch: UnitOfWork, thread: str) -> None:
         log = batch.find(TENANT, thread)
         assert log is not None
         row, connection = log.row, batch.connection
@@ -240,7 +240,7 @@ class Home:
         rows = {row["digest"]: row for row in await self.rows(thread)}
         evicted = [one.digest for one in state.channels if one.value is EVICTED and one.digest]
 
-        def put(batch: Batch) -> None:
+        def put(batch: UnitOfWork) -> None:
             log = batch.find(TENANT, thread)
             assert log is not None
             for digest in evicted:

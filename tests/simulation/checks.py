@@ -18,7 +18,7 @@ from tuskpoint_server.archive.read import DAMAGE, Segments, placed
 from tuskpoint_server.archive.recover.recovery import (
     Recovered,
     Recovery,
-    Source,
+    RecoverySource,
     read_source,
 )
 from tuskpoint_server.core.errors import Refusal
@@ -151,7 +151,7 @@ async def recover(server: Server, known: KnownCatalog, clock_us: int, look: Look
     return filled
 
 
-async def _manifests(store: PlainStore, source: Source) -> dict[str, Manifest]:
+async def _manifests(store: PlainStore, source: RecoverySource) -> dict[str, Manifest]:
     assert isinstance(source.content, Catalog)
     found = {}
     async for thread_id, records in read_records(source.content.runs, store.get):

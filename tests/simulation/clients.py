@@ -19,8 +19,8 @@ from tuskpoint_server.core.model import BlobLocation, CheckpointKey, Saved, Valu
 from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.copies import Supplied
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
@@ -84,7 +84,7 @@ class Clients:
         sent.contents |= filled.contents
         return await self.send(server, sent)
 
-    async def send(self, server: Server, sent: SentCheckpoint) -> Saved:
+    async def send(self, server: Server, sent: IncomingCheckpoint) -> Saved:
         """Save a checkpoint."""
         with self._doubt(server, sent.key.thread_id):
             saved = await server.rows.save_checkpoint(TENANT, sent)
@@ -387,7 +387,7 @@ class Clients:
         """Return an ID of now, or of earlier."""
         return mint_checkpoint_id(self.clock_us() - age_us, self.rng.getrandbits(62), "")
 
-    def draft(self, server: Server) -> SentCheckpoint:
+    def draft(self, server: Server) -> IncomingCheckpoint:
         """Make up a checkpoint that goes on in some thread."""
         rng = self.rng
         name = rng.choice((*THREADS, *THREADS, self.some_thread(server)))
@@ -397,7 +397,7 @@ class Clients:
         new_id = self.new_id(rng.choice((0, 0, 0, 0, 10_000_000)))
         return self._draft(server, CheckpointKey(name, ns, new_id), parent_id)
 
-    def _draft(self, server: Server, key: CheckpointKey, parent_id: str) -> SentCheckpoint:
+    def _draft(self, server: Server, key: CheckpointKey, parent_id: str) -> IncomingCheckpoint:
         rng = self.rng
         story = server.model.stories.get(key.thread_id)
         parent = story.known.get((key.checkpoint_ns, parent_id)) if story is not None else None

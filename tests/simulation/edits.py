@@ -21,7 +21,7 @@ from typing import Any
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.values import DamagedValueError, unpack
 from tuskpoint_server.journal.database.binding import Binder, RowDamagedError
-from tuskpoint_server.journal.database.logs import THREAD, row_of
+from tuskpoint_server.journal.database.thread_rows import THREAD, row_of
 
 Row = Mapping[str, Any]
 

@@ -24,13 +24,13 @@ from tests.simulation.edits import Ledger
 from tests.simulation.life import Crash, Life
 from tuskpoint_server.journal.database.binding import Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
-from tuskpoint_server.journal.database.facts import new_facts
-from tuskpoint_server.journal.database.logs import ThreadName
-from tuskpoint_server.journal.database.overlay import Batch, Numbers
+from tuskpoint_server.journal.database.journal_metadata import new_facts
 from tuskpoint_server.journal.database.schema import metadata
 from tuskpoint_server.journal.database.sqlite import Sqlite
-from tuskpoint_server.journal.database.thread_cache import Logs
-from tuskpoint_server.journal.database.writer import Change, Committed, Writer, unavailable
+from tuskpoint_server.journal.database.thread_cache import ThreadCache
+from tuskpoint_server.journal.database.thread_rows import ThreadName
+from tuskpoint_server.journal.database.unit_of_work import Numbers, UnitOfWork
+from tuskpoint_server.journal.database.writer import Committed, QueuedChange, Writer, unavailable
 
 T = TypeVar("T")
 
@@ -127,15 +127,15 @@ class _InlineWriter(Writer):
         self._committed = database._committed
         self._connection = None
         self._numbers = Numbers(self._backend)
-        self._logs = Logs()
+        self._logs = ThreadCache()
         self._witness = None
         self._closing = False
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[Change] = []
+        self._waiting: list[QueuedChange] = []
 
     def submit(
         self,
-        work: Callable[[Batch], T],
+        work: Callable[[UnitOfWork], T],
         size_bytes: int = 0,
         *,
         thread: ThreadName | None = None,
@@ -144,7 +144,7 @@ class _InlineWriter(Writer):
         self._database.check_open()
         return super().submit(work, size_bytes, thread=thread, alone=alone)
 
-    def _enqueue(self, change: Change) -> None:
+    def _enqueue(self, change: QueuedChange) -> None:
         self._waiting.append(change)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_later(self._database.delay_s(), self._turn)
@@ -177,11 +177,11 @@ class _InlineWriter(Writer):
         else:
             self._resolve(changes, committed)
 
-    def _late(self, changes: list[Change], committed: Committed) -> None:
+    def _late(self, changes: list[QueuedChange], committed: Committed) -> None:
         if self._database.life.alive:
             self._resolve(changes, committed)
 
-    def _failed(self, changes: list[Change]) -> Committed:
+    def _failed(self, changes: list[QueuedChange]) -> Committed:
         for change in changes:
             change.error = unavailable("simulated")
         return Committed()

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from tests.simulation.shadow import Place, Thread
 from tuskpoint_server.core.model import CheckpointKey, Saved
 from tuskpoint_server.core.state import decode_channels
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 Channels = dict[str, bytes | None]
 """Digest of each channel's value by name; `None`: it is empty."""
@@ -75,7 +75,7 @@ class Model:
         """Return the checkpoints of all threads, in order."""
         return sorted((name, place) for name, one in self.stories.items() for place in one.known)
 
-    def save(self, sent: SentCheckpoint, saved: Saved) -> None:
+    def save(self, sent: IncomingCheckpoint, saved: Saved) -> None:
         """Note a saved checkpoint."""
         story = self.stories.setdefault(saved.key.thread_id, Story(saved.incarnation))
         if story.incarnation != saved.incarnation:

@@ -15,8 +15,8 @@ from tuskpoint_server.archive.flush.packs import Pack, PackRunner
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.formats import manifests, records
 from tuskpoint_server.core.model import BlobLocation
-from tuskpoint_server.journal.archiving import certify, eviction, holding
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.archiving import certify, eviction, segment_index
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import removal
 
 Patch = pytest.MonkeyPatch
@@ -80,7 +80,7 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
     """Certification forgets that a thread changed after it was read."""
     move = certify.move
 
-    def too_far(batch: Batch, tenant: str, moved: Sequence[Any]) -> None:
+    def too_far(batch: UnitOfWork, tenant: str, moved: Sequence[Any]) -> None:
         found = []
         for thread in moved:
             log = batch.find(tenant, thread.thread_id)
@@ -94,7 +94,7 @@ def watermark_moves_to_the_end(patch: Patch) -> None:
 def _records_only(patch: Patch, *, threads: bool) -> None:
     record = removal.record
 
-    def some(batch: Batch, log: Any, seq: int, places: Any) -> None:
+    def some(batch: UnitOfWork, log: Any, seq: int, places: Any) -> None:
         if (list(places) == [("", "")]) is threads:
             record(batch, log, seq, places)
 
@@ -126,12 +126,12 @@ def removal_does_not_override(patch: Patch) -> None:
 
 def early_writes_keep_their_number(patch: Patch) -> None:
     """A write that waited for its checkpoint keeps the number with which it came."""
-    renumber = Batch.renumber_writes
+    renumber = UnitOfWork.renumber_writes
 
-    def as_it_was(self: Batch, log: Any, place: Any, written: Any, seq: int) -> Any:
+    def as_it_was(self: UnitOfWork, log: Any, place: Any, written: Any, seq: int) -> Any:
         return renumber(self, log, place, written, 0)
 
-    patch.setattr(Batch, "renumber_writes", as_it_was)
+    patch.setattr(UnitOfWork, "renumber_writes", as_it_was)
 
 
 def late_writes_are_not_stored(patch: Patch) -> None:
@@ -169,7 +169,7 @@ def changes_are_swept_too_early(patch: Patch) -> None:
 
 def uses_are_not_recorded(patch: Patch) -> None:
     """Nobody notes which threads need a segment."""
-    patch.setattr(holding, "_ADD_USE", _NOTHING)
+    patch.setattr(segment_index, "_ADD_USE", _NOTHING)
 
 
 _LOST = "the catalog: |cannot be recovered|was refused: |without faults|goes on and on"

@@ -16,8 +16,8 @@ from tuskpoint_server.commands import start_checks
 from tuskpoint_server.journal.archiving import collecting
 from tuskpoint_server.journal.checkpoints import contents, load
 from tuskpoint_server.journal.checkpoints.integrity import Checked
-from tuskpoint_server.journal.checkpoints.located import Row
-from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.checkpoints.segment_refs import Row
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 Patch = pytest.MonkeyPatch
 

@@ -29,7 +29,7 @@ from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
 from tuskpoint_server.journal.archiving.status import KnownCatalog
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
-from tuskpoint_server.journal.lease import Keeper, Lease
+from tuskpoint_server.journal.lease import Leader, Lease
 from tuskpoint_server.journal.lineage.handoffs import Handoffs
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import Snapshots
@@ -154,7 +154,7 @@ class Server:
             clock_us=clock_us,
             keys=self.keys,
         )
-        self.keeper = Keeper(lease, [self.archive.keeping])
+        self.keeper = Leader(lease, [self.archive.keeping])
         spool: Any = _Spool(self.disk, self.rng)
         pointer: Any = _Pointer(self.disk, self.rng)
         self.archive._spool = self.archive._runner._spool = spool

@@ -8,7 +8,7 @@ from tests.kit.drafts import TENANT, key, write
 from tests.simulation.checks import newest
 from tests.simulation.test_fixed_edits import edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
-from tuskpoint_server.archive.lifetime.salvage import survey
+from tuskpoint_server.archive.lifetime.repair import survey
 from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.journal.archiving import lifetimes
 

@@ -28,7 +28,7 @@ from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import Saved, Value
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
 
 HUGE = random.Random(2).randbytes(60_000)
 BIG = random.Random(1).randbytes(3000)

@@ -14,8 +14,8 @@ from tests.kit.drafts import TENANT, draft, refused
 from tuskpoint_server.archive.flush import one_flush
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import threads
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 
 async def grow(home: House, *names: str) -> None:
@@ -26,7 +26,7 @@ async def grow(home: House, *names: str) -> None:
 async def damage(home: House, *names: str) -> None:
     """Change rows of threads as somebody without the key could."""
 
-    def change(batch: Batch) -> None:
+    def change(batch: UnitOfWork) -> None:
         where = threads.c.thread_id.in_(names)
         batch.connection.execute(update(threads).where(where).values(agent_id="another"))
         batch.logs.clear()

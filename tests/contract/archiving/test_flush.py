@@ -29,7 +29,7 @@ from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.core.values import blob_digest
 from tuskpoint_server.journal.archiving import collecting
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.database.writer import unavailable
 
 LARGE = random.Random(7).randbytes(6000)
@@ -58,7 +58,7 @@ async def test_certifying_takes_as_many_statements_for_many_checkpoints_as_for_f
         await grow(home, many, name)
         texts: list[str] = []
 
-        def trace(batch: Batch, texts: list[str] = texts) -> None:
+        def trace(batch: UnitOfWork, texts: list[str] = texts) -> None:
             driver = batch.connection.connection.driver_connection
             assert driver is not None
             driver.set_trace_callback(texts.append)
@@ -230,7 +230,7 @@ async def test_a_move_that_was_committed_and_answered_as_failed_is_not_repeated(
     database = home.journal.database
     transact = database.transact
 
-    async def forgetful(work: Callable[[Batch], object], size_bytes: int = 0) -> None:
+    async def forgetful(work: Callable[[UnitOfWork], object], size_bytes: int = 0) -> None:
         await transact(work, size_bytes)
         raise unavailable("the answer was lost")
 

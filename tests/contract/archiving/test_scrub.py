@@ -15,8 +15,8 @@ from tuskpoint_server.archive.scrubbing import PART_BYTES, PASS_SECONDS, Scrubbe
 from tuskpoint_server.core.model import View
 from tuskpoint_server.journal import scrubbing as progress
 from tuskpoint_server.journal.checkpoints import integrity
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, contents
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 RATE = 64 * 1024
 NAMES = ("t1", "t2", "t3", "t4")
@@ -62,7 +62,7 @@ async def fill(home: House) -> None:
 
 
 async def edit(home: House, table: object, where: object, **changed: object) -> None:
-    def change(batch: Batch) -> None:
+    def change(batch: UnitOfWork) -> None:
         statement = update(table).where(where).values(**changed)  # type: ignore[arg-type]
         assert batch.connection.execute(statement).rowcount > 0
 

@@ -10,7 +10,7 @@ from tests.kit.drafts import TENANT
 from tests.kit.journal import Journal
 from tuskpoint_server.core.threads import Event
 from tuskpoint_server.journal.database import schema
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 
 async def events(journal: Journal, thread_id: str = "t", after: int = 0) -> list[Event]:
@@ -32,7 +32,7 @@ async def settle_index(journal: Journal) -> None:
     """Pretend that search knows every change."""
     threads = schema.threads
 
-    def settle(batch: Batch) -> None:
+    def settle(batch: UnitOfWork) -> None:
         batch.connection.execute(
             update(threads).values(indexed_seq=threads.c.seq, unindexed_since_us=None)
         )

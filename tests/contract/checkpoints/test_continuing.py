@@ -23,7 +23,7 @@ from tuskpoint.v1.checkpoint_pb2 import ChannelNames, CheckpointState
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.lineage import is_generated, mint_checkpoint_id, random_end_of
 from tuskpoint_server.core.model import Checkpoint, Saved, Version
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 
 SECOND_US = 1_000_000
 
@@ -33,7 +33,7 @@ def generated(second: int, entropy: int = 0) -> str:
     return mint_checkpoint_id(second * SECOND_US, entropy or second, "")
 
 
-def step(checkpoint_id: str, parent_id: str = "", *given: Any, **more: Any) -> SentCheckpoint:
+def step(checkpoint_id: str, parent_id: str = "", *given: Any, **more: Any) -> IncomingCheckpoint:
     return draft(checkpoint_id, parent_id, *given, continues=True, raises_id=True, **more)
 
 
@@ -43,7 +43,7 @@ def versions(checkpoint: Checkpoint | None) -> dict[str, Version | None]:
     return {one.name: one.version for one in checkpoint.state.channels}
 
 
-async def save(journal: Journal, sent: SentCheckpoint) -> Saved:
+async def save(journal: Journal, sent: IncomingCheckpoint) -> Saved:
     return await journal.save_checkpoint(TENANT, sent)
 
 

@@ -19,8 +19,8 @@ from tuskpoint_server.core.threads import PruneStrategy, ThreadState
 from tuskpoint_server.journal.checkpoints import load
 from tuskpoint_server.journal.checkpoints.load import ListPosition
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import holes, members
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
@@ -335,7 +335,7 @@ async def certify(journal: Journal, name: str, first: int, last: int) -> BlobLoc
     """Record a segment that holds a range of the log of thread `t`; return where it lies."""
     location = BlobLocation(name.encode().ljust(32, b"\0"), 7, "blob", name)
 
-    def record(batch: Batch) -> None:
+    def record(batch: UnitOfWork) -> None:
         log = batch.find(TENANT, "t")
         assert log is not None
         log.row.certified_seq = last
@@ -417,7 +417,7 @@ async def test_a_hole_is_not_certified(journal: Journal) -> None:
     await save(journal, draft("a"), draft("b", "a"))
     one = await certify(journal, "one", 1, 2)
 
-    def reject(batch: Batch) -> None:
+    def reject(batch: UnitOfWork) -> None:
         log = batch.find(TENANT, "t")
         assert log is not None
         batch.connection.execute(

@@ -26,7 +26,7 @@ from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import CheckpointQuery, View, Write, write_order
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.database import schema
-from tuskpoint_server.journal.removal import passes
+from tuskpoint_server.journal.removal import garbage_collection
 
 Place = tuple[str, str]
 T = TypeVar("T")
@@ -59,7 +59,7 @@ async def remove_unneeded(journal: Journal) -> None:
         )
     )
     for family in found:
-        await passes.remove_unneeded(journal.database, family)
+        await garbage_collection.remove_unneeded(journal.database, family)
 
 
 class Threads(RuleBasedStateMachine):

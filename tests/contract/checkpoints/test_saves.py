@@ -31,7 +31,7 @@ from tuskpoint_server.core.model import (
     Version,
     View,
 )
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 
 INHERIT, EMPTY = Reference.INHERIT, Reference.EMPTY
 
@@ -155,7 +155,7 @@ async def test_an_identical_save_changes_nothing(journal: Journal, clock: Clock)
     ],
     ids=["parent", "value", "version", "metadata", "frame", "delta", "label", "summary", "writes"],
 )
-async def test_any_difference_is_a_change(journal: Journal, changed: SentCheckpoint) -> None:
+async def test_any_difference_is_a_change(journal: Journal, changed: IncomingCheckpoint) -> None:
     await journal.save_checkpoint(TENANT, draft("a", "p", {"x": b"1"}, metadata={"m": 1}))
     second = await journal.save_checkpoint(TENANT, changed)
     assert second.seq == 2

@@ -14,7 +14,7 @@ from tests.kit.drafts import (
 from tests.kit.journal import Journal, made
 from tuskpoint_server.core.model import Saved
 from tuskpoint_server.core.threads import EventKind
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 Call = Coroutine[Any, Any, Any]
 
@@ -27,7 +27,7 @@ class Gate:
         self._released = threading.Event()
         self._loop = asyncio.get_running_loop()
 
-    def __call__(self, _batch: Batch) -> None:
+    def __call__(self, _batch: UnitOfWork) -> None:
         self._loop.call_soon_threadsafe(self.entered.set)
         assert self._released.wait(30)
 
@@ -51,11 +51,11 @@ def save(journal: Journal, *args: Any, **more: Any) -> Coroutine[Any, Any, Saved
     return made(journal.save_checkpoint, TENANT, draft(*args, **more))
 
 
-async def change(journal: Journal, work: Callable[[Batch], Any], size_bytes: int = 0) -> Any:
+async def change(journal: Journal, work: Callable[[UnitOfWork], Any], size_bytes: int = 0) -> Any:
     return await journal.database.change(work, size_bytes)
 
 
-def half_done(batch: Batch) -> None:
+def half_done(batch: UnitOfWork) -> None:
     """Change the batch and then fail."""
     log = batch.find(TENANT, "t")
     assert log is not None
@@ -64,5 +64,5 @@ def half_done(batch: Batch) -> None:
     raise ValueError("changed my mind")
 
 
-def bad_statement(batch: Batch) -> None:
+def bad_statement(batch: UnitOfWork) -> None:
     batch.connection.exec_driver_sql("SELECT nonsense")

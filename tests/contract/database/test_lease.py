@@ -18,7 +18,7 @@ from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.lease import (
     SIGNERS,
     Duty,
-    Keeper,
+    Leader,
     Lease,
     LeaseLostError,
     SettingsDifferError,
@@ -260,7 +260,7 @@ _ENDED = ["b ends", "a ends"]
 
 async def test_duties_begin_with_the_lease_and_end_with_it(journal: Journal) -> None:
     told = Told()
-    keeper = Keeper(Lease(journal.database), [told.duty("a"), told.duty("b")])
+    keeper = Leader(Lease(journal.database), [told.duty("a"), told.duty("b")])
     await keeper.start()
     assert told.events == _BEGUN
     await keeper.stop()
@@ -270,8 +270,8 @@ async def test_duties_begin_with_the_lease_and_end_with_it(journal: Journal) -> 
 @pytest.mark.postgresql
 async def test_duties_move_to_another_server_and_back(servers: Servers) -> None:
     one, two = Told(), Told()
-    first = Keeper(servers.first, [one.duty("a"), one.duty("b")])
-    second = Keeper(servers.second, [two.duty("a"), two.duty("b")])
+    first = Leader(servers.first, [one.duty("a"), one.duty("b")])
+    second = Leader(servers.second, [two.duty("a"), two.duty("b")])
     await first.start()
     await second.start()
     assert (one.events, two.events) == (_BEGUN, [])
@@ -296,7 +296,7 @@ async def test_a_duty_that_cannot_begin_leaves_the_lease_to_others(servers: Serv
 
     told = Told()
     with pytest.raises(Refusal):
-        await Keeper(servers.first, [told.duty("a"), failing]).start()
+        await Leader(servers.first, [told.duty("a"), failing]).start()
     assert told.events == ["a begins", "a ends"]
     assert await servers.second.acquire()
 
@@ -309,7 +309,7 @@ async def test_duties_that_cannot_write_the_journal_begin_once_they_can(servers:
         yield
 
     told = Told()
-    keeper = Keeper(servers.first, [told.duty("a"), failing])
+    keeper = Leader(servers.first, [told.duty("a"), failing])
     await keeper.start()
     await told.wait_for(3)
     await keeper.stop()

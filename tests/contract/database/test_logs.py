@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from tuskpoint_server.journal.database.logs import Known, Log, ThreadRow
-from tuskpoint_server.journal.database.thread_cache import Logs
+from tuskpoint_server.journal.database.thread_cache import ThreadCache
+from tuskpoint_server.journal.database.thread_rows import (
+    CachedCheckpoint,
+    ThreadCacheEntry,
+    ThreadRow,
+)
 
 
-def _log(thread_id: str) -> Log:
+def _log(thread_id: str) -> ThreadCacheEntry:
     row = ThreadRow(1, "team", thread_id, 1, created_us=1, updated_us=1)
-    return Log(row, new=False, early=False)
+    return ThreadCacheEntry(row, new=False, early=False)
 
 
-def _known(size: int) -> Known:
-    return Known(1, "", b"", b"x" * size, "", "", b"", "", "", 1)
+def _known(size: int) -> CachedCheckpoint:
+    return CachedCheckpoint(1, "", b"", b"x" * size, "", "", b"", "", "", 1)
 
 
-class _Counting(Log):
+class _Counting(ThreadCacheEntry):
     """A log that counts how often its size is asked for."""
 
     asked = 0
@@ -36,7 +40,7 @@ class _Counting(Log):
 def test_a_trim_looks_only_at_the_logs_used_since_the_last_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    logs = Logs()
+    logs = ThreadCache()
     for number in range(1000):
         row = ThreadRow(1, "team", f"t-{number}", 1, created_us=1, updated_us=1)
         logs.put(_Counting(row, new=False, early=False))
@@ -48,7 +52,7 @@ def test_a_trim_looks_only_at_the_logs_used_since_the_last_one(
 
 
 def test_the_least_recently_used_logs_are_dropped_beyond_the_bound() -> None:
-    logs = Logs(limit_bytes=100_000)
+    logs = ThreadCache(limit_bytes=100_000)
     for name in ("a", "b", "c"):
         log = _log(name)
         log.add(("", "1"), _known(40_000))
@@ -61,7 +65,7 @@ def test_the_least_recently_used_logs_are_dropped_beyond_the_bound() -> None:
 
 
 def test_a_log_that_grows_after_it_was_counted_is_counted_again() -> None:
-    logs = Logs(limit_bytes=100_000)
+    logs = ThreadCache(limit_bytes=100_000)
     for name in ("a", "b"):
         logs.put(_log(name))
     logs.trim()

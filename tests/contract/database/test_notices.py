@@ -12,8 +12,8 @@ from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, save
 from tuskpoint_server.journal.database import database as databases
-from tuskpoint_server.journal.database import notices
-from tuskpoint_server.journal.database.notices import Notices, decode, encode
+from tuskpoint_server.journal.database import notifications
+from tuskpoint_server.journal.database.notifications import Notices, decode, encode
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ async def test_a_waiter_polls_where_no_notification_arrives(
 async def test_waiters_poll_often_only_while_notifications_do_not_arrive(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notices, "POLL_S", 0.05)
+    monkeypatch.setattr(notifications, "POLL_S", 0.05)
     async with opened(tmp_path, clock) as journal:
         waiters = journal.database.waiters
-        while waiters.poll_s < notices.RARELY_S:  # noqa: ASYNC110 - no event says so
+        while waiters.poll_s < notifications.RARELY_S:  # noqa: ASYNC110 - no event says so
             await asyncio.sleep(0.01)
         with waiters.subscribe("nobody", "t") as waiter:
             monkeypatch.setattr(Notices, "add", lambda *_: None)

@@ -22,11 +22,11 @@ from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.model import Saved
 from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.core.threads import PruneStrategy
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
 from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import metadata
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.database.writer import Writer
 
 Step = tuple[str, dict[str, Any]]
@@ -112,7 +112,7 @@ class Side:
         self.entropy = entropy
         self.keyframes = Keyframes()
 
-    async def save(self, tenant: str, sent: SentCheckpoint, entropy: int) -> Saved:
+    async def save(self, tenant: str, sent: IncomingCheckpoint, entropy: int) -> Saved:
         return await self.database.change(
             lambda batch: save_checkpoint(batch, tenant, sent, entropy)
         )
@@ -164,7 +164,7 @@ class Side:
         """Give all changes one batch."""
         loop, entered, released = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
 
-        def hold(_batch: Batch) -> None:
+        def hold(_batch: UnitOfWork) -> None:
             loop.call_soon_threadsafe(entered.set)
             assert released.wait(30)
 

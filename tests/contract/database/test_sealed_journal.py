@@ -15,9 +15,9 @@ from tuskpoint_server.core.model import DamagedValue, View
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import metadata
 from tuskpoint_server.journal.database.statements import driver_of
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.search.index import IndexRows
 
 SECRET = b"xylophone"
@@ -157,7 +157,7 @@ async def test_the_same_value_of_another_tenant_does_not_open(
             saved = draft("1", "", {"short": SECRET}, writes=(write("w", SECRET),))
             await journal.save_checkpoint(tenant, saved)
 
-        def edit(batch: Batch) -> None:
+        def edit(batch: UnitOfWork) -> None:
             driver_of(batch.connection).execute(moved(table, OTHER, TENANT))
 
         await sealed.transact(edit)

@@ -29,8 +29,8 @@ from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import Saved, View
 from tuskpoint_server.journal.database import writer
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import journal_info
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 pytestmark = pytest.mark.postgresql
 
@@ -68,7 +68,7 @@ async def test_what_two_servers_insert_at_once_is_decided_again(servers: list[Jo
     """As when both start on an empty database, and claim it for their blob store."""
     both = threading.Barrier(2, timeout=20)
 
-    def claim(batch: Batch) -> int:
+    def claim(batch: UnitOfWork) -> int:
         mine = journal_info.c.name == "mine"
         known = batch.connection.execute(sa.select(journal_info.c.value).where(mine)).all()
         if not known:
@@ -161,7 +161,7 @@ async def test_a_batch_goes_on_without_a_thread_that_another_server_changes(
         await one.save_checkpoint(TENANT, draft("1", thread_id=thread_id))
     entered, leave = threading.Event(), threading.Event()
 
-    def hold(batch: Batch) -> None:
+    def hold(batch: UnitOfWork) -> None:
         batch.find(TENANT, "held")
         entered.set()
         assert leave.wait(30)
@@ -190,7 +190,7 @@ async def test_a_save_of_a_thread_that_stays_locked_is_refused_in_time(
     await one.save_checkpoint(TENANT, draft("1", thread_id="held"))
     entered, leave = threading.Event(), threading.Event()
 
-    def hold(batch: Batch) -> None:
+    def hold(batch: UnitOfWork) -> None:
         batch.find(TENANT, "held")
         entered.set()
         assert leave.wait(30)

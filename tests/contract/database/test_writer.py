@@ -27,9 +27,9 @@ from tests.kit.drafts import (
 from tests.kit.journal import Clock, Journal, made, open_database, opened
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import Saved, View
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database import writer
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 
 class Driver:
@@ -85,7 +85,7 @@ async def counted(
         yield journal, driver
 
 
-def step(number: int, thread_id: str) -> SentCheckpoint:
+def step(number: int, thread_id: str) -> IncomingCheckpoint:
     """Return a step of an agent: some channels change, one stays, and it carries a write."""
     return draft(
         f"{number:04}",
@@ -133,7 +133,7 @@ async def test_a_batch_of_saves_takes_few_statements(counted: tuple[Journal, Dri
             *(journal.save_checkpoint(TENANT, step(number, name)) for name in names)
         )
 
-    def began(_batch: Batch) -> None:
+    def began(_batch: UnitOfWork) -> None:
         driver.statements.clear()
         driver.commits = 0
 

@@ -29,9 +29,9 @@ from tests.kit.journal import Journal, made
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import EventKind
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.postgres import Postgres
 from tuskpoint_server.journal.database.sqlite import Sqlite
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 
 def reason(outcome: object) -> Reason:
@@ -71,7 +71,7 @@ def failing(moment: str, error: Exception) -> Iterator[None]:
         yield
 
 
-def bad_row(batch: Batch) -> None:
+def bad_row(batch: UnitOfWork) -> None:
     """Leave rows that the database refuses when they are written out."""
     log = batch.find(TENANT, "t")
     assert log is not None
@@ -82,7 +82,7 @@ def bad_row(batch: Batch) -> None:
 @pytest.mark.parametrize("alone", [True, False])
 @pytest.mark.parametrize("poison", [half_done, bad_row, bad_statement])
 async def test_one_poisonous_change_fails_alone(
-    journal: Journal, poison: Callable[[Batch], None], alone: bool
+    journal: Journal, poison: Callable[[UnitOfWork], None], alone: bool
 ) -> None:
     await save(journal, "a", "", {"x": b"1"})
 
@@ -150,7 +150,7 @@ async def test_a_failed_transaction_fails_all_and_nothing_stays(
 
 
 async def test_storage_that_fails_in_a_statement_fails_its_batch(journal: Journal) -> None:
-    def full(_batch: Batch) -> None:
+    def full(_batch: UnitOfWork) -> None:
         raise full_disk(journal)
 
     before = await everything(journal)
@@ -164,7 +164,7 @@ async def test_storage_that_fails_in_a_statement_fails_its_batch(journal: Journa
 
 
 async def test_a_transaction_that_is_lost_fails_its_batch(journal: Journal) -> None:
-    def lose(batch: Batch) -> None:
+    def lose(batch: UnitOfWork) -> None:
         batch.connection.exec_driver_sql("ROLLBACK")
         raise full_disk(journal)
 

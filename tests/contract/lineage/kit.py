@@ -16,10 +16,10 @@ from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, State, V
 from tuskpoint_server.core.state import decode_state
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.logs import StoredWrite
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.database.schema import changes, contents, members, threads, writes
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 Place = tuple[str, str]
 """Namespace and checkpoint ID."""
@@ -76,7 +76,7 @@ def _link(
     ns: str,
     stores: bool,
     metadata: Mapping[str, object] | None,
-) -> SentCheckpoint:
+) -> IncomingCheckpoint:
     number = checkpoint_id.encode()
     return draft(
         checkpoint_id,
@@ -184,7 +184,7 @@ async def certify(journal: Journal, thread_id: str = "t", needs: Sequence[str] =
     if row.certified_seq == row.seq:
         return sha(name)
 
-    def work(batch: Batch) -> None:
+    def work(batch: UnitOfWork) -> None:
         log = batch.find(TENANT, thread_id)
         assert log is not None
         batch.connection.execute(
@@ -214,7 +214,7 @@ async def evict(journal: Journal, segment: bytes, *data: bytes) -> dict[bytes, V
     """Give up values and writes with this data; return them by digest."""
     gone = {value_digest(value(one)): value(one) for one in data}
 
-    def work(batch: Batch) -> None:
+    def work(batch: UnitOfWork) -> None:
         batch.connection.execute(
             update(contents)
             .where(contents.c.digest.in_(list(gone)))

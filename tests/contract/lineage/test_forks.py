@@ -13,8 +13,8 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, View
 from tuskpoint_server.core.model import Lineage as Origins
 from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import contents
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.lineage import Lineage, fork
 
 INTERRUPT = "__interrupt__"
@@ -343,7 +343,7 @@ async def reads_of_a_fork(journal: Journal, source: CheckpointKey) -> int:
     """Fork a checkpoint; return how many times that read."""
     statements: list[str] = []
 
-    def work(batch: Batch) -> None:
+    def work(batch: UnitOfWork) -> None:
         connection = batch.connection.connection.driver_connection
         assert isinstance(connection, sqlite3.Connection)
         connection.set_trace_callback(statements.append)

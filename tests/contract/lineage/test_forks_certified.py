@@ -10,9 +10,9 @@ from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
 from tests.kit.journal import Journal, row_of, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
-from tuskpoint_server.journal.checkpoints.located import decode_held
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.checkpoints.segment_refs import decode_held
 from tuskpoint_server.journal.database.schema import checkpoints, holes, uses
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage
 
@@ -75,7 +75,7 @@ async def test_a_copy_is_not_held_by_a_lost_segment(journal: Journal, lineage: L
 async def hole(journal: Journal, checkpoint_id: str, segment: bytes | None) -> None:
     number = (await row_of(journal)).number
 
-    def work(batch: Batch) -> None:
+    def work(batch: UnitOfWork) -> None:
         batch.connection.execute(
             insert(holes).values(
                 tenant=TENANT,

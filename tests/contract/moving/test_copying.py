@@ -29,7 +29,7 @@ from tests.kit.journal import Journal, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.journal.database.backend import Backend
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.facts import backend_of, prepare, read_facts
+from tuskpoint_server.journal.database.journal_metadata import backend_of, prepare, read_facts
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     contents,
@@ -38,7 +38,7 @@ from tuskpoint_server.journal.database.schema import (
     threads,
     vectors,
 )
-from tuskpoint_server.journal.database.sealing import Sealed
+from tuskpoint_server.journal.database.sealing import SealedColumn
 from tuskpoint_server.journal.database.statements import Statement, inserting
 from tuskpoint_server.journal.moving import copying, rows
 from tuskpoint_server.journal.moving.copying import Copied, UnequalError
@@ -78,7 +78,7 @@ def odd(column: Column[Any], chance: random.Random) -> object:
         return None
     if isinstance(column.type, Boolean):
         return chance.random() < 0.5
-    if isinstance(column.type, LargeBinary | Sealed):
+    if isinstance(column.type, LargeBinary | SealedColumn):
         return chance.choice([b"", b"\0", b"\xff", chance.randbytes(chance.randrange(900))])
     if isinstance(column.type, Text):
         return "".join(chance.choices(_WORDS, k=3))

@@ -10,8 +10,8 @@ from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal, row_of, rows_of, save
 from tuskpoint_server.core.model import CheckpointQuery, View
 from tuskpoint_server.core.threads import EventKind
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import changes, threads
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 
 FOREVER = 1e9
 
@@ -46,7 +46,7 @@ async def logged(journal: Journal, thread_id: str = "t") -> list[tuple[str, str,
 async def certify_all(journal: Journal, *, indexed: bool = True) -> None:
     """Pretend that everything is stored, and that search knows it."""
 
-    def settle(batch: Batch) -> None:
+    def settle(batch: UnitOfWork) -> None:
         every = select(threads.c.tenant, threads.c.thread_id)
         for tenant, thread_id in batch.connection.execute(every).all():
             log = batch.find(tenant, thread_id)

@@ -11,7 +11,6 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     contents,
@@ -19,6 +18,7 @@ from tuskpoint_server.journal.database.schema import (
     threads,
     writes,
 )
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.removal import Removal
 
 
@@ -214,7 +214,7 @@ async def test_values_that_another_thread_shares_are_kept(
     await save(journal, draft("a", "", {"x": b"1"}), draft("a", "", {"y": b"2"}, thread_id="u"))
     family = (await row_of(journal)).family
 
-    def join(batch: Batch) -> None:
+    def join(batch: UnitOfWork) -> None:
         for table in (contents, threads):
             batch.connection.execute(table.update().values(family=family))
         batch.logs.clear()

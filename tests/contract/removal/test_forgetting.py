@@ -22,8 +22,8 @@ from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.core.threads import VerdictKind
 from tuskpoint_server.journal.archiving import lifetimes
 from tuskpoint_server.journal.database.floor import FLOOR_THREAD
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import threads
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
 
 DAY_S = 86_400
@@ -228,7 +228,7 @@ async def test_a_floor_that_somebody_deleted_shows_in_a_verification(home: House
     await delete(home)
     await wait(home, KEPT_DAYS + 1)
 
-    def drop(batch: Batch) -> None:
+    def drop(batch: UnitOfWork) -> None:
         dropped = delete_from(threads).where(threads.c.thread_id == FLOOR_THREAD)
         assert batch.connection.execute(dropped).rowcount == 1
 

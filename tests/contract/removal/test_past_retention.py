@@ -10,8 +10,8 @@ from sqlalchemy import update
 
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT, draft
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import threads
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.service import threads as service
 
 
@@ -26,7 +26,7 @@ async def test_damaged_threads_keep_no_other_from_being_deleted(
         home.clock.advance(1)
     damaged = [*names[:5], names[7]]
 
-    def damage(batch: Batch) -> None:
+    def damage(batch: UnitOfWork) -> None:
         where = threads.c.thread_id.in_(damaged)
         batch.connection.execute(update(threads).where(where).values(agent_id="another"))
         batch.logs.clear()

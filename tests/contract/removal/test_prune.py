@@ -22,9 +22,8 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.formats.segments import decode_delta_base
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints.located import Held, encode_held
+from tuskpoint_server.journal.checkpoints.segment_refs import ForeignSegments, encode_held
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     contents,
@@ -34,6 +33,7 @@ from tuskpoint_server.journal.database.schema import (
     vectors,
     writes,
 )
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.removal import Removal
 
 INHERIT = Reference.INHERIT
@@ -100,7 +100,7 @@ async def test_removed_checkpoints_are_gone(journal: Journal, removal: Removal) 
     await save(journal, draft("a", writes=(write("x", b"w"),)), draft("b", "a"))
     number = (await row_of(journal)).number
 
-    def add(batch: Batch) -> None:
+    def add(batch: UnitOfWork) -> None:
         for checkpoint_id in "ab":
             place = {"thread": number, "checkpoint_ns": "", "checkpoint_id": checkpoint_id}
             batch.connection.execute(
@@ -320,7 +320,7 @@ async def test_evicted_writes_are_handed_over_by_their_segment(
     await chain(journal, seed_at=0, length=4)
     number = (await row_of(journal)).number
 
-    def evict(batch: Batch) -> None:
+    def evict(batch: UnitOfWork) -> None:
         def store(sha256: bytes, first: int | None, last: int | None) -> None:
             batch.connection.execute(
                 insert(members).values(
@@ -339,7 +339,7 @@ async def test_evicted_writes_are_handed_over_by_their_segment(
         store(b"1" * 32, 1, 2)
         store(b"2" * 32, 3, 4)
         store(b"3" * 32, None, None)
-        held = encode_held(Held(1, (b"3" * 32,)))
+        held = encode_held(ForeignSegments(1, (b"3" * 32,)))
         of_first = checkpoints.c.checkpoint_id == "00"
         batch.connection.execute(update(checkpoints).where(of_first).values(held=held))
         batch.connection.execute(update(writes).values(data=None))

@@ -15,9 +15,9 @@ from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Journal, bind_again
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.search import pointer_of
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
 from tuskpoint_server.journal.database.statements import Statement, inserting
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.search import text
 
 PER_THREAD = 100
@@ -112,7 +112,7 @@ def _templates(connection: Connection) -> dict[str, _Row]:
     }
 
 
-def _store(batch: Batch, templates: dict[str, _Row], many: Many, places: list[int]) -> None:
+def _store(batch: UnitOfWork, templates: dict[str, _Row], many: Many, places: list[int]) -> None:
     connection = batch.connection
     ones = [One(place) for place in places]
     first = {one.thread_id: one for one in ones}

@@ -23,14 +23,14 @@ from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Clock, Journal, rows_of
 from tuskpoint_server.core.search import MemoryState, pointer_of
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     checkpoints,
     documents,
     memories,
     vectors,
 )
-from tuskpoint_server.journal.search.following import Stretch
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.search.change_feed import Stretch
 from tuskpoint_server.journal.search.searched_values import Document
 
 
@@ -179,7 +179,7 @@ async def test_a_sweep_leaves_memories_that_are_under_way(journal: Journal) -> N
         await save(journal, f"0{int(state)}", f"saved {state}", thread_id="gone")
     await drain(journal, remember=True)
 
-    def set_states(batch: Batch) -> None:
+    def set_states(batch: UnitOfWork) -> None:
         for state in MemoryState:
             pointer = pointer_of(TENANT, "", f"0{int(state)}")
             batch.connection.execute(

@@ -22,13 +22,13 @@ from tests.kit.drafts import TENANT, by_digest, draft, key, refused, write
 from tests.kit.journal import Clock, Journal, bind_again, opened, rows_of
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.reserved import SNAPSHOTS
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import (
     changes,
     threads,
 )
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
-from tuskpoint_server.journal.search.following import Backlog
+from tuskpoint_server.journal.search.change_feed import IndexBacklog
 
 
 async def test_saved_checkpoints_are_due_oldest_thread_first(
@@ -42,7 +42,7 @@ async def test_saved_checkpoints_are_due_oldest_thread_first(
     assert await due_keys(journal) == await due_keys(journal)
     assert [str(one.key) for one in await due(journal, 1)] == ["b:02"]
     [backlog] = await journal.index.backlog()
-    assert backlog == Backlog(TENANT, 3, clock.now_us - 2_000_000)
+    assert backlog == IndexBacklog(TENANT, 3, clock.now_us - 2_000_000)
     numbers = {row[0]: row[1] for row in await rows_of(journal, threads, "number", "thread_id")}
     now = await journal.index.now(TENANT)
     assert {numbers[number]: seq for number, seq in now.items()} == {"a": 1, "b": 2}
@@ -172,7 +172,7 @@ async def test_a_thread_whose_log_was_swept_is_gone_through_by_key(journal: Jour
         await save(journal, f"0{number}", "saved", thread_id="long")
     await save(journal, "01", "saved", thread_id="short")
 
-    def sweep(batch: Batch) -> None:
+    def sweep(batch: UnitOfWork) -> None:
         batch.connection.execute(changes.delete().where(changes.c.seq <= 8))
         swept = (
             func.least(8, threads.c.seq)

@@ -24,7 +24,7 @@ from tuskpoint_server.journal.database.schema import (
     checkpoints,
 )
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft
-from tuskpoint_server.journal.search.following import Stretch
+from tuskpoint_server.journal.search.change_feed import Stretch
 
 
 async def _change(what: str, journal: Journal, thread_id: str) -> None:

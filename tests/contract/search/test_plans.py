@@ -18,12 +18,7 @@ from tuskpoint_server.journal.checkpoints import vectors as vectors_of
 from tuskpoint_server.journal.database import statements
 from tuskpoint_server.journal.database.schema import documents, vectors
 from tuskpoint_server.journal.database.statements import Statement
-from tuskpoint_server.journal.search import (
-    finding,
-    following,
-    index,
-    memories,
-)
+from tuskpoint_server.journal.search import change_feed, finding, index, memories
 
 pytestmark = pytest.mark.sqlite
 
@@ -62,12 +57,12 @@ async def test_a_look_up_begins_with_its_numbers(
         (finding._VECTORS, "search_vectors_by_tenant (tenant=?)"),
         (finding._TRUNCATED, "USING INDEX search_documents_truncated"),
         (finding._OF_POINTER, "search_documents_by_pointer (tenant=? AND pointer=?)"),
-        (following._LOGS, "threads_unindexed"),
-        (following._CHANGES, "threads_unindexed"),
-        (following.NOW, "threads_unindexed"),
-        (following._BACKLOG, "threads_unindexed"),
+        (change_feed._LOGS, "threads_unindexed"),
+        (change_feed._CHANGES, "threads_unindexed"),
+        (change_feed.NOW, "threads_unindexed"),
+        (change_feed._BACKLOG, "threads_unindexed"),
         (
-            following._BY_KEY,
+            change_feed._BY_KEY,
             "checkpoints_by_key (thread=? AND (checkpoint_ns,checkpoint_id)>(?,?))",
         ),
         (index._UNEMBEDDED, "search_documents_unembedded"),
@@ -89,7 +84,7 @@ async def test_indexes_serve_the_index(journal: Journal, statement: Statement, s
 
 @pytest.mark.parametrize(
     "statement",
-    [following._LOGS, following._CHANGES, following._BY_KEY],
+    [change_feed._LOGS, change_feed._CHANGES, change_feed._BY_KEY],
     ids=["logs", "log", "key"],
 )
 async def test_due_changes_are_read_in_the_order_of_indexes(

@@ -16,7 +16,7 @@ from tuskpoint_server.core.model import Value, Write
 from tuskpoint_server.core.searchable import body_of
 from tuskpoint_server.core.threads import INTERRUPT, RESUME, PruneStrategy
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.search.searched_values import Document
 
 

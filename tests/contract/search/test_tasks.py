@@ -28,7 +28,7 @@ from tuskpoint_server.core.state import parse_metadata
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.schema import documents
 from tuskpoint_server.journal.lease import Lease
-from tuskpoint_server.journal.search.following import Stretch
+from tuskpoint_server.journal.search.change_feed import Stretch
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.searched_values import Document
 from tuskpoint_server.search.embedders import EmbedderError

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from tests.kit.values import LATER_US, PLENTY, Home, text
 from tuskpoint_server.core.model import Value
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.removal.passes import Taken, remove_unneeded
+from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
 
 BASE = text(1, 8_000)
 """A value that is stored as a keyframe, so that what resembles it becomes a patch."""

@@ -21,22 +21,22 @@ from tests.kit.values import Home, text
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED
-from tuskpoint_server.journal.checkpoints.located import Held, encode_held
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.checkpoints.segment_refs import ForeignSegments, encode_held
 from tuskpoint_server.journal.database.schema import (
     changes,
     checkpoints,
     holes,
     members,
 )
-from tuskpoint_server.journal.removal import passes
-from tuskpoint_server.journal.removal.passes import Taken
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.removal import garbage_collection
+from tuskpoint_server.journal.removal.garbage_collection import Taken
 
 
 async def change(home: Home, statement: object) -> None:
     """Change rows beside the overlay."""
 
-    def run(batch: Batch) -> None:
+    def run(batch: UnitOfWork) -> None:
         batch.connection.execute(statement)  # type: ignore[call-overload]
         batch.logs.clear()
 
@@ -189,7 +189,7 @@ async def test_many_pages_are_read_and_many_batches_evicted(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("SCANNED_AT_ONCE", "TAKEN_AT_ONCE"):
-        monkeypatch.setattr(passes, name, 3)
+        monkeypatch.setattr(garbage_collection, name, 3)
     for number in range(20):
         await home.save(
             f"{number:02}",
@@ -294,12 +294,12 @@ async def test_writes_of_a_copy_go_where_all_of_it_is_held(home: Home) -> None:
     await change(home, update(members).values(thread=99))
     assert await home.evict() == Taken()
     [segment] = home.segments
-    lacking = encode_held(Held(1, (segment, b"unknown" + bytes(25))))
+    lacking = encode_held(ForeignSegments(1, (segment, b"unknown" + bytes(25))))
     await change(home, update(checkpoints).values(held=lacking))
     assert await home.evict() == Taken()
-    await change(home, update(checkpoints).values(held=encode_held(Held(0, (segment,)))))
+    await change(home, update(checkpoints).values(held=encode_held(ForeignSegments(0, (segment,)))))
     assert await home.evict() == Taken()
-    await change(home, update(checkpoints).values(held=encode_held(Held(1, (segment,)))))
+    await change(home, update(checkpoints).values(held=encode_held(ForeignSegments(1, (segment,)))))
     late = write("x", b"late", task="other")
     await home.checkpoints.save_writes(TENANT, key("a"), (late,))
     await home.certify()

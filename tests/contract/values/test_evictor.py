@@ -13,7 +13,7 @@ from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evicto
 from tuskpoint_server.journal.database.schema import (
     contents,
 )
-from tuskpoint_server.journal.removal.passes import Taken
+from tuskpoint_server.journal.removal.garbage_collection import Taken
 
 
 def evictor(home: Home, journal_bytes: int, grace_s: float = 0) -> Evictor:

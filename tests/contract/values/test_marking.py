@@ -20,10 +20,10 @@ from tuskpoint_server.core.formats.segments import (
     DeltaWrite,
     encode_delta_base,
 )
-from tuskpoint_server.journal.database.overlay import Batch
 from tuskpoint_server.journal.database.schema import checkpoints, threads
-from tuskpoint_server.journal.removal import passes
-from tuskpoint_server.journal.removal.passes import (
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.removal import garbage_collection
+from tuskpoint_server.journal.removal.garbage_collection import (
     Taken,
     due,
     remove,
@@ -116,9 +116,9 @@ async def test_evicted_values_go_too_when_nothing_needs_them(home: Home) -> None
 async def test_many_pages_are_read_and_many_batches_removed(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "READ_AT_ONCE", 3)
+    monkeypatch.setattr(garbage_collection, "READ_AT_ONCE", 3)
     for name in ("SCANNED_AT_ONCE", "TAKEN_AT_ONCE"):
-        monkeypatch.setattr(passes, name, 3)
+        monkeypatch.setattr(garbage_collection, name, 3)
     for number in range(20):
         parent = f"{number - 1:02}" if number else ""
         await home.save(f"{number:02}", {"x": b"%d" % number}, parent=parent)
@@ -161,7 +161,7 @@ async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home)
 
     added, _ = await home.database.query(count)
 
-    def raise_removed(batch: Batch) -> None:
+    def raise_removed(batch: UnitOfWork) -> None:
         log = batch.find(TENANT, "t")
         assert log is not None
         log.row.removed_bytes = added // 4 + 1
@@ -177,7 +177,7 @@ async def test_a_pass_is_due_once_a_quarter_of_the_bytes_was_removed(home: Home)
 async def test_a_family_without_a_living_thread_goes_unmarked(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "TAKEN_AT_ONCE", 2)
+    monkeypatch.setattr(garbage_collection, "TAKEN_AT_ONCE", 2)
     for number in range(5):
         await home.save(f"{number}", {"x": b"%d" % number})
     await home.save("a", {"x": b"kept"}, thread="other")
@@ -222,7 +222,7 @@ async def test_a_value_that_a_save_refers_to_meanwhile_stays(home: Home) -> None
 async def test_the_keyframe_of_a_patch_that_is_referred_to_meanwhile_stays(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passes, "TAKEN_AT_ONCE", 1)
+    monkeypatch.setattr(garbage_collection, "TAKEN_AT_ONCE", 1)
     await home.save("a", {"x": BASE, "y": b"other"})
     await home.save("b", {"x": BASE + b"1"}, parent="a")
     await home.save("c", {"x": b"3"}, parent="b")
@@ -279,8 +279,8 @@ async def test_a_save_in_the_same_batch_as_a_removal_counts(home: Home) -> None:
     await home.save("b", {"x": b"2"}, parent="a")
     await home.remove("a")
     family = await home.family()
-    one = await passes.begin(home.database, family)
-    found, _ = await home.database.query(partial(passes.scan, family=family))
+    one = await garbage_collection.begin(home.database, family)
+    found, _ = await home.database.query(partial(garbage_collection.scan, family=family))
     doomed = [value for value in found if value.digest == digest(b"1")]
     busy = Event()
     held = home.database.transact(lambda batch: busy.wait(10))

@@ -18,14 +18,14 @@ from tests.kit.drafts import TENANT, Reference, by_digest, channel, digest, draf
 from tests.kit.values import Home, home_in
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.archiving import refill
+from tuskpoint_server.journal.archiving import restore_values
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
-from tuskpoint_server.journal.database.logs import find_thread
 from tuskpoint_server.journal.database.schema import threads
+from tuskpoint_server.journal.database.thread_rows import find_thread
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, Snapshots
-from tuskpoint_server.journal.removal import passes
-from tuskpoint_server.journal.removal.passes import Taken
+from tuskpoint_server.journal.removal import garbage_collection
+from tuskpoint_server.journal.removal.garbage_collection import Taken
 from tuskpoint_server.journal.removal.removal import drop_changes
 
 VALUE = b"that a commit comes to need"
@@ -113,7 +113,7 @@ async def test_a_value_stays_where_the_pass_does_not_read_its_new_checkpoint(
     refer: Callable[[Home], Awaitable[CheckpointKey]],
 ) -> None:
     """The new one is behind the page that the pass has read, or in a thread that it did not see."""
-    monkeypatch.setattr(passes, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(garbage_collection, "READ_AT_ONCE", 1)
     await home.save("1", {"x": b"first"})
     await home.save("a", {"x": VALUE, "y": b"unneeded"}, parent="1")
     found: list[CheckpointKey] = []
@@ -167,17 +167,17 @@ async def labelled(home: Home) -> None:
 async def stored_again(home: Home) -> None:
     """The segment that holds it will not last, so the next flush stores it again."""
 
-    def find(connection: Connection) -> refill.Affected:
+    def find(connection: Connection) -> restore_values.Affected:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
-        found, _ = refill.affected(connection, user, home.segments)
+        found, _ = restore_values.affected(connection, user, home.segments)
         [one] = [one for one in found if one.place == ("", "a")]
         return one
 
     user = await home.database.query(lambda connection: find_thread(connection, TENANT, "t"))
     assert user is not None
     one = await home.database.query(find)
-    again = partial(refill.store_again, user=user, chosen=[(one, {})])
+    again = partial(restore_values.store_again, user=user, chosen=[(one, {})])
     assert await home.database.transact(again) == 1
 
 
@@ -375,7 +375,9 @@ async def test_a_value_that_another_server_brings_back_is_not_forgotten(
 
     late = Late(other, bring, monkeypatch)
     await late.begin()
-    forget = partial(refill.forget_unneeded, family=family, segments=home.segments, needed=())
+    forget = partial(
+        restore_values.forget_unneeded, family=family, segments=home.segments, needed=()
+    )
     await home.database.transact(lambda batch: forget(batch.connection))
     await late.ended()
     assert await home.data("c") == {"x": VALUE}

@@ -10,8 +10,8 @@ from tests.contract.values.kit import BASE, written
 from tests.kit.drafts import TENANT, as_loaded, digest, key, value, write
 from tests.kit.values import Home, text
 from tuskpoint_server.core.values import Encoding
-from tuskpoint_server.journal.archiving import refill
-from tuskpoint_server.journal.database.logs import ThreadRow, find_thread
+from tuskpoint_server.journal.archiving import restore_values
+from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
 from tuskpoint_server.journal.lineage.stored import stored_value
 
 
@@ -39,10 +39,10 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
     await home.evict()
     packed = {one.digest: stored_value(one.digest, one.value) for one in as_loaded(first, second)}
 
-    def find(connection: Connection) -> tuple[ThreadRow, list[refill.Affected]]:
+    def find(connection: Connection) -> tuple[ThreadRow, list[restore_values.Affected]]:
         user = find_thread(connection, TENANT, "t")
         assert user is not None
-        found, _ = refill.affected(connection, user, home.segments)
+        found, _ = restore_values.affected(connection, user, home.segments)
         return user, [one for one in found if one.place == ("", "a")]
 
     for replaced in (False, True):
@@ -51,7 +51,7 @@ async def test_evicted_writes_are_put_back_unless_they_were_replaced(home: Home)
         if replaced:
             late = write("x", b"two", idx=-1)
             await home.checkpoints.save_writes(TENANT, key("a"), (late,))
-        again = partial(refill.store_again, user=user, chosen=[(one, packed)])
+        again = partial(restore_values.store_again, user=user, chosen=[(one, packed)])
         assert await home.database.transact(again) == 1
         expected = b"two" if replaced else b"one"
         assert await written(home, "a") == [value(expected), value(text(1, 500))]

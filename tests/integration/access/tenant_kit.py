@@ -28,7 +28,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as cpb
 from tuskpoint.v1 import snapshot_service_pb2 as snapshots
 from tuskpoint.v1 import store_service_pb2 as store
 from tuskpoint.v1 import thread_service_pb2 as threads
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 
@@ -176,7 +176,7 @@ async def house(directory: Path, **settings: Any) -> AsyncIterator[House]:
         flush_interval=3600,
         **settings,
     )
-    async with app.running(config) as server:
+    async with serve.running(config) as server:
         target = f"127.0.0.1:{server.port}"
         options = [("grpc.max_receive_message_length", 8 * 1024 * 1024)]
         async with grpc.aio.insecure_channel(target, options=options) as channel:

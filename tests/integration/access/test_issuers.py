@@ -24,7 +24,7 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint.v1.history_service_pb2 import WatchThreadRequest
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint_server.auth import access, oidc
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 RSA = {name: rsa.generate_private_key(65537, 2048) for name in ("first", "second")}
@@ -237,7 +237,7 @@ async def test_an_issuer_that_is_down_at_the_start_is_asked_again(
     provider: Provider, config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.is_down = True
-    async with app.running(config) as server:
+    async with serve.running(config) as server:
         target = f"127.0.0.1:{server.port}"
         async with AsyncClient(target, token=provider.token()) as client:
             saving = asyncio.ensure_future(client.save("thread", {"x": 1}))
@@ -251,7 +251,7 @@ async def test_a_description_of_another_issuer_is_not_believed(
     provider: Provider, config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     provider.named = "https://elsewhere.example"
-    async with app.running(config):
+    async with serve.running(config):
         await until(lambda: "its description is of another issuer" in caplog.text)
     assert provider.reads == 0
 

@@ -27,7 +27,7 @@ from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
 from tuskpoint.v1.value_pb2 import Value
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.auth import access
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.service import quotas
 
@@ -87,7 +87,7 @@ def config(tmp_path: Path, token_file: Path, tokens: dict[str, str], clock: Stil
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(app, "COUNT_SECONDS", 0.01)
+    monkeypatch.setattr(serve, "COUNT_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from tuskpoint import (
 )
 from tuskpoint_server.auth import access
 from tuskpoint_server.auth.tokens import new_token
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 
@@ -114,7 +114,7 @@ async def test_a_watch_outlives_the_token_that_it_began_with(
         tls_key=made.key,
         tokens=known,
     )
-    async with app.running(config) as running:
+    async with serve.running(config) as running:
         target = f"localhost:{running.port}"
         seen = await asyncio.to_thread(seen_over_a_rotation, target, made.ca, known, held)
     assert [one.checkpoint.state for one in seen if one.checkpoint] == [{"n": 1}, {"n": 2}]

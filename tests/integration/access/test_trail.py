@@ -16,8 +16,7 @@ from tuskpoint._messages.trail import TrailReader
 from tuskpoint.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
 from tuskpoint.v1.admin_service_pb2 import TrailBatch
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
-from tuskpoint_server.commands import stopped
+from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -35,7 +34,7 @@ def config(config: Config, tmp_path: Path, tokens: dict[str, str]) -> Config:
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "FLUSH_SECONDS", 0.01)
+    monkeypatch.setattr(serve, "FLUSH_SECONDS", 0.01)
 
 
 def client(server: Server, token: str | None) -> AsyncClient:
@@ -58,7 +57,7 @@ async def counts(reader: AsyncClient) -> Counts:
 async def test_changes_are_recorded_and_reads_and_payloads_are_not(
     config: Config, tokens: dict[str, str], tmp_path: Path
 ) -> None:
-    async with app.running(config) as server, client(server, tokens["writer"]) as writer:
+    async with serve.running(config) as server, client(server, tokens["writer"]) as writer:
         for number in range(6):
             await writer.save(f"t{number % 2}", {"x": "secret text"})
         await writer.load("t0")
@@ -73,7 +72,7 @@ async def test_changes_are_recorded_and_reads_and_payloads_are_not(
         async with client(server, tokens["stranger"]) as stranger:
             await stranger.save("theirs", {"x": 1})
     # A stopping server writes the last entries.
-    async with app.running(config) as server, client(server, tokens["writer"]) as writer:
+    async with serve.running(config) as server, client(server, tokens["writer"]) as writer:
         await writer.flush()
         found = await counts(writer)
         assert found - Counter({("writer", "Flush", "", "OK"): 1}) == Counter(
@@ -108,7 +107,7 @@ async def recovered(
     anew, order = stopped.parse(flags, "1")
     await stopped.recover(anew, order)
     anew = anew.model_copy(update={"listen": config.listen})
-    async with app.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as one:
+    async with serve.running(anew) as server, AsyncClient(f"127.0.0.1:{server.port}") as one:
         found = [entry async for entry in one.trail()]
     assert [one.batch_id for one in found[: len(certified)]] == [one.batch_id for one in certified]
     assert certified
@@ -116,7 +115,7 @@ async def recovered(
 
 async def test_reads_are_recorded_if_all_calls_are(config: Config, tokens: dict[str, str]) -> None:
     everything = config.model_copy(update={"trail": "all"})
-    async with app.running(everything) as server, client(server, tokens["writer"]) as writer:
+    async with serve.running(everything) as server, client(server, tokens["writer"]) as writer:
         await writer.save("t", {"x": 1})
         await writer.load("t")
         expected = ("writer", "LoadCheckpoint", "t", "OK"), ("writer", "GetCheckpoint", "t", "OK")
@@ -127,9 +126,9 @@ async def test_reads_are_recorded_if_all_calls_are(config: Config, tokens: dict[
 
 async def test_nothing_is_recorded_where_nobody_is_asked_for_credentials(config: Config) -> None:
     anonymous = config.model_copy(update={"tokens": None})
-    async with app.running(anonymous) as server, client(server, None) as one:
+    async with serve.running(anonymous) as server, client(server, None) as one:
         await one.save("t", {"x": 1})
-    async with app.running(anonymous) as server, client(server, None) as one:
+    async with serve.running(anonymous) as server, client(server, None) as one:
         assert [entry async for entry in one.trail()] == []
 
 
@@ -157,5 +156,5 @@ def test_a_changed_or_missing_batch_is_found(wrong: int) -> None:
 
 @pytest.fixture
 async def server(config: Config) -> AsyncIterator[Server]:
-    async with app.running(config) as server:
+    async with serve.running(config) as server:
         yield server

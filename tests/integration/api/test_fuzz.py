@@ -22,7 +22,7 @@ from pydantic import SecretStr
 
 from tests.kit.contract_files import FILES
 from tests.kit.messages import reported
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import MIB
@@ -144,7 +144,7 @@ class LoopServer:
         logging.getLogger("tuskpoint_server").addHandler(handler)
         self.handler = handler
         self.runner = asyncio.Runner()
-        self.context = app.running(config)
+        self.context = serve.running(config)
         server = self.runner.run(self.context.__aenter__())
         self.runner.run(self._connect(server.port))
 

@@ -28,8 +28,7 @@ from tuskpoint.v1 import thread_service_pb2 as tpb
 from tuskpoint_server.blobs.objects import places
 from tuskpoint_server.blobs.objects.places import open_bucket, parse_place
 from tuskpoint_server.blobs.objects.store import ObjectStore
-from tuskpoint_server.commands import serve as app
-from tuskpoint_server.commands import stopped
+from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.journal.removal.removal import Removal
 
 
@@ -156,7 +155,7 @@ async def test_a_server_is_rebuilt_and_collected_by_the_programs(
         await home.flush()
     collect = ("collect", "--data-dir", str(tmp_path / "data"), "--blobs", server.url("team"))
     before = set(server.keys())
-    assert await asyncio.to_thread(app.main, collect) == 0
+    assert await asyncio.to_thread(serve.main, collect) == 0
     removed = {line.split()[0] for line in capsys.readouterr().out.splitlines()}
     gone = {name.rpartition("/")[2] for name in before - set(server.keys())}
     assert len(gone) >= 11

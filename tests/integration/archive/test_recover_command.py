@@ -34,8 +34,7 @@ from tuskpoint_server.archive.recover.recovery import (
 )
 from tuskpoint_server.blobs.api import BlobMember, BlobStore
 from tuskpoint_server.blobs.directory import DirectoryStore
-from tuskpoint_server.commands import serve as app
-from tuskpoint_server.commands import stopped
+from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 from tuskpoint_server.core.credentials import Grant, Scope
@@ -154,7 +153,7 @@ async def check_server(stored: Stored, data_dir: Path) -> None:
     """A server on the recovered directory serves what was certified, and goes on."""
     config = Config(listen="127.0.0.1:0", data_dir=data_dir, blob_dir=stored.blobs)
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         checkpoints, threads = CheckpointServiceStub(channel), ThreadServiceStub(channel)
@@ -226,7 +225,7 @@ async def test_a_recovered_tenant_is_reached_by_its_tokens(stored: Stored, tmp_p
         listen="127.0.0.1:0", data_dir=tmp_path / "new", blob_dir=stored.blobs, tokens=file
     )
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         threads = ThreadServiceStub(channel)
@@ -406,10 +405,10 @@ async def test_a_recovery_that_was_killed_can_be_run_again(
     data_dir = tmp_path / "new"
     arguments = ["recover", *stored.arguments(data_dir)]
     environment = {**own_environment(), "TUSKPOINT_FAILPOINT": place}
-    program = Forked(app.main, arguments, environment, tmp_path / "recover.log")
+    program = Forked(serve.main, arguments, environment, tmp_path / "recover.log")
     assert await asyncio.to_thread(program.wait, END_SECONDS) == -signal.SIGKILL
     with pytest.raises(process.StartError, match="was not filled to the end"):
-        async with app.running(Config(data_dir=data_dir, blob_dir=stored.blobs)):
+        async with serve.running(Config(data_dir=data_dir, blob_dir=stored.blobs)):
             pass
     done = await recovered(*stored.arguments(data_dir))
     assert (done.threads, done.checkpoints) == (3, 30)

@@ -17,7 +17,7 @@ from tuskpoint_emulators.walrus.faults import Fault, FaultKind, Operation
 from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.model import View
@@ -154,7 +154,7 @@ async def test_server_reports_when_blobs_expire(tmp_path: Path, emulator: Walrus
     )
     begin = datetime.now(UTC)
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         await client.save("t", {"n": 1})

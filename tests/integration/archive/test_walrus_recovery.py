@@ -24,7 +24,7 @@ from tuskpoint_emulators.walrus.server import WalrusEmulator
 from tuskpoint_server.archive.recover.recovery import find, parse_reference, read_source
 from tuskpoint_server.blobs.walrus.settings import WalrusSettings
 from tuskpoint_server.blobs.walrus.store import WalrusStore
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.threads import PruneStrategy
@@ -133,7 +133,7 @@ async def test_the_program_needs_nothing_but_an_aggregator(
         arguments = ["--data-dir", str(tmp_path / "second"), "--catalog", catalog.blob_id]
         aggregator = ["--walrus-aggregator-url", emulator.url]
         log = tmp_path / "log"
-        program = Forked(app.main, ["recover", *arguments, *aggregator], own_environment(), log)
+        program = Forked(serve.main, ["recover", *arguments, *aggregator], own_environment(), log)
         assert await asyncio.to_thread(program.wait, 60) == 0, log.read_text()
         async with house(tmp_path / "second", store, home.clock) as second:
             assert await compare(home, second) == 11

@@ -32,7 +32,7 @@ from tuskpoint.v1.checkpoint_service_pb2 import (
 )
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value, Version
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 Work = Callable[[Client], Any]
@@ -339,13 +339,13 @@ async def test_refusals_name_the_field(client: AsyncClient) -> None:
 
 
 async def test_calls_wait_while_the_server_restarts(config: Config) -> None:
-    async with app.running(config) as server:
+    async with serve.running(config) as server:
         target = f"127.0.0.1:{server.port}"
         client = AsyncClient(target)
         first = await client.save("t", {"a": 1})
     saving = asyncio.create_task(client.save("t", {"a": 2}))
     loading = asyncio.create_task(blocking(target, lambda one: one.load("t", first)))
-    async with app.running(config.model_copy(update={"listen": target})), client:
+    async with serve.running(config.model_copy(update={"listen": target})), client:
         second = await saving
         assert (await loading).state == {"a": 1}
         assert [one.checkpoint_id async for one in client.list("t")] == [second, first]

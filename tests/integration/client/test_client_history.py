@@ -13,7 +13,7 @@ from tests.kit.servers.processes import ServerProcess
 from tests.unit.client.faces import Face
 from tuskpoint import AsyncClient, Client, CursorCompacted, InvalidRequest, NotFound, ThreadEvent
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 WAIT_SECONDS = 60
@@ -117,7 +117,7 @@ async def test_a_cursor_of_another_journal_names_where_to_begin(
 ) -> None:
     await save_some(face, 2)
     (_, event) = await face.take("watch", 2, "t")
-    async with app.running(config.model_copy(update={"data_dir": tmp_path / "other"})) as server:
+    async with serve.running(config.model_copy(update={"data_dir": tmp_path / "other"})) as server:
         there = Face(face.kind, f"127.0.0.1:{server.port}")
         first = await there.call("save", "t", {"n": 0})
         with pytest.raises(CursorCompacted) as caught:

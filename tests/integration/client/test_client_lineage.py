@@ -26,7 +26,7 @@ from tuskpoint.v1.checkpoint_pb2 import Checkpoint, CheckpointRef, CheckpointSta
 from tuskpoint.v1.checkpoint_service_pb2 import SaveCheckpointRequest, SaveWritesRequest
 from tuskpoint.v1.value_pb2 import Channel, PendingWrite, Value, Version
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 
@@ -166,7 +166,7 @@ async def test_a_handoff_is_adopted_by_another_server(
     descriptor = await face.call("handoff", "t", to_agent="writer")
     assert (descriptor.to_agent, descriptor.summary) == ("writer", "Planned.")
     elsewhere = config.model_copy(update={"data_dir": tmp_path / "elsewhere"})
-    async with app.running(elsewhere) as server:
+    async with serve.running(elsewhere) as server:
         there = Face(face.kind, f"127.0.0.1:{server.port}")
         reported: list[AdoptProgress] = []
         adopted = await there.call(

@@ -16,7 +16,7 @@ from aiohttp import web
 from tests.integration.search.search_kit import SECONDS
 from tests.kit.servers.embedding_endpoint import Endpoint, answer, serving
 from tuskpoint import AsyncClient
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -39,7 +39,7 @@ def settings(config: Config, endpoint: Endpoint) -> Config:
 
 @asynccontextmanager
 async def started(settings: Config) -> AsyncIterator[AsyncClient]:
-    async with app.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with serve.running(settings) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
         yield client
 
 

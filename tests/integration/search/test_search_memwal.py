@@ -25,8 +25,8 @@ from tuskpoint_emulators.memwal.accounts import Credentials
 from tuskpoint_emulators.memwal.faults import Fault, FaultKind, Operation, Stage
 from tuskpoint_emulators.memwal.server import MemWalEmulator
 from tuskpoint_emulators.memwal.settings import RelayerSettings
-from tuskpoint_server.commands import serve as app
-from tuskpoint_server.config import composition as opening
+from tuskpoint_server.commands import serve
+from tuskpoint_server.config import composition
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.search.memwal import api as budget
 from tuskpoint_server.search.memwal.api import MemWalSettings
@@ -118,7 +118,7 @@ async def house(
         }
     )
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as connection,
     ):
         yield House(
@@ -132,8 +132,8 @@ async def house(
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "MemWalSettings", QUICK)
-    monkeypatch.setattr(opening, "IndexSettings", partial(IndexSettings, gather_s=0.02))
+    monkeypatch.setattr(composition, "MemWalSettings", QUICK)
+    monkeypatch.setattr(composition, "IndexSettings", partial(IndexSettings, gather_s=0.02))
     monkeypatch.setattr(budget, "HEAD_START_S", 0.02)
 
 
@@ -380,7 +380,7 @@ async def test_credentials_without_an_index_are_reported(
             "memwal_account_id": relayer.credentials.account_id,
         }
     )
-    async with app.running(config):
+    async with serve.running(config):
         pass
     reported = [
         record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING

@@ -23,8 +23,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1 import thread_service_pb2 as threads_pb
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.blobs.api import BlobMember, PutReceipt
-from tuskpoint_server.commands import serve as app
-from tuskpoint_server.commands import stopped
+from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.search import unpack_vector
@@ -76,7 +75,7 @@ async def test_watch_reports_it(server: Server) -> None:
 
 def test_blocking_client_sets_it_too(config: Config) -> None:
     async def run() -> None:
-        async with app.running(config) as server:
+        async with serve.running(config) as server:
             await asyncio.to_thread(use, f"127.0.0.1:{server.port}")
 
     def use(address: str) -> None:
@@ -218,7 +217,7 @@ async def test_recovered_server_does_not_find_unsearchable_threads(
         }
     )
     async with (
-        app.running(anew) as again,
+        serve.running(anew) as again,
         AsyncClient(f"127.0.0.1:{again.port}") as client,
     ):
         assert not (await client.thread("off")).searchable

@@ -12,7 +12,7 @@ from tests.integration.mcp.mcp_kit import calling, over_stdio
 from tests.kit.servers.embedding_endpoint import serving
 from tuskpoint import AsyncClient
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 pytestmark = pytest.mark.usefixtures("database")
@@ -77,7 +77,7 @@ async def test_an_identifier_that_is_in_no_indexed_text_warns_in_a_search_by_mea
     async with serving(lambda text: [1.0, float(len(text))]) as endpoint:
         settings = config.model_copy(update={"embedder": "openai", "embedder_url": endpoint.url})
         async with (
-            app.running(settings) as server,
+            serve.running(settings) as server,
             AsyncClient(f"127.0.0.1:{server.port}") as client,
         ):
             await save_both(client)

@@ -23,8 +23,7 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server.commands import serve as app
-from tuskpoint_server.commands import stopped
+from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 from tuskpoint_server.journal.database import postgres as backend
@@ -44,7 +43,7 @@ def config_of(url: str, directory: Path, **changed: Any) -> Config:
 async def serving(config: Config) -> AsyncIterator[grpc.aio.Channel]:
     """Run a server, and connect to it."""
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):
         yield channel
@@ -127,11 +126,11 @@ async def test_a_server_with_settings_of_its_own_is_refused_while_another_one_se
 ) -> None:
     settings: dict[str, Any] = {"blob_dir": tmp_path / "blobs", "search_exclude": ("a",)}
     other = settings | {setting: tmp_path / "other" if setting == "blob_dir" else ()}
-    async with app.running(config_of(url, tmp_path / "first", **settings)):
+    async with serve.running(config_of(url, tmp_path / "first", **settings)):
         with pytest.raises(process.ConfigError, match=f"^{named} is .* all of them need the same$"):
-            async with app.running(config_of(url, tmp_path / "second", **other)):
+            async with serve.running(config_of(url, tmp_path / "second", **other)):
                 pass
-    async with app.running(config_of(url, tmp_path / "second", **other)):
+    async with serve.running(config_of(url, tmp_path / "second", **other)):
         pass
 
 

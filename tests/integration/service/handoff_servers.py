@@ -11,7 +11,7 @@ import grpc
 
 from tests.integration.service.handoff_kit import Side
 from tests.kit.databases import journal_of
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 
@@ -23,7 +23,7 @@ async def side(data_dir: Path, **settings: Any) -> AsyncIterator[Side]:
         listen="127.0.0.1:0", data_dir=data_dir, journal=journal_of(data_dir), **settings
     )
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         grpc.aio.insecure_channel(
             f"127.0.0.1:{server.port}",
             options=[("grpc.max_receive_message_length", 8 * 1024 * 1024)],

@@ -22,7 +22,7 @@ from tuskpoint_server.api.server import server as rpc
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import Checkpoint, Saved, View
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
-from tuskpoint_server.journal.database.logs import StoredWrite
+from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.service.checkpoints import History
 from tuskpoint_server.service.completing import Completer

@@ -30,7 +30,7 @@ from tests.kit.databases import journal_of
 from tests.kit.messages import SECOND, refused
 from tuskpoint import AsyncClient, PreconditionFailed
 from tuskpoint.v1 import admin_service_pb2 as admin_pb
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 from tuskpoint_server.core.formats.sealing import opened
@@ -59,7 +59,7 @@ class House:
     def identity(self, name: str) -> Path:
         """Make a file of identities, or put a new one first in it; return it."""
         file = self.root / f"{name}.identity"
-        assert app.main(["keys", "identity", str(file)]) == 0
+        assert serve.main(["keys", "identity", str(file)]) == 0
         return file
 
 
@@ -257,7 +257,7 @@ async def test_tenants_of_one_server_do_not_open_what_is_sealed_to_another(
     grants = (Grant("sender", "acme", everything), Grant("receiver", "zeta", everything))
     tokens = write_tokens(tmp_path / "tokens.toml", grants)
     key_file.make(tmp_path / "keys")
-    assert app.main(["keys", "identity", str(tmp_path / "identity")]) == 0
+    assert serve.main(["keys", "identity", str(tmp_path / "identity")]) == 0
     data_dir = tmp_path / "data"
     config = Config(
         listen="127.0.0.1:0",
@@ -268,7 +268,7 @@ async def test_tenants_of_one_server_do_not_open_what_is_sealed_to_another(
         identity=tmp_path / "identity",
     )
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         AsyncClient(f"127.0.0.1:{server.port}", token=tokens["sender"]) as sender,
         AsyncClient(f"127.0.0.1:{server.port}", token=tokens["receiver"]) as receiver,
     ):

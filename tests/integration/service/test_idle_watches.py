@@ -12,7 +12,7 @@ import grpc
 from tuskpoint import AsyncClient
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint.v1.history_service_pb2_grpc import HistoryServiceStub
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 CHANNELS = 4
@@ -21,7 +21,7 @@ WATCHES = 1000
 
 async def test_they_hold_no_memory_and_hear_of_the_next_save(tmp_path: Path) -> None:
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path)
-    async with app.running(config) as server, AsyncExitStack() as stack:
+    async with serve.running(config) as server, AsyncExitStack() as stack:
         target = f"127.0.0.1:{server.port}"
         client = await stack.enter_async_context(AsyncClient(target))
         await client.save("t", {"n": 1})

@@ -23,9 +23,9 @@ from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint_server.api.history import HistoryServicer
 from tuskpoint_server.core.state import evicted_digests
 from tuskpoint_server.journal.checkpoints import load
-from tuskpoint_server.journal.checkpoints.load import Page
+from tuskpoint_server.journal.checkpoints.load import CheckpointPage
 from tuskpoint_server.journal.database import schema
-from tuskpoint_server.journal.database.overlay import Batch
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.service import completing as service
 from tuskpoint_server.service.completing import PAGE_BYTES
 
@@ -195,7 +195,7 @@ async def test_memory_does_not_grow_with_the_thread(house: HistoryHouse) -> None
     assert max(blocks) - blocks[0] < MANY / 2, "each checkpoint takes several blocks of memory"
 
 
-def copies_of_the_first(batch: Batch) -> None:
+def copies_of_the_first(batch: UnitOfWork) -> None:
     """Multiply the one checkpoint there is, each copy under an ID of its own."""
     numbers = select(literal(1).label("n")).cte("numbers", recursive=True)
     numbers = numbers.union_all(select(numbers.c.n + 1).where(numbers.c.n < MANY - 1))
@@ -216,7 +216,7 @@ async def test_a_reader_that_stops_holds_the_server_up(
         await house.save(f"{number:03}", content=number.to_bytes(2, "big") * (size // 2))
     read, pages = house.home.journal.read_page, 0
 
-    async def counting(*arguments: Any, **options: Any) -> Page:
+    async def counting(*arguments: Any, **options: Any) -> CheckpointPage:
         nonlocal pages
         pages += 1
         return await read(*arguments, **options)

@@ -19,7 +19,7 @@ from tuskpoint.errors import InvalidRequest, NotFound
 from tuskpoint.v1 import thread_service_pb2 as pb
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.auth import access
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def test_retention_ends_with_the_incarnation(server: Server) -> None:
 
 def test_blocking_client_sets_it_too(config: Config) -> None:
     async def run() -> None:
-        async with app.running(config) as server:
+        async with serve.running(config) as server:
             address = f"127.0.0.1:{server.port}"
             await asyncio.to_thread(use, address)
 
@@ -96,10 +96,10 @@ async def test_certified_means_that_a_catalog_leads_to_it(server: Server) -> Non
 async def test_threads_past_their_retention_are_deleted(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert app.RETENTION_SECONDS <= 25, "the documentation says within half a minute"
-    monkeypatch.setattr(app, "RETENTION_SECONDS", 0.02)
+    assert serve.RETENTION_SECONDS <= 25, "the documentation says within half a minute"
+    monkeypatch.setattr(serve, "RETENTION_SECONDS", 0.02)
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         for thread_id in ("kept", "short", "long"):
@@ -117,14 +117,14 @@ async def test_threads_past_their_retention_are_deleted(
 async def test_the_rules_of_the_file_are_applied_and_read_again(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert app.RULES_SECONDS <= 300, "the contract says at least once in 10 minutes"
-    monkeypatch.setattr(app, "RULES_SECONDS", 0.02)
+    assert serve.RULES_SECONDS <= 300, "the contract says at least once in 10 minutes"
+    monkeypatch.setattr(serve, "RULES_SECONDS", 0.02)
     monkeypatch.setattr(access, "LOOK_SECONDS", 0.02)
     file = tmp_path / "rules.toml"
     file.write_text('[[retention]]\ntenant = "*"\nthread = "one"\nkeep_last = 2\n')
     with_rules = config.model_copy(update={"retention_file": file})
     async with (
-        app.running(with_rules) as server,
+        serve.running(with_rules) as server,
         AsyncClient(f"127.0.0.1:{server.port}") as client,
     ):
         for thread_id in ("one", "two"):

@@ -15,7 +15,7 @@ from tuskpoint import AsyncClient
 from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.limits import MIB
 from tuskpoint_server.service import memory as memories
@@ -53,7 +53,7 @@ async def test_they_are_ended_once_others_wait_for_memory(
     monkeypatch.setattr(memories, "STALL_SECONDS", 0.2)
     monkeypatch.setattr(memories, "_LOOK_SECONDS", 0.05)
     config = Config(listen="127.0.0.1:0", data_dir=tmp_path, memory_bytes=512 * MIB)
-    async with app.running(config) as server:
+    async with serve.running(config) as server:
         target, memory = f"127.0.0.1:{server.port}", server.pipeline.memory
         async with AsyncClient(target) as client:
             await client.save("small", {"n": 1})

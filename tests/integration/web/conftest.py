@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from tests.integration.web.web_kit import http_client
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 
@@ -28,7 +28,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Config:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def both(settings: Config) -> AsyncIterator[Server]:
     """A server on two ports: for gRPC and for HTTP."""
-    async with app.running(settings) as running:
+    async with serve.running(settings) as running:
         yield running
 
 

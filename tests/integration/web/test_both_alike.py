@@ -31,7 +31,7 @@ from tuskpoint._transport import methods
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.handoff_service_pb2 import AdoptHandoffRequest
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Grant, Scope
 
@@ -77,7 +77,7 @@ async def running(
         flush_interval=3600,
     )
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         http_client(server.http_url) as http,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel,
     ):

@@ -14,7 +14,7 @@ from tests.integration.access.tls_kit import write_tokens
 from tests.integration.web.web_kit import http_client
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.api.web.console import Console
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -42,7 +42,7 @@ async def with_tokens(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     )
     headers = {"authorization": f"Bearer {tokens['reader']}"}
     async with (
-        app.running(config) as server,
+        serve.running(config) as server,
         http_client(server.http_url, headers=headers) as client,
     ):
         yield client

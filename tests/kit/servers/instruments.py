@@ -13,7 +13,7 @@ from typing import Any
 
 from opentelemetry.sdk.metrics import Meter
 
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 
 KINDS = ("counter", "up_down_counter", "histogram", "observable_gauge")
 
@@ -35,7 +35,7 @@ def main() -> int:
     for kind in KINDS:
         create = getattr(Meter, f"create_{kind}")
         setattr(Meter, f"create_{kind}", noted(kind, create, Path(sys.argv[1])))
-    return app.main(sys.argv[2:])
+    return serve.main(sys.argv[2:])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Protocol, Self
 import httpx
 
 from tests.kit.servers.forking import Forked
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 
 ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 30.0
@@ -114,7 +114,7 @@ class ServerProcess:
         self._process = self._run(arguments, environment)
 
     def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Program:
-        return Forked(app.main, arguments, environment, self.log)
+        return Forked(serve.main, arguments, environment, self.log)
 
     def start(self, failpoint: str = "") -> None:
         """Start the process and wait until it listens.

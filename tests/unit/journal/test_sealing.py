@@ -23,7 +23,7 @@ from tuskpoint_server.journal.database.sealing import (
     MOVING,
     PREFIX,
     Seal,
-    Sealed,
+    SealedColumn,
     place_of,
 )
 
@@ -149,7 +149,7 @@ def test_no_nonce_comes_twice_with_one_derived_key() -> None:
 
 @pytest.mark.parametrize("table", metadata.sorted_tables, ids=lambda table: str(table.name))
 def test_every_sealed_column_is_bound_to_a_place(table: Table) -> None:
-    sealed = [column for column in table.columns if isinstance(column.type, Sealed)]
+    sealed = [column for column in table.columns if isinstance(column.type, SealedColumn)]
     assert (table in SEALED) == bool(sealed)
     if sealed:
         _, place = place_of(table)

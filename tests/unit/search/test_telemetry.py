@@ -6,7 +6,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from tuskpoint_server.core.search import MemoryState, SearchMode
-from tuskpoint_server.journal.search.following import Backlog
+from tuskpoint_server.journal.search.change_feed import IndexBacklog
 from tuskpoint_server.journal.search.memories import MemoryTally
 from tuskpoint_server.search.telemetry import SearchInstruments
 
@@ -29,7 +29,7 @@ def readings(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, obj
 def test_waiting_memories_are_reported_by_tenant_and_state() -> None:
     reader = InMemoryMetricReader()
     SearchInstruments(
-        lambda: [Backlog("a", 7, 500_000), Backlog("b", 0, 0)],
+        lambda: [IndexBacklog("a", 7, 500_000), IndexBacklog("b", 0, 0)],
         lambda: [MemoryTally("a", MemoryState.WAITING, 3)],
         MeterProvider([reader]),
         lambda: 2_000_000,

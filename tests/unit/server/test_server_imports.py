@@ -26,12 +26,12 @@ HEAVY = {
 
 SERVE = """
 import asyncio, json, pathlib, sys
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands.serve import running
 from tuskpoint_server.config.settings import Config
 
 async def serve():
     config = Config(listen="127.0.0.1:0", data_dir=pathlib.Path(sys.argv[1]))
-    async with app.running(config):
+    async with running(config):
         print(json.dumps(list(sys.modules)))
 
 asyncio.run(serve())

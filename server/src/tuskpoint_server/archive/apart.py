@@ -49,7 +49,7 @@ _ROWS_BYTES = 128 * MIB
 """Memory that the rows of a segment take at most besides their texts and values."""
 
 
-class Room(Protocol):
+class MemoryRoom(Protocol):
     """Counts the memory that a bundle takes while it is fetched and unpacked."""
 
     async def take(self, size: int, what: str = "") -> None:
@@ -123,7 +123,7 @@ class ApartStore:
         data = await asyncio.to_thread(encode_bundle, closure)
         return await self.store(tenant, data, Kind.SEGMENT)
 
-    async def fetch(self, location: BlobLocation, progress: Progress, room: Room) -> bytes:
+    async def fetch(self, location: BlobLocation, progress: Progress, room: MemoryRoom) -> bytes:
         """Return a bundle's bytes, those of its parts joined; each blob's hash was checked.
 
         `progress` is called with the number of bytes that have arrived; it
@@ -166,7 +166,9 @@ class ApartStore:
         finally:
             room.give(arriving - listed.size)
 
-    async def open(self, tenant: str, data: bytes, location: BlobLocation, room: Room) -> Closure:
+    async def open(
+        self, tenant: str, data: bytes, location: BlobLocation, room: MemoryRoom
+    ) -> Closure:
         """Return the closure in a bundle's bytes, sealed or not.
 
         What they unpack to is taken from `room` before it is made, and not given back.

@@ -20,25 +20,25 @@ from ..core.formats.records import MemberRecord
 from ..core.formats.stored_json import Kind
 from ..core.model import BlobLocation, Checkpoint, CheckpointKey, Entry, Value
 from ..journal import scrubbing
-from ..journal.archiving import asking, holes, lifetimes, losses, plan, standing, status
+from ..journal.archiving import flush_requests, holes, lifetimes, losses, plan, recorded, status
 from ..journal.archiving.holes import Hole
 from ..journal.archiving.status import KnownCatalog
 from ..journal.database.database import Connection, Database
 from ..journal.lease import Lease
 from ..keys.provider import KeyProvider
 from .apart import GONE, ApartStore
-from .flush.backlog import Backlog
-from .flush.flusher import TenantFlusher, Trouble
+from .flush.backlog import FlushBacklog
+from .flush.flusher import FlushTrouble, TenantFlusher
 from .flush.one_flush import ArchiveSettings, Flush
 from .flush.packs import PackRunner, Pointer, Spool
-from .flush.telemetry import Instruments
+from .flush.telemetry import FlushInstruments
 from .flush.waiting import FlushOutcome
-from .following import Following
 from .lifetime.epochs import EpochClock
 from .lifetime.lifetime import Lifetime
 from .lifetime.rewriting import Rewriting
 from .mending import Mender
 from .read import Segments, placed, records_of
+from .remote_flush import Following
 from .scrubbing import Scrubber
 from .verify import ThreadVerification
 from .watching import StoreWatch
@@ -119,7 +119,7 @@ class Archive:
         self.apart = ApartStore(self._origin, partial(self._runner.store, apart=True), keys)
         self._segments = Segments(blobs, places=placed(database))
         self._origin_segments = Segments(self._origin, 0, placed(database))
-        self._instruments = Instruments(meters)
+        self._instruments = FlushInstruments(meters)
         self.mender = Mender(database, self._segments, self._instruments)
         self.scrubber = partial(Scrubber, database, self.mender, self._instruments)
         self._flushers: dict[str, TenantFlusher] = {}
@@ -274,7 +274,7 @@ class Archive:
         await asyncio.to_thread(self._spool.keep_only, {pack.spool for pack in left})
         return left
 
-    def backlog(self, tenant: str) -> Backlog:
+    def backlog(self, tenant: str) -> FlushBacklog:
         """Return the backlog of a tenant, which admits saves or warns of its size."""
         return self._flusher(tenant).backlog
 
@@ -319,7 +319,7 @@ class Archive:
     async def verification(self, tenant: str, thread_id: str) -> ThreadVerification | None:
         """Begin to compare a thread's stored bytes with the recorded ones; `None`: no thread."""
         found = await self._database.query(
-            partial(standing.of_thread_now, tenant=tenant, thread_id=thread_id)
+            partial(recorded.of_thread_now, tenant=tenant, thread_id=thread_id)
         )
         if found is None:
             return None
@@ -428,16 +428,16 @@ class Archive:
 
         trouble, failing = self._trouble(tenant)
         if not self._lease.held:  # only the keeper knows
-            row = await self._database.query(partial(asking.of_tenant, tenant=tenant))
+            row = await self._database.query(partial(flush_requests.of_tenant, tenant=tenant))
             trouble = self._watch.trouble(tenant)
             if trouble is None and row.trouble_us is not None:
-                trouble = Trouble(row.trouble, row.trouble_us)
+                trouble = FlushTrouble(row.trouble, row.trouble_us)
             failing = row.failing
         spool_bytes = await asyncio.to_thread(self._spool.size_bytes)
         cache_bytes = self._blobs.size_bytes if isinstance(self._blobs, CachedStore) else 0
         return await self._database.query(read)
 
-    def _trouble(self, tenant: str) -> tuple[Trouble | None, int]:
+    def _trouble(self, tenant: str) -> tuple[FlushTrouble | None, int]:
         """Return the last error of a tenant here, and how many of its renewals fail."""
         flusher = self._flushers.get(tenant)
         troubles = (

@@ -24,7 +24,7 @@ from ..keys.provider import KeyProvider
 from .flush.one_flush import require_catalog
 from .flush.packs import Pointer
 from .read import DAMAGE
-from .recover.recovery import Source, UnclearReferenceError, find, read_source
+from .recover.recovery import RecoverySource, UnclearReferenceError, find, read_source
 
 YOUNG_US = 600 * 1_000_000
 """Age below which an aggregator that does not serve a blob yet is no proof."""
@@ -131,7 +131,7 @@ async def newer(
         known = found.known.get(tenant)
         if known is not None and blob_id in _own(known):
             continue
-        source: Source | None = None
+        source: RecoverySource | None = None
         try:
             if digest_of(blob_id) is not None:
                 source = await _read(blobs, blob_id, tenant, keys)
@@ -188,7 +188,7 @@ def _own(known: KnownCatalog) -> tuple[str, ...]:
 
 async def _read(
     blobs: BlobStore, blob_id: str, tenant: str, keys: KeyProvider | None
-) -> Source | None:
+) -> RecoverySource | None:
     """Return the catalog of a tenant in a blob; `None` if it has none."""
     try:
         location = await find(blobs, BlobLocation(b"", 0, blob_id), Kind.CATALOG)
@@ -199,7 +199,7 @@ async def _read(
     return source if is_of else None
 
 
-def _why(known: KnownCatalog | None, source: Source | None) -> str:
+def _why(known: KnownCatalog | None, source: RecoverySource | None) -> str:
     """Return how a journal is behind a catalog; empty if it is not."""
     if known is None:
         return "the journal has certified nothing of that tenant"

@@ -11,7 +11,7 @@ from ..core.errors import Reason, Refusal
 from ..core.model import BlobLocation, CheckpointKey, Damage, Value
 from ..journal.archiving import mending
 from ..journal.database.database import Connection, Database
-from .flush.telemetry import Instruments
+from .flush.telemetry import FlushInstruments
 from .read import DAMAGE, Segments
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Mender:
 
     _database: Database
     _segments: Segments
-    _instruments: Instruments
+    _instruments: FlushInstruments
 
     async def mend(
         self,

@@ -51,7 +51,7 @@ from ..core.model import (
     write_order,
 )
 from ..core.state import decode_state
-from ..journal.checkpoints import located
+from ..journal.checkpoints import segment_refs
 from ..journal.database.database import Database
 from .apart import GONE
 
@@ -301,9 +301,9 @@ def placed(database: Database, tenant: str = "") -> Places:
         hashes = {one.sha256 for one in locations}
         known = await database.query(
             lambda connection: (
-                located.by_hash(connection, tenant, hashes)
+                segment_refs.by_hash(connection, tenant, hashes)
                 if tenant
-                else located.anywhere(connection, hashes)
+                else segment_refs.anywhere(connection, hashes)
             )
         )
         return [known.get(one.sha256, one) for one in locations]

@@ -19,7 +19,7 @@ from ..journal import scrubbing as journal
 from ..journal.checkpoints.integrity import Problem, check_some
 from ..journal.database.database import Database
 from ..journal.scrubbing import NumberedThread, Progress
-from .flush.telemetry import Instruments
+from .flush.telemetry import FlushInstruments
 from .mending import Mender
 
 PART_BYTES = 16 * KIB  # that a part counts at least: its statements take time, however few its rows
@@ -47,7 +47,7 @@ class Scrubber:
         self,
         database: Database,
         mender: Mender,
-        instruments: Instruments,
+        instruments: FlushInstruments,
         bytes_per_second: int,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:

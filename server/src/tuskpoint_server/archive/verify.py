@@ -29,13 +29,13 @@ from ..core.formats.stored_json import Kind, settled
 from ..core.limits import MIB
 from ..core.model import BlobLocation, CheckpointKey
 from ..core.threads import PENDING_WRITES, Verdict, VerdictKind, difference, row_digests
-from ..journal.archiving import standing as journal
-from ..journal.archiving.standing import RecordedCheckpoint, Standing
+from ..journal.archiving import recorded as journal
+from ..journal.archiving.recorded import RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog
-from ..journal.checkpoints.integrity import Position, check_some
+from ..journal.checkpoints.integrity import CheckPosition, check_some
 from ..journal.database import put_back
 from ..journal.database.database import Database
-from ..journal.database.logs import Place, ThreadRow
+from ..journal.database.thread_rows import Place, ThreadRow
 from .read import (
     DAMAGE,
     THREAD_ABOVE_BYTES,
@@ -110,7 +110,7 @@ class ThreadVerification:
         The bytes of each part are read at one moment, so changes meanwhile are no problem.
         """
         found: list[str] = [self._put_back] if self._put_back else []
-        at: Position | None = None
+        at: CheckPosition | None = None
         sound: set[bytes] = set()
         while len(found) < MAX_JOURNAL_PROBLEMS:
             look = partial(
@@ -161,7 +161,7 @@ class ThreadVerification:
                 found = await self._read_chain(known)
                 self._chain_holds = True
                 self._put_back = _behind(standing.certified_seq, self._last_seq)
-            except Damage as damage:
+            except MemberDamage as damage:
                 if broken != known.location.sha256:
                     broken = known.location.sha256
                     continue
@@ -176,13 +176,13 @@ class ThreadVerification:
             return standing
 
     async def _read_chain(self, known: KnownCatalog) -> Manifest:
-        """Return the thread's manifest from a catalog, or raise `Damage`."""
+        """Return the thread's manifest from a catalog, or raise `MemberDamage`."""
         with _damage_at(known.location):
             [data] = await self._segments.fetch([known.location])
             stored = decode_catalog(opened(data, known.location), known.location.blob_id)
             if _leading(stored) != _leading(known.catalog):
                 problem = "the stored catalog and the one in the journal differ"
-                raise Damage(known.location, b"", problem)
+                raise MemberDamage(known.location, b"", problem)
             records = await records_of(stored.runs, self._of.thread_id, self._segments.fetch)
         self._last_seq = max((one.seq for one in records), default=0)
         manifest = await asyncio.to_thread(fold, self._of.thread_id, records)
@@ -191,7 +191,7 @@ class ThreadVerification:
                 f"the manifest is of incarnation {manifest.incarnation} and the journal has "
                 f"{self._of.incarnation}"
             )
-            raise Damage(known.location, b"", problem)
+            raise MemberDamage(known.location, b"", problem)
         return manifest
 
     async def _verdicts(self, batch: Sequence[Place], standing: Standing) -> Iterable[Verdict]:
@@ -265,7 +265,7 @@ class ThreadVerification:
             await self._check(key, recorded, recorded.entry.segments)
             if others := self._named_elsewhere(place, recorded):
                 await self._check(key, recorded, others)
-        except Damage as damage:
+        except MemberDamage as damage:
             at, reason = damage.location, standing.lost.get(damage.location.sha256)
             if reason is not None and not recorded.lost:  # a hole that is known already
                 return Verdict(key, VerdictKind.UNVERIFIED, at, detail=reason)
@@ -280,7 +280,7 @@ class ThreadVerification:
     async def _check(
         self, key: CheckpointKey, recorded: RecordedCheckpoint, places: Sequence[BlobLocation]
     ) -> None:
-        """Raise `Damage` unless segments hold the checkpoint that the journal has."""
+        """Raise `MemberDamage` unless segments hold the checkpoint that the journal has."""
         with _damage_at(places[0]):
             stored = await self._segments.read(places)
             row, holder = newest_row(stored, key)
@@ -289,7 +289,7 @@ class ThreadVerification:
                 found[PENDING_WRITES] = recorded.content[PENDING_WRITES]
             if different := difference(found, recorded.content):
                 detail = f"the {different} in its segment and in the journal differ"
-                raise Damage(places[0], places[0].sha256, detail)
+                raise MemberDamage(places[0], places[0].sha256, detail)
             # The values of a segment are checked once.
             digests = {
                 (holder.location.sha256, one) for one in digests_of(row, holder.location.blob_id)
@@ -302,7 +302,7 @@ class ThreadVerification:
 
 
 @dataclass(eq=False)
-class Damage(Exception):
+class MemberDamage(Exception):
     """Stored bytes cannot be read, or are not the recorded ones; fields as in `Verdict`."""
 
     location: BlobLocation
@@ -310,7 +310,7 @@ class Damage(Exception):
     detail: str
 
     @classmethod
-    def named(cls, location: BlobLocation, refusal: Refusal) -> Damage:
+    def named(cls, location: BlobLocation, refusal: Refusal) -> MemberDamage:
         """Return the damage at a location that a refusal reports."""
         actual = b""
         if refusal.reason is Reason.BLOB_HASH_MISMATCH:
@@ -322,26 +322,26 @@ class Damage(Exception):
 
 @contextmanager
 def _damage_at(location: BlobLocation) -> Iterator[None]:
-    """Raise `Damage` for a refusal that reports damage at a location."""
+    """Raise `MemberDamage` for a refusal that reports damage at a location."""
     try:
         yield
     except Refusal as refusal:
         if refusal.reason not in DAMAGE:
             raise
-        raise Damage.named(location, refusal) from refusal
+        raise MemberDamage.named(location, refusal) from refusal
 
 
 class _VerifiedSegments(Segments):
     """Segments of a tenant, read from the blob store itself.
 
-    An unreadable member raises `Damage`, and is not read again before `forget`. The manifest has
-    the locations of segments that the journal does not know.
+    An unreadable member raises `MemberDamage`, and is not read again before `forget`. The manifest
+    has the locations of segments that the journal does not know.
     """
 
     def __init__(self, database: Database, tenant: str, blobs: BlobStore) -> None:
         super().__init__(blobs, _KEPT_BYTES)
         self._recorded = placed(database, tenant)
-        self._damaged: dict[bytes, Damage] = {}
+        self._damaged: dict[bytes, MemberDamage] = {}
         self.manifest = fold("", ())
 
     def forget(self) -> None:
@@ -354,7 +354,7 @@ class _VerifiedSegments(Segments):
             try:
                 with _damage_at(location):
                     await self.take(location, _whole(data))
-            except Damage as damage:
+            except MemberDamage as damage:
                 self._damaged[location.sha256] = damage
 
     async def load_named(self, hashes: Iterable[bytes]) -> None:
@@ -375,24 +375,24 @@ class _VerifiedSegments(Segments):
     async def fetch(self, locations: Sequence[BlobLocation]) -> Sequence[bytes]:
         return list(map(_whole, await self._read(locations)))
 
-    async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | Damage]:
+    async def _read(self, locations: Sequence[BlobLocation]) -> list[bytes | MemberDamage]:
         """Return for each location its bytes or their damage, which is noted."""
         wanted = {one.sha256: one for one in locations if one.sha256 not in self._damaged}
         hints = [self.manifest.location(one) or hint for one, hint in wanted.items()]
         places = await self._recorded(hints) if hints else ()
         answers = await read_each(self._blobs, places) if places else ()
-        found: dict[bytes, bytes | Damage] = {}
+        found: dict[bytes, bytes | MemberDamage] = {}
         for place, one in zip(places, answers, strict=True):
             if isinstance(one, Refusal):
-                self._damaged[place.sha256] = Damage.named(place, one)
+                self._damaged[place.sha256] = MemberDamage.named(place, one)
             else:
                 found[place.sha256] = one
         known = found | self._damaged
         return [known[one.sha256] for one in locations]
 
 
-def _whole(data: bytes | Damage) -> bytes:
-    if isinstance(data, Damage):
+def _whole(data: bytes | MemberDamage) -> bytes:
+    if isinstance(data, MemberDamage):
         raise data
     return data
 

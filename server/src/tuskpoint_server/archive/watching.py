@@ -16,7 +16,7 @@ from ..core.errors import Refusal
 from ..core.model import BlobLocation
 from ..journal.archiving import status
 from ..journal.database.database import Database
-from .flush.flusher import Trouble
+from .flush.flusher import FlushTrouble
 from .flush.one_flush import require_catalog
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class StoreWatch:
         self._clock_us = clock_us
         self._seen = seen
         self._lost = lost
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, FlushTrouble] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class StoreWatch:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def trouble(self, tenant: str) -> Trouble | None:
+    def trouble(self, tenant: str) -> FlushTrouble | None:
         """Return what was wrong when the newest catalog of a tenant was last looked for."""
         return self._troubles.get(tenant)
 
@@ -94,7 +94,7 @@ class StoreWatch:
             before = self._troubles.get(tenant)
             if before is None or before.message != refusal.message:
                 _log.error("tenant %s: %s", tenant, refusal)
-                self._troubles[tenant] = Trouble(refusal.message, self._clock_us())
+                self._troubles[tenant] = FlushTrouble(refusal.message, self._clock_us())
             if isinstance(refusal, StoreLostError):
                 self._lost(tenant, refusal)
             return

@@ -24,7 +24,7 @@ from ..core import process
 from ..journal.archiving import status
 from ..journal.clock import JournalClock
 from ..journal.database.database import Database
-from ..journal.database.facts import backend_of
+from ..journal.database.journal_metadata import backend_of
 from ..journal.moving.restoring import begin_anew
 from ..keys.provider import KeyProvider
 

@@ -30,7 +30,7 @@ from ..journal.database import binding
 from ..journal.database.database import Database
 from ..journal.database.journal_keys import IN_THE_CLEAR
 from ..journal.database.sealing import KEY_BYTES
-from ..journal.lease import OWN_KEY, SIGNERS, Duty, Keeper, Lease, SettingsDifferError
+from ..journal.lease import OWN_KEY, SIGNERS, Duty, Leader, Lease, SettingsDifferError
 from ..keys import key_file
 from ..keys.identities import Identities
 from ..keys.local import LocalKeys, check_private, parse_keys, read_keys
@@ -450,9 +450,9 @@ async def open_lease(config: Config, journal: Database, signer: Signer) -> Lease
     return lease
 
 
-async def start_keeper(lease: Lease, duties: Sequence[Duty]) -> Keeper:
+async def start_keeper(lease: Lease, duties: Sequence[Duty]) -> Leader:
     """Begin with the duties of the keeper, if no other server has them."""
-    keeper = Keeper(lease, duties)
+    keeper = Leader(lease, duties)
     with starting():
         await keeper.start()
     return keeper

@@ -26,10 +26,10 @@ from sqlalchemy import BigInteger, Connection, bindparam, cast, extract, func, s
 
 from ..core.errors import Refusal
 from .database.database import Database
-from .database.facts import CLOCK
-from .database.overlay import Batch
+from .database.journal_metadata import CLOCK
 from .database.schema import journal_info
 from .database.statements import Statement, putting
+from .database.unit_of_work import UnitOfWork
 
 _log = logging.getLogger(__name__)
 
@@ -190,7 +190,7 @@ class JournalClock:
         await self.check(journal)
         return jump
 
-    def _accept(self, journal: Database, batch: Batch) -> ClockJump | None:
+    def _accept(self, journal: Database, batch: UnitOfWork) -> ClockJump | None:
         now, recorded = self._read(journal, batch.connection)
         _record(batch.connection, now)
         return recorded and compare(now.time_us, recorded, now.uptime, self._max_step_us)

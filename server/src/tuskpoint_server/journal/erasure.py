@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, select
 from .database.database import Database
 from .database.schema import threads
 from .database.statements import LISTED, Statement
-from .removal import passes
+from .removal import garbage_collection
 from .search import text
 from .search.index import IndexRows
 
@@ -41,7 +41,7 @@ class Erasure:
         only once they are a good part of what there is.
         """
         for family in families:
-            await passes.remove_unneeded(self._database, family)
+            await garbage_collection.remove_unneeded(self._database, family)
         await IndexRows(self._database).sweep()
         more = await self._database.transact(
             lambda batch: text.merge(batch.connection, begins=True)

@@ -44,13 +44,13 @@ from ..core.items import (
 )
 from ..core.limits import LIMITS, MIB
 from ..core.threads import EventKind
+from .checkpoints.incoming import encode_names
 from .checkpoints.integrity import damaged_rows
-from .checkpoints.sent import encode_names
 from .database.database import Database
-from .database.logs import Known, Log, Place
-from .database.overlay import Batch
 from .database.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
 from .database.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
+from .database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
+from .database.unit_of_work import UnitOfWork
 from .removal import removal
 
 ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
@@ -174,7 +174,7 @@ Compare = Callable[[Sequence[tuple[int, bytes]]], Iterable[tuple[int, float]]]
 """Returns the score of each of some vectors, which have the numbers of their items."""
 
 
-class Page(NamedTuple):
+class ItemPage(NamedTuple):
     """Items that were found; `cut`: their values are so large that the answer ends early."""
 
     items: list[Item]
@@ -194,7 +194,7 @@ class Items:
         for (name, key), change in last.items():
             by_thread[name][key] = change
 
-        def work(batch: Batch) -> None:
+        def work(batch: UnitOfWork) -> None:
             batch.lock((tenant, name) for name in by_thread)
             for name, wanted in by_thread.items():
                 _change(batch, tenant, name, wanted)
@@ -228,11 +228,11 @@ class Items:
 
     async def latest(
         self, tenant: str, prefix: Namespace, admits: Admits | None, offset: int, limit: int
-    ) -> Page:
+    ) -> ItemPage:
         """Return the items below a namespace that a filter admits, the last put first."""
         of = self._below(tenant, prefix)
 
-        def work(connection: Connection) -> Page:
+        def work(connection: Connection) -> ItemPage:
             most = offset + limit if admits is None else _ALL
             rows = _NUMBERS.run(connection, **of, max_rows=most).fetchall()
             numbers = [row[0] for row in rows]
@@ -273,11 +273,11 @@ class Items:
 
         return await self._database.query(work)
 
-    async def numbered(self, numbers: Sequence[int]) -> tuple[Page, list[int]]:
+    async def numbered(self, numbers: Sequence[int]) -> tuple[ItemPage, list[int]]:
         """Return those of the items with these numbers that live, and their numbers, in order."""
         of = {"now_us": self._database.now_us()}
 
-        def work(connection: Connection) -> tuple[Page, list[int]]:
+        def work(connection: Connection) -> tuple[ItemPage, list[int]]:
             read: list[int] = []
 
             def found() -> Iterator[Item]:
@@ -314,7 +314,7 @@ class Items:
             else:
                 after.append(one)
 
-        def work(batch: Batch) -> None:
+        def work(batch: UnitOfWork) -> None:
             batch.lock((tenant, name) for name in due)
             for name, keys in due.items():
                 _put_off(batch, tenant, name, keys)
@@ -331,7 +331,9 @@ class Items:
             for tenant, name, key in past:
                 by_thread[tenant, name].append(key)
 
-            def work(batch: Batch, by_thread: dict[tuple[str, str], list[str]] = by_thread) -> int:
+            def work(
+                batch: UnitOfWork, by_thread: dict[tuple[str, str], list[str]] = by_thread
+            ) -> int:
                 batch.lock(by_thread)
                 return sum(_drop_past(batch, *name, keys) for name, keys in by_thread.items())
 
@@ -347,7 +349,7 @@ class Items:
         return {**of, "now_us": self._database.now_us()}
 
 
-def recover(batch: Batch, log: Log, found: Iterable[tuple[str, bytes]]) -> None:
+def recover(batch: UnitOfWork, log: ThreadCacheEntry, found: Iterable[tuple[str, bytes]]) -> None:
     """Insert the rows of recovered items: of each its key and its metadata."""
     rows = [(log.row.number, key, *decode(metadata)) for key, metadata in found]
     _PUT.run_rows(batch.connection, _COLUMNS, rows)
@@ -398,25 +400,25 @@ def _numbered(*asked: Any) -> Iterator[Item]:
     return (one for _, one in _some(*asked))
 
 
-def _page(found: Iterator[Item], offset: int, limit: int) -> Page:
+def _page(found: Iterator[Item], offset: int, limit: int) -> ItemPage:
     page, size = list[Item](), 0
     for number, one in enumerate(found):
         if number < offset:
             continue
         if len(page) == limit or size > ANSWER_BYTES:
-            return Page(page, len(page) < limit)
+            return ItemPage(page, len(page) < limit)
         page.append(one)
         size += len(one.value)
-    return Page(page, cut=False)
+    return ItemPage(page, cut=False)
 
 
-def _living(batch: Batch, log: Log, keys: Iterable[str]) -> dict[str, ItemTimes]:
+def _living(batch: UnitOfWork, log: ThreadCacheEntry, keys: Iterable[str]) -> dict[str, ItemTimes]:
     """Return the times of items that are stored, expired ones too."""
     rows = _STANDING.run_listed(batch.connection, keys, of_thread=log.row.number)
     return {key: ItemTimes(*times) for key, *times in rows}
 
 
-def _change(batch: Batch, tenant: str, name: str, wanted: dict[str, ItemChange]) -> None:
+def _change(batch: UnitOfWork, tenant: str, name: str, wanted: dict[str, ItemChange]) -> None:
     log = batch.find(tenant, name)
     if log is None:
         if not any(one.value for one in wanted.values()):
@@ -445,7 +447,12 @@ def _change(batch: Batch, tenant: str, name: str, wanted: dict[str, ItemChange])
 
 
 def _store(
-    batch: Batch, log: Log, key: str, times: ItemTimes, value: bytes, texts: Sequence[str]
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    key: str,
+    times: ItemTimes,
+    value: bytes,
+    texts: Sequence[str],
 ) -> None:
     """Put the checkpoint that an item is, and those of its further texts, each as a change."""
     encoded = encode(times, value)
@@ -454,13 +461,16 @@ def _store(
         size = len(metadata) + len(STATE)
         seq = batch.change(log, EventKind.CHECKPOINT_SAVED, place, size_bytes=size, indexed=True)
         named = (seq, "", STATE, metadata, "", "", encode_names(()), "", text, times.created_us)
-        known = Known(*named)
+        known = CachedCheckpoint(*named)
         batch.put_checkpoint(log, place, known, before=batch.checkpoint(log, place))
         log.add(place, known)
 
 
 def _drop(
-    batch: Batch, log: Log, gone: Mapping[str, ItemTimes], texts: Sequence[Place] = ()
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    gone: Mapping[str, ItemTimes],
+    texts: Sequence[Place] = (),
 ) -> None:
     """Remove items that are stored, and texts of others."""
     own = [
@@ -479,7 +489,7 @@ def _drop(
     batch.logs.forget(row.tenant, row.thread_id)
 
 
-def _drop_past(batch: Batch, tenant: str, name: str, keys: Sequence[str]) -> int:
+def _drop_past(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> int:
     """Remove those of the items that have expired; return how many."""
     log = batch.find(tenant, name)
     if log is None:
@@ -490,7 +500,7 @@ def _drop_past(batch: Batch, tenant: str, name: str, keys: Sequence[str]) -> int
     return len(past)
 
 
-def _put_off(batch: Batch, tenant: str, name: str, keys: Sequence[str]) -> None:
+def _put_off(batch: UnitOfWork, tenant: str, name: str, keys: Sequence[str]) -> None:
     log = batch.find(tenant, name)
     if log is None:
         return

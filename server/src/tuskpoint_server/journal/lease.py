@@ -44,9 +44,9 @@ from sqlalchemy.dialects import postgresql
 from ..core.errors import Reason, Refusal
 from ..core.pacing import Backoff, pause
 from .database.database import KEEPING, POLL_S, Connection, Database
-from .database.overlay import Batch
 from .database.schema import leases
 from .database.statements import Statement
+from .database.unit_of_work import UnitOfWork
 
 T = TypeVar("T")
 Duty = Callable[[], AbstractAsyncContextManager[object]]
@@ -278,7 +278,7 @@ class Lease:
         if not self.held:
             raise LeaseLostError
 
-    def check(self, batch: Batch) -> None:
+    def check(self, batch: UnitOfWork) -> None:
         """See to it that this server is the keeper until the batch is committed.
 
         Raises:
@@ -290,14 +290,14 @@ class Lease:
             self._loop.call_soon_threadsafe(self.lose)
             raise LeaseLostError
 
-    async def transact(self, work: Callable[[Batch], T], size_bytes: int = 0) -> T:
+    async def transact(self, work: Callable[[UnitOfWork], T], size_bytes: int = 0) -> T:
         """Make a change that only the keeper may make, as `Database.transact`.
 
         Raises:
             LeaseLostError: Another server may be the keeper by now.
         """
 
-        def checked(batch: Batch) -> T:
+        def checked(batch: UnitOfWork) -> T:
             self.check(batch)
             return work(batch)
 
@@ -312,7 +312,7 @@ class Lease:
         return {"of_owner": self._owner, "of_fence": self.fence}
 
 
-class Keeper:
+class Leader:
     """Does the duties while this server holds the lease.
 
     Args:

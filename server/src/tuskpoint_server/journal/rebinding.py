@@ -23,12 +23,19 @@ from ..core.failpoints import failpoint
 from .checkpoints import contents
 from .database.binding import EMPTY_SUM, added
 from .database.database import Connection, Database
-from .database.facts import BOUND, read_finished, set_bound
-from .database.logs import KNOWN, Known, Log, StoredWrite, ThreadRow, greatest_id
-from .database.overlay import Batch
+from .database.journal_metadata import BOUND, read_finished, set_bound
 from .database.schema import changes, checkpoints, threads, writes
 from .database.schema import contents as values
 from .database.statements import Statement, of_thread, updating
+from .database.thread_rows import (
+    KNOWN,
+    CachedCheckpoint,
+    StoredWrite,
+    ThreadCacheEntry,
+    ThreadRow,
+    greatest_id,
+)
+from .database.unit_of_work import UnitOfWork
 
 ROWS_AT_ONCE = 2000  # of one page, and about as many of one transaction
 THREADS_AT_ONCE = 200  # of one transaction
@@ -84,7 +91,7 @@ _VALUES = Statement(
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class RebindingProgress:
     """What was done: how many threads were bound, and how many values have another digest."""
 
     threads: int = 0
@@ -92,19 +99,19 @@ class Bound:
     is_complete: bool = True
 
 
-async def bind_rows(database: Database) -> Bound:
+async def bind_rows(database: Database) -> RebindingProgress:
     """Bind all rows that are not, unless servers of layout 1 are connected and write such rows.
 
     Raises:
         Refusal: `JOURNAL_UNAVAILABLE`.
     """
     if database.binder.is_complete:
-        return Bound()
+        return RebindingProgress()
     if BOUND in await database.query(read_finished):  # another server was first
         database.binder.is_complete = True
-        return Bound()
+        return RebindingProgress()
     if not await database.transact(partial(_end_older, database)):
-        return Bound(is_complete=False)
+        return RebindingProgress(is_complete=False)
     [(count, of_checkpoints)] = await database.rows(_COUNT, all=database.is_shared)
     if count:
         _log.warning(
@@ -118,10 +125,10 @@ async def bind_rows(database: Database) -> Bound:
     failpoint("journal.before_bound")
     await database.transact(lambda batch: set_bound(batch.connection))
     database.binder.is_complete = True
-    return Bound(done, damaged)
+    return RebindingProgress(done, damaged)
 
 
-def _end_older(database: Database, batch: Batch) -> bool:
+def _end_older(database: Database, batch: UnitOfWork) -> bool:
     """Let nothing be written without a MAC any more; return whether that can be."""
     if database.has_older_servers(batch.connection, 2):
         return False
@@ -175,7 +182,7 @@ async def _bind_threads(database: Database, count: int) -> int:
             _log.info("bound the rows of %d of %d threads", done, count)
 
 
-def _bind_some(batch: Batch, names: Sequence[tuple[str, str]]) -> None:
+def _bind_some(batch: UnitOfWork, names: Sequence[tuple[str, str]]) -> None:
     batch.lock(names)
     for tenant, thread_id in names:
         log = batch.find(tenant, thread_id)
@@ -191,7 +198,7 @@ def _bind_some(batch: Batch, names: Sequence[tuple[str, str]]) -> None:
         batch.store(log)
 
 
-def _choose_latest(batch: Batch, log: Log) -> None:
+def _choose_latest(batch: UnitOfWork, log: ThreadCacheEntry) -> None:
     """Let the latest checkpoint of a thread be the latest that is stored."""
     row, latest = log.row, greatest_id(batch.connection, log.row.number, "")
     if latest == row.head_id:
@@ -205,7 +212,7 @@ def _choose_latest(batch: Batch, log: Log) -> None:
     )
 
 
-def _bind_thread(batch: Batch, tenant: str, number: int) -> tuple[int, int]:
+def _bind_thread(batch: UnitOfWork, tenant: str, number: int) -> tuple[int, int]:
     """Give all rows of a thread their MACs; return their hash, and the number of checkpoints."""
     binder, connection = batch.binder, batch.connection
     total, after, count = EMPTY_SUM, 0, 0
@@ -214,7 +221,7 @@ def _bind_thread(batch: Batch, tenant: str, number: int) -> tuple[int, int]:
         count += len(rows)
         new = []
         for row, checkpoint_ns, checkpoint_id, *columns in rows:
-            known = Known(*columns)
+            known = CachedCheckpoint(*columns)
             mac = known.bind(binder, tenant, number, (checkpoint_ns, checkpoint_id))
             total = added(total, binder.member(mac))
             if mac != known.mac:
@@ -233,7 +240,7 @@ def _bind_thread(batch: Batch, tenant: str, number: int) -> tuple[int, int]:
     return total, count
 
 
-def _bind_changes(batch: Batch, thread: ThreadRow) -> int:
+def _bind_changes(batch: UnitOfWork, thread: ThreadRow) -> int:
     """Give the changes of a log their MACs; return the last one after which the log has no gap."""
     after, whole, number = 0, thread.compacted_seq, thread.number
     last = whole

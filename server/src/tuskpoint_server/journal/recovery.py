@@ -21,13 +21,13 @@ from ..core.reserved import SNAPSHOTS, SNAPSHOTS_END
 from ..core.threads import EventKind, ThreadState
 from . import items
 from .archiving import holes
-from .archiving.holding import add_uses
 from .archiving.plan import PlannedHole, StoredMember
+from .archiving.segment_index import add_uses
 from .checkpoints.integrity import hash_rows
-from .database.logs import Log, Place, StoredWrite
-from .database.overlay import Batch
 from .database.schema import members, threads
 from .database.statements import Statement, inserting
+from .database.thread_rows import Place, StoredWrite, ThreadCacheEntry
+from .database.unit_of_work import UnitOfWork
 from .lineage import handoffs
 from .lineage.stored import StoredCheckpoint
 from .removal import removal
@@ -93,7 +93,7 @@ _SNAPSHOT_THREADS = Statement(
 
 
 def add_members(
-    batch: Batch, tenant: str, found: Iterable[StoredMember], thread: int | None = None
+    batch: UnitOfWork, tenant: str, found: Iterable[StoredMember], thread: int | None = None
 ) -> None:
     """Insert stored bytes; `thread` is the one whose log those with an incarnation hold."""
     rows = [one.row(tenant, one.location) for one in found]
@@ -102,7 +102,9 @@ def add_members(
     _PUT_MEMBER.run_many(batch.connection, rows)
 
 
-def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, anew: bool) -> None:
+def begin_thread(
+    batch: UnitOfWork, tenant: str, manifest: Manifest, seq: int, *, anew: bool
+) -> None:
     """Insert a thread of which nothing is here; it founds a family.
 
     `seq` is the greatest number that is stored of its log. `anew`: no catalog records it: its
@@ -137,7 +139,7 @@ def begin_thread(batch: Batch, tenant: str, manifest: Manifest, seq: int, *, ane
     batch.store(log)
 
 
-def add_rows(batch: Batch, tenant: str, rows: RecoveredRows) -> None:
+def add_rows(batch: UnitOfWork, tenant: str, rows: RecoveredRows) -> None:
     """Insert the checkpoints and pending writes that a segment holds of a thread."""
     log = _log(batch, tenant, rows.thread_id)
     add_members(batch, tenant, rows.members, log.row.number)
@@ -152,7 +154,7 @@ def add_rows(batch: Batch, tenant: str, rows: RecoveredRows) -> None:
     batch.store(log)
 
 
-def end_thread(batch: Batch, tenant: str, end: ThreadEnd) -> None:
+def end_thread(batch: UnitOfWork, tenant: str, end: ThreadEnd) -> None:
     """Complete a thread whose checkpoints are there.
 
     Those that cannot be read count as removed, so that manifests to come lack them.
@@ -200,7 +202,7 @@ def snapshot_threads(connection: Connection, tenant: str) -> dict[str, str]:
     return dict(_SNAPSHOT_THREADS.run(connection, of_tenant=tenant).fetchall())
 
 
-def _log(batch: Batch, tenant: str, thread_id: str) -> Log:
+def _log(batch: UnitOfWork, tenant: str, thread_id: str) -> ThreadCacheEntry:
     log = batch.find(tenant, thread_id)
     if log is None:
         raise ValueError(f"thread {thread_id!r} was not begun")

@@ -25,11 +25,11 @@ from ..core.failpoints import failpoint
 from ..core.limits import MIB
 from ..core.values import Unopened
 from .database.database import Connection, Database
-from .database.facts import SEALING, read_finished, set_sealing
-from .database.overlay import Batch
+from .database.journal_metadata import SEALING, read_finished, set_sealing
 from .database.schema import SEALED
 from .database.sealing import BY_PLACE, BY_VALUE, MOVING, PREFIX, place_of
 from .database.statements import Statement
+from .database.unit_of_work import UnitOfWork
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 * MIB  # of one transaction, but for one row
 _LAYOUT = 3
@@ -156,7 +156,7 @@ def _complete(database: Database, done: Resealed) -> Resealed:
     return done
 
 
-def _begin(database: Database, batch: Batch) -> str:
+def _begin(database: Database, batch: UnitOfWork) -> str:
     """Let all servers seal by place, unless some cannot open what is sealed so."""
     state = read_finished(batch.connection).get(SEALING, BY_PLACE)
     if state == BY_VALUE and not database.has_older_servers(batch.connection, _LAYOUT):
@@ -165,7 +165,7 @@ def _begin(database: Database, batch: Batch) -> str:
     return state
 
 
-def _refuse_unplaced(database: Database, rows: _Rows, batch: Batch) -> None:
+def _refuse_unplaced(database: Database, rows: _Rows, batch: UnitOfWork) -> None:
     database.refuse_unplaced(batch.connection, rows.table, rows.column)
 
 
@@ -194,6 +194,6 @@ async def _pass(database: Database) -> Resealed:
 
 
 def _seal_some(
-    rows: _Rows, after: Sequence[Any], through: Sequence[Any], batch: Batch
+    rows: _Rows, after: Sequence[Any], through: Sequence[Any], batch: UnitOfWork
 ) -> tuple[int, int]:
     return rows.seal(batch.connection, after, through)

@@ -19,12 +19,12 @@ from ..core.errors import Reason, Refusal
 from ..core.retention import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
 from .checkpoints.contents import referred
 from .database.database import Database
-from .database.logs import Place, ThreadRef
-from .database.overlay import Batch
 from .database.schema import checkpoints, handoffs, members, threads, uses, writes
 from .database.statements import Statement, of_thread, of_users
+from .database.thread_rows import Place, ThreadRef
+from .database.unit_of_work import UnitOfWork
 from .lineage.subgraphs import stateful_namespaces, tied
-from .removal import passes
+from .removal import garbage_collection
 from .removal.delta_bases import Nodes, read_nodes
 from .removal.removal import SUBGRAPH_CALL, delete_thread, remove_checkpoints
 
@@ -147,7 +147,9 @@ class Retention:
                 yield effect
 
 
-def _apply(batch: Batch, tenant: str, name: str, rules: Sequence[RetentionRule]) -> RetentionEffect:
+def _apply(
+    batch: UnitOfWork, tenant: str, name: str, rules: Sequence[RetentionRule]
+) -> RetentionEffect:
     """Delete what the rule for a thread deletes, as the thread is now."""
     log = batch.find(tenant, name)
     rule = rule_for(rules, log.row.agent_id, name) if log is not None else None
@@ -274,7 +276,7 @@ def _journal_bytes(
     for family, numbers in families.items():
         needed: set[bytes] = set()
         dropped: dict[int, set[bytes]] = {}
-        for number, _, _ in passes.threads_of(connection, family):
+        for number, _, _ in garbage_collection.threads_of(connection, family):
             names: set[bytes] = set()
             for namespace, name, state, base, length in _STATES.run(
                 connection, of_thread=number
@@ -305,6 +307,6 @@ def _values(connection: Connection, family: int) -> dict[bytes, tuple[bytes | No
     found: dict[bytes, tuple[bytes | None, int]] = {}
     after: bytes | None = b""
     while after is not None:
-        page, after = passes.scan(connection, family, after)
+        page, after = garbage_collection.scan(connection, family, after)
         found.update((value.digest, (value.keyframe, value.size)) for value in page)
     return found

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
-from .checkpoints.integrity import Position
-from .database.facts import SCRUB
-from .database.overlay import Batch
+from .checkpoints.integrity import CheckPosition
+from .database.journal_metadata import SCRUB
 from .database.schema import journal_info, threads
 from .database.statements import Statement, putting
+from .database.unit_of_work import UnitOfWork
 
 MAX_DAMAGED = 100  # threads of a tenant whose names are kept
 
@@ -57,7 +57,7 @@ class Progress:
     """
 
     number: int = 0
-    at: Position | None = None
+    at: CheckPosition | None = None
     began_us: int = 0
     ended_us: int = 0
     damaged: Names = field(default_factory=dict)
@@ -92,11 +92,11 @@ def read(connection: Connection) -> Progress:
     progress = Progress(**known)  # type: ignore[arg-type]  # as `record` wrote it
     if progress.at is not None:
         part, after = progress.at
-        progress.at = Position(part, tuple(after))
+        progress.at = CheckPosition(part, tuple(after))
     return progress
 
 
-def record(batch: Batch, progress: Progress) -> None:
+def record(batch: UnitOfWork, progress: Progress) -> None:
     """Store how far the scrub has come."""
     _WRITE.run(batch.connection, name=SCRUB, value=json.dumps(asdict(progress))).close()
 

@@ -21,12 +21,12 @@ from ..core.lineage import mint_checkpoint_id
 from ..core.reserved import TRAIL
 from ..core.snapshots import STATE_VERSION
 from ..core.threads import EventKind
-from .checkpoints.sent import encode_names
+from .checkpoints.incoming import encode_names
 from .database.database import Database
-from .database.logs import Known
-from .database.overlay import Batch
 from .database.schema import checkpoints, threads
 from .database.statements import EMPTY, Statement
+from .database.thread_rows import CachedCheckpoint
+from .database.unit_of_work import UnitOfWork
 
 THREAD = TRAIL + "calls"
 """The thread that keeps the trail."""
@@ -79,7 +79,9 @@ class Trail:
         return [TrailBatch(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
 
-def _append(batch: Batch, tenant: str, entries: Sequence[dict[str, Any]], entropy: int) -> None:
+def _append(
+    batch: UnitOfWork, tenant: str, entries: Sequence[dict[str, Any]], entropy: int
+) -> None:
     log = batch.find(tenant, THREAD)
     if log is None:
         log = batch.begin(tenant, THREAD)
@@ -95,6 +97,6 @@ def _append(batch: Batch, tenant: str, entries: Sequence[dict[str, Any]], entrop
     if head is None:
         log.row.settings_seq = seq
     named = (seq, head_id, _STATE, metadata, "", "", encode_names(()), "", "", batch.now_us)
-    batch.put_checkpoint(log, place, Known(*named))
+    batch.put_checkpoint(log, place, CachedCheckpoint(*named))
     log.row.head_id = place[1]
     log.row.checkpoint_count += 1

@@ -17,8 +17,8 @@ from ..core.limits import LIMITS
 from ..core.pacing import pause
 from ..core.searchable import body_of
 from ..journal.database.database import Waiter
+from ..journal.search.change_feed import IndexBacklog, Stretch
 from ..journal.search.finding import OwedVectors
-from ..journal.search.following import Backlog, Stretch
 from ..journal.search.index import IndexRows, Unembedded
 from ..journal.search.searched_values import Document
 from .embedders import Embedder, EmbedderError
@@ -66,7 +66,7 @@ class IndexTask:
     def __post_init__(self) -> None:
         """Begin with the changes that are due."""
         self.trouble = IndexTrouble(self._settings, _log, "indexing")
-        self.backlog: dict[str, Backlog] = {}
+        self.backlog: dict[str, IndexBacklog] = {}
         self._logged_of_body = ""
         self._searches = 0
         self._batch_ended = asyncio.Condition()
@@ -177,14 +177,14 @@ class IndexTask:
         await self.wait(wait_s - first_s, self._hurried)
 
     async def _count(self, *, complete: bool) -> None:
-        lacking: list[Backlog] = []
+        lacking: list[IndexBacklog] = []
         if not complete:
             if self.clock() < self._count_at:
                 return
             lacking = await self._rows.backlog()
             self._count_at = self.clock() + COUNT_S
         # Tenants that lack nothing any more are reported too.
-        nothing = {tenant: Backlog(tenant, 0, 0) for tenant in self.backlog}
+        nothing = {tenant: IndexBacklog(tenant, 0, 0) for tenant in self.backlog}
         self.backlog = nothing | {one.tenant: one for one in lacking}
 
     def _document(self, due: Document) -> Document:

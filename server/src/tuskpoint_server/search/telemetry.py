@@ -9,7 +9,7 @@ from opentelemetry import metrics
 from opentelemetry.metrics import MeterProvider, Observation
 
 from ..core.search import SearchMode
-from ..journal.search.following import Backlog
+from ..journal.search.change_feed import IndexBacklog
 from ..journal.search.memories import MemoryTally
 
 
@@ -18,7 +18,7 @@ class SearchInstruments:
 
     def __init__(
         self,
-        read_backlog: Callable[[], Iterable[Backlog]] = tuple,
+        read_backlog: Callable[[], Iterable[IndexBacklog]] = tuple,
         read_memories: Callable[[], Iterable[MemoryTally]] = tuple,
         provider: MeterProvider | None = None,
         clock_us: Callable[[], int] = lambda: time.time_ns() // 1000,

@@ -30,9 +30,9 @@ from ..core.model import (
 from ..core.state import RawCheckpoint
 from ..core.threads import Event, EventKind
 from ..journal.changes import Events, EventsCompacted
-from ..journal.checkpoints.sent import SentCheckpoint
+from ..journal.checkpoints.incoming import IncomingCheckpoint
 from ..journal.checkpoints.store import Checkpoints as Journal
-from ..journal.database.logs import StoredWrite, ThreadRow
+from ..journal.database.thread_rows import StoredWrite, ThreadRow
 from .completing import Completer, apart, content_bytes, history_bytes
 from .memory import Holder
 from .positions import seal, unseal
@@ -58,7 +58,7 @@ class Checkpoints:
     completer: Completer
     _logged: dict[str, float] = field(default_factory=dict)  # tenant to a time
 
-    def save(self, tenant: str, sent: SentCheckpoint) -> asyncio.Future[Saved]:
+    def save(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[Saved]:
         """Journal a checkpoint."""
         self._archive.backlog(tenant).admit()
         return self._journal.save_checkpoint(tenant, sent)

@@ -32,7 +32,7 @@ from tests.kit.servers import http2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
 from tuskpoint.v1.checkpoint_pb2 import VIEW_JSON
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.credentials import Credentials
 from tuskpoint_server.service.checkpoints import Checkpoints
@@ -227,7 +227,7 @@ async def test_each_frame_needs_the_scope_of_its_unary_twin(
     guarded: Config, tokens: dict[str, str]
 ) -> None:
     async with (
-        app.running(guarded) as server,
+        serve.running(guarded) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel_,
         opened(channel_, metadata=bearer(tokens["reader"])) as stream,
     ):
@@ -248,7 +248,7 @@ async def test_a_session_belongs_to_the_credential_that_opened_it(
 ) -> None:
     session = new_session()
     async with (
-        app.running(guarded) as server,
+        serve.running(guarded) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel_,
         opened(channel_, metadata=bearer(tokens["writer"])) as one,
         opened(channel_, metadata=bearer(tokens["stranger"])) as other,
@@ -268,7 +268,7 @@ async def test_a_revoked_credential_ends_the_stream_after_its_commits(
     never_certified: asyncio.Event,
 ) -> None:
     async with (
-        app.running(guarded) as server,
+        serve.running(guarded) as server,
         grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel_,
         opened(channel_, metadata=bearer(tokens["writer"])) as stream,
     ):

@@ -19,7 +19,7 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.checkpoints import located
+from tuskpoint_server.journal.checkpoints import segment_refs
 from tuskpoint_server.journal.removal.removal import Removal
 
 
@@ -164,7 +164,9 @@ async def test_evicted_values_are_read_from_the_segments_that_hold_them(tmp_path
             assert found.state is not None
             digests = [c.digest for c in found.state.channels if c.value is EVICTED and c.digest]
             places = await home.journal.database.query(
-                partial(located.of_values, tenant=TENANT, family=int(str(family)), digests=digests)
+                partial(
+                    segment_refs.of_values, tenant=TENANT, family=int(str(family)), digests=digests
+                )
             )
             values = await home.archive.read_values(places, digests)
             assert values.keys() == set(digests)

@@ -11,7 +11,12 @@ from tests.kit.archives import House, house, keys_of, shown
 from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, write
 from tests.kit.journal import Clock
-from tuskpoint_server.archive.recover.recovery import Recovered, Recovery, Source, read_source
+from tuskpoint_server.archive.recover.recovery import (
+    Recovered,
+    Recovery,
+    RecoverySource,
+    read_source,
+)
 from tuskpoint_server.blobs.api import BlobStore
 from tuskpoint_server.core.formats.stored_json import Kind
 from tuskpoint_server.core.model import EVICTED, View
@@ -49,7 +54,7 @@ WRITES = (
 )
 
 
-async def newest(home: House) -> Source:
+async def newest(home: House) -> RecoverySource:
     """Return the newest certified catalog of a journal, as the blobs hold it."""
     known = await home.archive.catalog(TENANT)
     assert known is not None
@@ -59,7 +64,7 @@ async def newest(home: House) -> Source:
 async def recover(
     directory: Path,
     store: BlobStore,
-    source: Source,
+    source: RecoverySource,
     clock: Clock,
     *,
     skip_damaged: bool = False,

@@ -17,7 +17,7 @@ from tests.integration.archive.recover.recovered import (
 from tests.kit.archives import House, house, keys_of
 from tests.kit.blobs.stores import MemoryStore
 from tests.kit.drafts import key, refused
-from tuskpoint_server.archive.recover.recovery import Source
+from tuskpoint_server.archive.recover.recovery import RecoverySource
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.formats.catalogs import Catalog
 from tuskpoint_server.core.formats.manifests import fold
@@ -120,7 +120,7 @@ async def test_a_false_manifest_with_true_hashes_is_refused(
     ):
         records = [lie if one == first else one for one in true.records]
         assert any(isinstance(one, CheckpointRecord) for one in records)
-        source = Source((await newest(home)).location, fold("t", records))
+        source = RecoverySource((await newest(home)).location, fold("t", records))
         with pytest.raises(Refusal) as caught:
             await recover(tmp_path / name, store, source, home.clock)
         assert caught.value.reason is Reason.BLOB_MALFORMED

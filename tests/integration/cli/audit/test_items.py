@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tuskpoint import AsyncClient, ItemChange
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 
 if TYPE_CHECKING:
     from tests.integration.cli.audit.conftest import Run
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_catalog_with_items_passes(config: Config, run: Run, tmp_path: Path) -> None:
-    async with app.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
+    async with serve.running(config) as server, AsyncClient(f"127.0.0.1:{server.port}") as client:
         await client.save("t", {"x": 1})
         gone, kept = (("a",), "gone"), (("a", "b/c"), "kept")
         await client.put_items([ItemChange(*gone, {"x": 1}), ItemChange(*kept, {"x": 2}, ttl_s=60)])

@@ -25,7 +25,7 @@ from tuskpoint.audit.sources import Fetched, Missing, Traffic
 from tuskpoint_server.core.errors import Refusal
 from tuskpoint_server.core.formats.manifests import ManifestEntry, fold
 from tuskpoint_server.core.formats.records import Record
-from tuskpoint_server.journal.archiving import standing
+from tuskpoint_server.journal.archiving import recorded
 from tuskpoint_server.journal.lineage.lineage import Lineage
 
 
@@ -219,8 +219,8 @@ async def test_a_fork_names_late_writes_where_they_lie(tmp_path: Path) -> None:
 
 async def standing_records(home: House) -> dict[str, ManifestEntry]:
     """Return the checkpoint of each thread as records from the journal alone have it."""
-    records, _ = await home.journal.database.query(
-        lambda connection: standing.records(connection, TENANT, 9, "", 100)
+    records, _, _ = await home.journal.database.query(
+        lambda connection: recorded.records(connection, TENANT, 9, "", 100)
     )
     by_thread: dict[str, list[Record]] = defaultdict(list)
     for record in records:

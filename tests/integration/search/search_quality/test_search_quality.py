@@ -21,7 +21,7 @@ from tests.kit.servers.embedding_endpoint import serving
 from tests.unit.search.embedders.local_model import CACHE, NEEDS_MODEL
 from tuskpoint import AsyncClient
 from tuskpoint_server.api.server.server import Server
-from tuskpoint_server.commands import serve as app
+from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.search import analyse
 from tuskpoint_server.search.embedders.local import LocalEmbedder
@@ -188,7 +188,7 @@ async def searched_by_an_endpoint(
             "embedder_model": "minilm",
         }
         async with (
-            app.running(config.model_copy(update=settings)) as server,
+            serve.running(config.model_copy(update=settings)) as server,
             AsyncClient(f"127.0.0.1:{server.port}") as client,
         ):
             ids = await save_all(client, with_vectors=False)

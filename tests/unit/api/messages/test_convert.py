@@ -27,8 +27,8 @@ from tuskpoint_server.core.model import (
 )
 from tuskpoint_server.core.state import decode_state
 from tuskpoint_server.core.values import value_digest
-from tuskpoint_server.journal.checkpoints.sent import SentCheckpoint
-from tuskpoint_server.journal.database.logs import known_channel
+from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
+from tuskpoint_server.journal.database.thread_rows import channel_ref
 from tuskpoint_server.service.completing import content_bytes
 
 names = st.text(
@@ -101,7 +101,7 @@ def request_of(state: checkpoint_pb2.CheckpointState, **fields: Any) -> pb.SaveC
 
 def taken(
     request: pb.SaveCheckpointRequest, received: list[Received] | None = None
-) -> SentCheckpoint:
+) -> IncomingCheckpoint:
     draft = saves.take_checkpoint(request, received)
     assert draft is not None
     return draft
@@ -223,7 +223,7 @@ def test_references_stay_references() -> None:
     draft = taken(request_of(state))
     assert draft.channels == {
         "a": (None, None, 0, b""),
-        "b": known_channel("b", None, None, 0),
+        "b": channel_ref("b", None, None, 0),
         "c": (None, b"\1" * 32, 0, b""),
     }
     assert draft.contents == {}

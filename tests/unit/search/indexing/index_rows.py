@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tuskpoint_server.core.model import CheckpointKey, Value
-from tuskpoint_server.journal.search.following import Advance, Backlog, Stretch
+from tuskpoint_server.journal.search.change_feed import Advance, IndexBacklog, Stretch
 from tuskpoint_server.journal.search.index import IndexRows, Unembedded
 from tuskpoint_server.journal.search.searched_values import Document
 
@@ -85,11 +85,11 @@ class Rows(IndexRows):
         mine = [one for one in self.waiting if one.tenant == tenant]
         return {one.thread: one.seq for one in sorted(mine, key=lambda one: one.seq)}
 
-    async def backlog(self) -> list[Backlog]:
+    async def backlog(self) -> list[IndexBacklog]:
         """Count what waits."""
         tenants = {one.tenant: None for one in self.waiting}
         return [
-            Backlog(
+            IndexBacklog(
                 tenant,
                 sum(one.tenant == tenant for one in self.waiting),
                 min(one.seq for one in self.waiting if one.tenant == tenant),

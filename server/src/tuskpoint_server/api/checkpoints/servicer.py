@@ -11,7 +11,7 @@ from tuskpoint.v1 import checkpoint_service_pb2 as saves_pb
 
 from ...core.limits import LIMITS
 from ...core.model import Saved, Source, View
-from ...journal.checkpoints.sent import SentCheckpoint
+from ...journal.checkpoints.incoming import IncomingCheckpoint
 from ...service.checkpoints import Checkpoints
 from ...service.completing import content_bytes
 from ..messages import convert
@@ -46,7 +46,7 @@ class CheckpointServicer:
     _sessions: Sessions = field(default_factory=dict)
 
     async def SaveCheckpoint(
-        self, sent: SentCheckpoint, call: Call
+        self, sent: IncomingCheckpoint, call: Call
     ) -> saves_pb.SaveCheckpointResponse:
         saved = await self._checkpoints.save(call.tenant, sent)
         return await self._reached(saves_pb.SaveCheckpointResponse(), saved, call)

@@ -21,9 +21,9 @@ from ...core.reserved import is_reserved
 from ...core.search import pack_vector
 from ...core.state import decode_version, parse_metadata
 from ...core.values import DIGEST_BYTES, Encoding, digesting
-from ...journal.checkpoints.sent import SentCheckpoint, encode_names
+from ...journal.checkpoints.incoming import IncomingCheckpoint, encode_names
 from ...journal.checkpoints.value_groups import Prepared
-from ...journal.database.logs import KnownChannel, StoredWrite, known_channel
+from ...journal.database.thread_rows import ChannelRef, StoredWrite, channel_ref
 from .chunks import Received
 from .convert import key, number
 from .validation import check, check_save, check_writes
@@ -48,7 +48,7 @@ def take_checkpoint(
     received: Sequence[Received] | None = None,
     *,
     streamed: bool = False,
-) -> SentCheckpoint | None:
+) -> IncomingCheckpoint | None:
     """Check a save and return its checkpoint as the journal takes it. Takes the request apart.
 
     Args:
@@ -95,7 +95,7 @@ def take_checkpoint(
         raise taking.mismatch
     delta_channels = encode_names(state.delta_channels)
     state.ClearField("channels")
-    return SentCheckpoint(
+    return IncomingCheckpoint(
         key=place,
         parent_id=parent_id,
         frame=state.SerializeToString(deterministic=True),
@@ -164,9 +164,9 @@ class _Pass:
 
     def channels(
         self, messages: Sequence[value_pb2.Channel]
-    ) -> tuple[dict[str, KnownChannel], dict[str, tuple[str, Prepared]]]:
+    ) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, Prepared]]]:
         """Return channels and the values that came with them, by name."""
-        channels: dict[str, KnownChannel] = {}
+        channels: dict[str, ChannelRef] = {}
         contents: dict[str, tuple[str, Prepared]] = {}
         for message in messages:
             name, claimed = message.name, message.digest
@@ -181,18 +181,18 @@ class _Pass:
             content = message.WhichOneof("content")
             if content == "inherit" or content == "empty":
                 self._odd = self._odd or claimed != b""
-                known = KnownChannel(version, None)
+                known = ChannelRef(version, None)
                 if content == "empty":
-                    known = known_channel(name, version, None, 0)
+                    known = channel_ref(name, version, None, 0)
             elif content is not None:
                 kind, data, digest = self._content(message)
                 if claimed and claimed != digest:
                     self._mismatched(message, digest)
                 contents[name] = kind, Prepared(data)
-                known = known_channel(name, version, digest, len(data))
+                known = channel_ref(name, version, digest, len(data))
             else:
                 self._odd = self._odd or len(claimed) != DIGEST_BYTES
-                known = KnownChannel(version, claimed)
+                known = ChannelRef(version, claimed)
             channels[name] = known
         count = len(messages)
         self._odd = self._odd or count > LIMITS.max_channels or len(channels) < count

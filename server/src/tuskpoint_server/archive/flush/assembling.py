@@ -26,8 +26,8 @@ from ...core.values import blob_digest
 from ...journal.archiving.collecting import Collected
 from ...journal.archiving.dirty import DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.plan import Plan, PlannedHole, PlannedThread, StoredMember
-from ...journal.checkpoints.located import Held, encode_held
-from ...journal.database.logs import Place
+from ...journal.checkpoints.segment_refs import ForeignSegments, encode_held
+from ...journal.database.thread_rows import Place
 from .building import BuiltSegment, Locate
 
 
@@ -340,7 +340,7 @@ class Recorder:
 
     def _hold(self, dirty: DirtyRange, place: Place, segment: bytes) -> None:
         """Record that a checkpoint is stored beside its range, and is no hole any more."""
-        held = encode_held(Held(dirty.through, (segment,)))
+        held = encode_held(ForeignSegments(dirty.through, (segment,)))
         self.plan.holds.append((dirty.thread.number, *place, held))
         if dirty.hole is not None:
             self.plan.filled.append(dirty.hole.number)

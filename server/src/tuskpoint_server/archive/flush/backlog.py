@@ -13,7 +13,7 @@ from .one_flush import ArchiveSettings
 MAX_LINKS = 128  # of a flush to the latest calls whose changes it certifies
 
 
-class Backlog:
+class FlushBacklog:
     """Uncertified changes, corrected by the journal at every flush; times are monotonic."""
 
     def __init__(self, settings: ArchiveSettings) -> None:
@@ -53,7 +53,7 @@ class Backlog:
         self._spans.clear()
         return spans
 
-    def counted(self, found: status.Backlog, now: float) -> None:
+    def counted(self, found: status.CertificationBacklog, now: float) -> None:
         """Take over what the journal says while no flush runs: other servers save too."""
         self.size_bytes = self._fresh_bytes = found.size_bytes
         if not found.threads:

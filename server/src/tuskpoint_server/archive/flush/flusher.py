@@ -12,16 +12,16 @@ from ...blobs.api import StoreLostError
 from ...core.errors import Reason, Refusal, checkpoint_missing
 from ...core.model import BlobLocation, CheckpointKey
 from ...core.pacing import Backoff, pause
-from ...journal.archiving import asking, holes, status
+from ...journal.archiving import flush_requests, holes, status
 from ...journal.archiving.collecting import damaged
 from ...journal.archiving.holes import Hole
 from ...journal.archiving.status import KnownCatalog, Wanted
 from ...journal.database.database import KEEPING, POLL_S, Connection, Database
 from ...journal.lease import Lease, LeaseLostError
 from ..read import DAMAGE
-from .backlog import Backlog
+from .backlog import FlushBacklog
 from .one_flush import ArchiveSettings, Flush, Flushed
-from .telemetry import Instruments
+from .telemetry import FlushInstruments
 from .waiting import FlushOutcome, Standing, Waiter, answer_waiter, hole_reason, holes_text
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _IDLE_FLUSHES = 16  # in a row that certify nothing, after which the next one wa
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class FlushTrouble:
     """The last error: text for people, and its time in microseconds since the epoch."""
 
     message: str
@@ -53,14 +53,14 @@ class TenantFlusher:
     _database: Database
     _lease: Lease
     _settings: ArchiveSettings
-    _instruments: Instruments
+    _instruments: FlushInstruments
     _clock_us: Callable[[], int]
     flush: Flush
     _on_damage: Callable[[str], None]
 
     def __post_init__(self) -> None:
-        self.backlog = Backlog(self._settings)
-        self.trouble: Trouble | None = None
+        self.backlog = FlushBacklog(self._settings)
+        self.trouble: FlushTrouble | None = None
         self.turn = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._waiters: dict[Waiter, None] = {}  # in the order in which they came
@@ -119,7 +119,7 @@ class TenantFlusher:
         if counted.threads and self.backlog.since is None:
             self.backlog.since = self.now
 
-    def counted(self, found: status.Backlog) -> None:
+    def counted(self, found: status.CertificationBacklog) -> None:
         """Take over the backlog that the journal has, unless a flush runs, which counts itself."""
         if not self.turn.locked():
             before = self.backlog.due_at()
@@ -221,7 +221,7 @@ class TenantFlusher:
         if new:
             everything = any(waiter.wanted is None for waiter in new)
             number = await self._database.write_past_batches(
-                partial(asking.ask, tenant=self.tenant, everything=everything)
+                partial(flush_requests.ask, tenant=self.tenant, everything=everything)
             )
             for waiter in new:
                 waiter.request = number
@@ -229,14 +229,14 @@ class TenantFlusher:
         standing, row = await self._database.query(
             lambda connection: (
                 self._standing(connection, waiting),
-                asking.of_tenant(connection, self.tenant),
+                flush_requests.of_tenant(connection, self.tenant),
             )
         )
         for waiter in waiting:
             if waiter.wanted is not None:
                 answer_waiter(waiter, standing)
             elif row.all_tried >= (waiter.request or 0):
-                self._tried(waiter, standing, asking.outcome_of(row))
+                self._tried(waiter, standing, flush_requests.outcome_of(row))
         newest = max(waiter.came for waiter in waiting)
         return _FIRST_LOOKS_S if self.now - newest < POLL_S else POLL_S
 
@@ -289,7 +289,7 @@ class TenantFlusher:
         self._retry_at = 0.0 if came_since else self.now + pause_s  # they wait for an attempt
         self.flush_soon()
         reason = error.reason if isinstance(error, Refusal) else None
-        self.trouble = Trouble(text_of(error), self._clock_us())
+        self.trouble = FlushTrouble(text_of(error), self._clock_us())
         name = reason.name if reason else type(error).__name__
         self._instruments.retries.add(1, {"reason": name})
         if reason is Reason.BLOB_HASH_MISMATCH:
@@ -316,10 +316,10 @@ class TenantFlusher:
             self.backlog.size_bytes = max(0, self.backlog.size_bytes - flushed.size_bytes)
         else:
             await self.count_backlog()
-        asking = list(self._waiters)
-        standing = await self._database.query(partial(self._standing, waiters=asking))
+        flush_requests = list(self._waiters)
+        standing = await self._database.query(partial(self._standing, waiters=flush_requests))
         problem = flushed.pointer_problem or holes_text(standing.holes)
-        self.trouble = Trouble(problem, self._clock_us()) if problem else None
+        self.trouble = FlushTrouble(problem, self._clock_us()) if problem else None
         if flushed.pointer_problem:
             self._look_at = self.now + self._settings.longest_retry_s
         elif standing.holes:
@@ -328,7 +328,7 @@ class TenantFlusher:
         for waiter in waiting:
             waiter.certified += flushed.checkpoints
             waiter.retried = waiter.retried or flushed.retried
-        for waiter in asking:
+        for waiter in flush_requests:
             answer_waiter(waiter, standing)
         if left := [waiter for waiter in self._waiters if not waiter.answer.done()]:
             self._urgent = True

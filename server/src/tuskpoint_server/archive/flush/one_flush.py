@@ -24,11 +24,11 @@ from ...core.formats.stored_json import MEMBER_BYTES, Kind
 from ...core.limits import MIB
 from ...core.model import BlobLocation, CheckpointKey, Value
 from ...journal.archiving import certify, holes, status
-from ...journal.archiving.collecting import Bounds, Collected, collect
+from ...journal.archiving.collecting import Collected, RangeBounds, collect
 from ...journal.archiving.dirty import DirtyRange
 from ...journal.database.database import Database
-from ...journal.database.logs import Place
-from ...journal.database.overlay import Batch
+from ...journal.database.thread_rows import Place
+from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.lease import Lease
 from ...keys.provider import KeyProvider
 from ..catalog_repair import repair_catalog
@@ -38,7 +38,7 @@ from ..roots import new_root
 from .assembling import Assembled, Chores, Recorder, Work, assemble, record
 from .building import BuiltSegment, build
 from .packs import Pack, PackRunner, Pointer, grouped
-from .telemetry import Instruments, tracer
+from .telemetry import FlushInstruments, tracer
 
 _log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Flush:
     _database: Database
     _lease: Lease
     _settings: ArchiveSettings
-    _instruments: Instruments
+    _instruments: FlushInstruments
     _clock_us: Callable[[], int]
     _blobs: BlobStore
     _runner: PackRunner
@@ -277,7 +277,7 @@ class Flush:
     async def _move(self, recorder: Recorder, taken: Collected) -> Flushed:
         """Move watermarks over ranges with nothing to store; postpone holes that failed again."""
 
-        def move(batch: Batch) -> None:
+        def move(batch: UnitOfWork) -> None:
             certify.move(batch, self._tenant, recorder.plan.threads)
             holes.postpone(batch.connection, recorder.postponed, batch.now_us)
             holes.forget(batch.connection, taken.filled)
@@ -496,10 +496,12 @@ async def require_catalog(blobs: BlobStore, tenant: str, catalog: BlobLocation) 
         _log.error("the newest catalog of tenant %s is damaged: %s", tenant, refusal)
 
 
-def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> Bounds:
+def _bounds(settings: ArchiveSettings, blobs: BlobStore) -> RangeBounds:
     """Return the bounds of a flush: where puts are bounded, two rounds of concurrent puts."""
     limits = blobs.limits
     if limits.max_members is None:
-        return Bounds(_THREADS_PER_FLUSH, settings.max_pack_checkpoints, settings.max_pack_bytes)
+        return RangeBounds(
+            _THREADS_PER_FLUSH, settings.max_pack_checkpoints, settings.max_pack_bytes
+        )
     most = 2 * limits.puts_at_once * limits.max_members
-    return Bounds(min(_THREADS_PER_FLUSH, most), most, settings.max_pack_bytes)
+    return RangeBounds(min(_THREADS_PER_FLUSH, most), most, settings.max_pack_bytes)

@@ -12,7 +12,7 @@ _SCOPE = "tuskpoint_server.archive"
 tracer = trace.get_tracer(_SCOPE)
 
 
-class Instruments:
+class FlushInstruments:
     """Instruments of the archive; the global provider is used if none is given."""
 
     def __init__(self, provider: MeterProvider | None = None) -> None:

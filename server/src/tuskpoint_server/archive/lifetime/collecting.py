@@ -15,11 +15,11 @@ from ...core.model import BlobLocation
 from ...journal.archiving import lifetimes, plan, status
 from ...journal.archiving.emptied import emptied, forget_emptied, note_emptied
 from ...journal.database.database import Database
-from ...journal.database.overlay import Batch
+from ...journal.database.unit_of_work import UnitOfWork
 from ...keys.provider import KeyProvider
 from ..read import Segments, placed
 from ..roots import with_root_key
-from .salvage import survey
+from .repair import survey
 
 MIN_AGE_S = 3600.0
 """A younger blob of another server stays: that one may not have recorded it yet."""
@@ -87,7 +87,7 @@ async def unneeded(
 async def remove(database: Database, store: PackStore, found: Unneeded) -> list[StoredFile]:
     """Remove blobs; return those that were there. Where it refuses, some may be removed."""
 
-    def forget(batch: Batch) -> None:
+    def forget(batch: UnitOfWork) -> None:
         for tenant, hashes in found.dead.items():
             lifetimes.drop(batch, tenant, hashes)
         note_emptied(batch, found.own)

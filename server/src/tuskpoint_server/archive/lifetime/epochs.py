@@ -18,7 +18,7 @@ from ...core.errors import Refusal
 from ...core.model import StoredBlob
 from ...core.pacing import doubled
 from ...journal.archiving.lifetimes import DueBlob
-from ..flush.flusher import Trouble
+from ..flush.flusher import FlushTrouble
 from ..read import DAMAGE
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class EpochClock:
 @dataclass(frozen=True, slots=True)
 class _Failure:
     since_us: int  # time of the first one
-    last: Trouble
+    last: FlushTrouble
     retry_us: int
     attempts: int
     gone: bool
@@ -138,7 +138,7 @@ class Failing:
         since_us = before.since_us if before else now_us
         self._of[tenant][blob.blob_id] = _Failure(
             since_us,
-            Trouble(problem, now_us),
+            FlushTrouble(problem, now_us),
             now_us + round(pause_s * 1e6),
             attempts,
             gone,
@@ -163,7 +163,7 @@ class Failing:
         """Return how many blobs of a tenant fail."""
         return len(self._of.get(tenant, ()))  # it may be asked from another thread
 
-    def trouble(self, tenant: str) -> Trouble | None:
+    def trouble(self, tenant: str) -> FlushTrouble | None:
         """Return the last failure of a tenant."""
         mine = [failure.last for failure in self._of[tenant].values()]
         return max(mine, key=lambda trouble: trouble.at_us, default=None)

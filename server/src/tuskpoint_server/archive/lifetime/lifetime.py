@@ -23,13 +23,13 @@ from ...journal.archiving import lifetimes, losses, status
 from ...journal.archiving.lifetimes import DueBlob
 from ...journal.database.database import Database
 from ...journal.lease import Lease, LeaseLostError
-from ..flush.flusher import TenantFlusher, Trouble
+from ..flush.flusher import FlushTrouble, TenantFlusher
 from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner
-from ..flush.telemetry import Instruments
+from ..flush.telemetry import FlushInstruments
 from ..read import DAMAGE, read_each, sliced
 from .epochs import FIRST_RETRY_S, EpochClock, Failing
-from .salvage import Round, Salvage, Survey, Surveyed, survey
+from .repair import Round, Salvage, Survey, Surveyed, survey
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Lifetime:
     _settings: ArchiveSettings
     _flusher: Callable[[str], TenantFlusher]
     _clock_us: Callable[[], int]
-    _instruments: Instruments
+    _instruments: FlushInstruments
 
     def __post_init__(self) -> None:
         common = (
@@ -71,7 +71,7 @@ class Lifetime:
         self._margin_us = self._settings.renew_margin_epochs * epoch_us
         pause_s = self._settings.renew_interval_s
         self.failing = Failing(self._clock_us, self._margin_us, epoch_us, pause_s)
-        self._fallen: Trouble | None = None
+        self._fallen: FlushTrouble | None = None
         self._unlike: set[str] = set()
         self._damaged: set[str] = set()
         self._lost: set[str] = set()
@@ -134,7 +134,7 @@ class Lifetime:
         """Store all due blobs again, also those that failed a moment ago."""
         return await self._round(patient=False)
 
-    def trouble(self, tenant: str) -> Trouble | None:
+    def trouble(self, tenant: str) -> FlushTrouble | None:
         """Return the last failure among the blobs that still fail, or that the network is new."""
         return self.failing.trouble(tenant) or self._fallen
 
@@ -250,7 +250,7 @@ class Lifetime:
                 "endpoints; the server stores again what it still has"
             )
             _log.error("%s", problem)
-            self._fallen = Trouble(problem, self._clock_us())
+            self._fallen = FlushTrouble(problem, self._clock_us())
             await self._lease.transact(lifetimes.forget_ends)
             self.failing.clear()
         origin_us, length_us = self._epochs.expire_us(0), self._epochs.length_us

@@ -26,7 +26,7 @@ from ...journal.database.database import Database
 from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
 from ..read import placed
-from .salvage import Round, Salvage, Survey, Surveyed, survey
+from .repair import Round, Salvage, Survey, Surveyed, survey
 
 _log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from ...core.model import BlobLocation, Value
 from ...core.threads import judge_state
 from ...journal.archiving.plan import StoredMember
 from ...journal.checkpoints.contents import referred
-from ...journal.checkpoints.located import Held, encode_held
-from ...journal.database.logs import StoredWrite
+from ...journal.checkpoints.segment_refs import ForeignSegments, encode_held
+from ...journal.database.thread_rows import StoredWrite
 from ...journal.lineage import stored as rows
 from ...journal.recovery import RecoveredRows, RecoveredValue, ThreadEnd
 from ..flush.building import described
@@ -206,7 +206,7 @@ class ThreadReading:
         written = dict.fromkeys(one.segment for one in writes)
         segments = tuple(dict.fromkeys([record.segment, *written]))
         state_only = bool(written) and record.segment not in written
-        found.held = encode_held(Held(seq, segments, state_only))
+        found.held = encode_held(ForeignSegments(seq, segments, state_only))
         return found
 
     def _new_writes(

@@ -30,7 +30,7 @@ from ...journal.archiving import status
 from ...journal.archiving.certify import put_catalog
 from ...journal.archiving.plan import StoredMember
 from ...journal.database.database import Database
-from ...journal.database.overlay import Batch
+from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.lineage.snapshots import Snapshots
 from ...keys.provider import KeyProvider
 from ..read import DAMAGE, Segments, StoredSegment, sliced, too_large
@@ -45,7 +45,7 @@ _BATCHES_AT_ONCE = 4
 _INSERT_BYTES = 16 * MIB
 _NAMED_AT_MOST = 20  # members of a blob in an error
 _SHA256 = re.compile("[0-9a-fA-F]{64}")
-_Work = Callable[[Batch], None]
+_Work = Callable[[UnitOfWork], None]
 _Wanted = tuple[ThreadReading, BlobLocation]
 _Read = tuple[ThreadReading, BlobLocation, StoredSegment | bytes]
 _LEFT_OUT = (*DAMAGE, Reason.LIMIT_EXCEEDED)
@@ -111,7 +111,7 @@ def _shortened(items: list[str]) -> str:
     return f"{text} and {more} more" if more > 0 else text
 
 
-class Source(NamedTuple):
+class RecoverySource(NamedTuple):
     """The catalog or manifest that a recovery begins with, and its location.
 
     All that a catalog has names the blob where it is.
@@ -134,7 +134,7 @@ async def read_source(
     keys: KeyProvider | None,
     tenant: str,
     memory_bytes: int = sys.maxsize,
-) -> Source:
+) -> RecoverySource:
     """Return the catalog or manifest to recover from.
 
     All else is trusted by the hash of its location, and opened by the key beside it.
@@ -158,7 +158,7 @@ async def read_source(
         raise malformed(name, problem)
     found = await with_root_key(keys, tenant, data, found)
     decode = decode_catalog if kind is Kind.CATALOG else decode_manifest
-    return Source(found, decode(opened(data, found), name), wrapped_key(data, name))
+    return RecoverySource(found, decode(opened(data, found), name), wrapped_key(data, name))
 
 
 @dataclass(slots=True)
@@ -191,7 +191,7 @@ class Recovery:
         self._snapshots = Snapshots(self._database)
         self._done = Recovered()
 
-    async def recover(self, source: Source) -> Recovered:
+    async def recover(self, source: RecoverySource) -> Recovered:
         """Recover all threads that a catalog leads to, or the one of a manifest.
 
         The next flush after a catalog follows that catalog. After a manifest it records the
@@ -228,7 +228,7 @@ class Recovery:
         ]
         members.append(StoredMember(location, Kind.CATALOG))
 
-        def add(batch: Batch) -> None:
+        def add(batch: UnitOfWork) -> None:
             put_catalog(batch, self._tenant, catalog, location.sha256, root)
             filling.add_members(batch, self._tenant, members)
 
@@ -390,7 +390,7 @@ class Recovery:
         reading.lost[place] = None
 
     async def _insert(self, works: Sequence[_Work]) -> None:
-        def insert(batch: Batch) -> None:
+        def insert(batch: UnitOfWork) -> None:
             for work in works:
                 work(batch)
 

@@ -10,10 +10,10 @@ from ...core.formats.catalogs import Catalog, decode_catalog, encode_catalog
 from ...core.formats.sealing import opened, wrapped_key
 from ...core.model import BlobLocation
 from ..changes import first_above
-from ..database.overlay import Batch
 from ..database.schema import catalogs, checkpoints, members, removed, uses
 from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, putting
-from . import holding, holes, status
+from ..database.unit_of_work import UnitOfWork
+from . import holes, segment_index, status
 from .plan import Plan, PlannedThread, drop_pack
 from .status import CatalogPlace
 
@@ -48,7 +48,7 @@ _MOVE_MEMBER = Statement(
 
 
 def certify(
-    batch: Batch,
+    batch: UnitOfWork,
     tenant: str,
     pack: int,
     plan: Plan,
@@ -68,8 +68,8 @@ def certify(
     placed = [(one, locations.get(one.location.sha256, one.location)) for one in plan.members]
     _PUT_MEMBER.run_many(connection, [one.row(tenant, place) for one, place in placed])
     ended = [thread.number for thread in plan.threads if thread.ended]
-    holding.begin_anew(connection, tenant, ended)
-    holding.add_uses(connection, tenant, plan.uses)
+    segment_index.begin_anew(connection, tenant, ended)
+    segment_index.add_uses(connection, tenant, plan.uses)
     _FORGET_KEYS.run_rows(
         connection, ("of_tenant", "of_thread"), [(tenant, number) for number in ended]
     )
@@ -94,7 +94,7 @@ def _catalog(plan: Plan, data: bytes, place: BlobLocation) -> Catalog:
 
 
 def put_catalog(
-    batch: Batch,
+    batch: UnitOfWork,
     tenant: str,
     catalog: Catalog,
     sha256: bytes,
@@ -118,7 +118,7 @@ def put_catalog(
 
 
 def put_catalog_back(
-    batch: Batch, tenant: str, catalog: Catalog, place: CatalogPlace, root: bytes
+    batch: UnitOfWork, tenant: str, catalog: Catalog, place: CatalogPlace, root: bytes
 ) -> None:
     """Store the newest catalog in the place of its damaged row, unless a newer one is there."""
     sha256 = place.location.sha256
@@ -126,7 +126,7 @@ def put_catalog_back(
         put_catalog(batch, tenant, catalog, sha256, root, place.certified_us)
 
 
-def move(batch: Batch, tenant: str, moved: Sequence[PlannedThread]) -> None:
+def move(batch: UnitOfWork, tenant: str, moved: Sequence[PlannedThread]) -> None:
     """Move the watermarks of threads, and update what waits above.
 
     Raises:

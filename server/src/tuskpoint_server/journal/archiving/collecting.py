@@ -14,12 +14,11 @@ from sqlalchemy import Connection, and_, bindparam, case, func, select
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
 from ...core.values import Encoding, compress
-from ..checkpoints import located
+from ..checkpoints import segment_refs
 from ..checkpoints.contents import StoredValue, compared, referred, stored_value
-from ..checkpoints.located import NOWHERE
+from ..checkpoints.segment_refs import NOWHERE
 from ..database import put_back
 from ..database.binding import RowDamagedError, binder_of
-from ..database.logs import THREAD, Place
 from ..database.put_back import STORED_THROUGH
 from ..database.schema import checkpoints, contents, handoffs, removed, threads, writes
 from ..database.statements import (
@@ -29,6 +28,7 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
+from ..database.thread_rows import THREAD, Place
 from . import holes, status
 from .dirty import (
     CHECKPOINT_COLUMNS,
@@ -37,12 +37,12 @@ from .dirty import (
     DirtyRange,
     DirtyThread,
     Pin,
-    Removal,
+    RemovedCheckpoint,
     dirty_checkpoint,
 )
-from .holding import Holders, NeededValue, choose, used
 from .holes import Hole
 from .ranges import CHANGES, LOGGED, SCANNED, Reading, in_range, is_whole
+from .segment_index import Holders, NeededValue, choose, used
 from .status import KnownCatalog
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _CHANGES_PER_CHECKPOINT = 4
 _READ_AT_ONCE = 32
 
 
-class Bounds(NamedTuple):
+class RangeBounds(NamedTuple):
     """How much one flush takes over all threads, and at least one checkpoint of each it reaches."""
 
     threads: int
@@ -75,7 +75,7 @@ _WRITES_OF_ROW = Statement(
     select(*WRITE_COLUMNS).where(of_checkpoint(writes), writes.c.early_us.is_(None))
 )
 _REMOVED = Statement(
-    select(*(removed.c[name] for name in Removal._fields))
+    select(*(removed.c[name] for name in RemovedCheckpoint._fields))
     .where(in_range(removed))
     .order_by(removed.c.seq)
 )
@@ -111,7 +111,7 @@ class Collected:
 def collect(
     connection: Connection,
     tenant: str,
-    bounds: Bounds,
+    bounds: RangeBounds,
     *,
     lone: Collection[int] | None,
     rejected: Mapping[tuple[int, Place], str],
@@ -140,7 +140,7 @@ def collect(
         found.ranges.append(one)
         found.complete = found.complete and one.through == thread.seq
         taken = (left.checkpoints - len(one.places), left.size_bytes - one.size_bytes)
-        left = Bounds(left.threads, *taken)
+        left = RangeBounds(left.threads, *taken)
         if lone is None or thread.number in lone:
             alone += _separate(connection, one)
     for hole in unstored:
@@ -224,7 +224,7 @@ def _separate(connection: Connection, one: DirtyRange) -> list[DirtyRange | None
 def read_range(
     connection: Connection,
     thread: DirtyThread,
-    bounds: Bounds,
+    bounds: RangeBounds,
     apart: Collection[Place],
     lost: Collection[bytes],
 ) -> DirtyRange:
@@ -238,7 +238,7 @@ def read_range(
         through,
         thread.dirty_bytes,
         places=_places(connection, thread, reading, of, apart),
-        removed=[Removal(*row) for row in _REMOVED.run(connection, **of).fetchall()],
+        removed=[RemovedCheckpoint(*row) for row in _REMOVED.run(connection, **of).fetchall()],
         pins=[Pin(*row) for row in _PINS.run(connection, **of).fetchall()],
     )
     holders = Holders(connection, thread, lost)
@@ -252,7 +252,7 @@ def read_range(
     return found
 
 
-def _bound(connection: Connection, thread: DirtyThread, bounds: Bounds) -> int | None:
+def _bound(connection: Connection, thread: DirtyThread, bounds: RangeBounds) -> int | None:
     """Return the last change of a range; `None` if the log of the thread is damaged."""
     most = _CHANGES_PER_CHECKPOINT * bounds.checkpoints
     of = {"of_thread": thread.number, "after": thread.certified_seq}
@@ -346,7 +346,7 @@ def read_alone(
     if one.gone:
         seqs = list(one.gone.values())
         of_writes = (connection, thread.tenant, thread.number, row[-1], seqs)
-        found.sources += located.of_writes(*of_writes)
+        found.sources += segment_refs.of_writes(*of_writes)
     _read_values(connection, found, holders)
     return found
 

@@ -16,13 +16,13 @@ from sqlalchemy import Connection
 from ...core.formats.records import CheckpointRecord, SettingRecord
 from ...core.formats.segments import SegmentCheckpoint, SegmentWrite
 from ...core.model import BlobLocation, Damage, Lineage
-from ..checkpoints.located import NOWHERE, Held, decode_held
+from ..checkpoints.segment_refs import NOWHERE, ForeignSegments, decode_held
 from ..database.binding import binder_of, equal
-from ..database.logs import WRITE_CHANGED, Place, ThreadRow
 from ..database.schema import checkpoints, writes
-from .holding import NeededValue
+from ..database.thread_rows import WRITE_CHANGED, Place, ThreadRow
 from .holes import Hole
 from .plan import StoredMember
+from .segment_index import NeededValue
 
 
 class DirtyThread(ThreadRow):
@@ -50,7 +50,7 @@ class DirtyThread(ThreadRow):
         return CheckpointRecord(*where, *known, segment, state, *said, held_ns)
 
 
-class Removal(NamedTuple):
+class RemovedCheckpoint(NamedTuple):
     """A checkpoint that was removed; an empty ID: the whole incarnation."""
 
     seq: int
@@ -79,7 +79,7 @@ class DirtyPlace:
     row: SegmentCheckpoint | None = None  # its row, if that changed
     writes: list[SegmentWrite] = field(default_factory=list)  # its pending writes that changed
     # the segments that hold it already, if it is a copy, or was stored beside its range
-    held: Held = NOWHERE
+    held: ForeignSegments = NOWHERE
     held_writes: bool = False  # some of its writes are there too
     # digests of values and writes that were evicted, and the changes that brought such writes
     gone: dict[bytes, int] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class DirtyRange:
     hole: Hole | None = None  # that the checkpoint was
     # the checkpoints that changed, in the order of their last change
     places: list[DirtyPlace] = field(default_factory=list)
-    removed: list[Removal] = field(default_factory=list)
+    removed: list[RemovedCheckpoint] = field(default_factory=list)
     pins: list[Pin] = field(default_factory=list)  # bundles that were handed off
     # the values that its rows need and that are in no named segment, by digest
     values: dict[bytes, NeededValue] = field(default_factory=dict)

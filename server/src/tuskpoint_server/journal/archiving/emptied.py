@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from ..database.overlay import Batch
 from ..database.schema import journal_info, threads
 from ..database.statements import LISTED, Statement, putting
+from ..database.unit_of_work import UnitOfWork
 
 _EMPTIED = "emptied_blobs"
 _GET = Statement(select(journal_info.c.value).where(journal_info.c.name == _EMPTIED))
@@ -30,13 +30,13 @@ def emptied(connection: Connection) -> frozenset[str]:
     return frozenset(json.loads(row[0])) if row is not None else frozenset()
 
 
-def note_emptied(batch: Batch, blobs: Iterable[str]) -> None:
+def note_emptied(batch: UnitOfWork, blobs: Iterable[str]) -> None:
     """Note own blobs that nothing needs: a crash may come before they are removed."""
     names = sorted(emptied(batch.connection) | set(blobs))
     _PUT.run(batch.connection, name=_EMPTIED, value=json.dumps(names))
 
 
-def forget_emptied(batch: Batch) -> None:
+def forget_emptied(batch: UnitOfWork) -> None:
     """Forget them: they are removed."""
     _FORGET.run(batch.connection)
 

@@ -22,13 +22,13 @@ from ...core.failpoints import failpoint
 from ...core.formats.segments import PREFIX_BYTES
 from ...core.limits import MIB
 from ...core.values import split
-from ..checkpoints.located import by_hash, decode_held
+from ..checkpoints.segment_refs import by_hash, decode_held
 from ..database.database import Database
-from ..database.logs import KNOWN
-from ..database.overlay import Batch
 from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
 from ..database.statements import Statement, of_thread, same_checkpoint
-from ..removal.passes import (
+from ..database.thread_rows import KNOWN
+from ..database.unit_of_work import UnitOfWork
+from ..removal.garbage_collection import (
     Sized,
     Taken,
     ValueRow,
@@ -318,7 +318,7 @@ def _evict_values(
     return Taken(count, size_bytes=size)
 
 
-def _evict_writes(batch: Batch, thread: int, chosen: Sequence[Sized]) -> Taken:
+def _evict_writes(batch: UnitOfWork, thread: int, chosen: Sequence[Sized]) -> Taken:
     rows = [{"of_thread": thread, "of_number": one.number, "of_seq": one.seq} for one in chosen]
     count = _EVICT_WRITE.count_many(batch.connection, rows)
     return Taken(0, count, sum(one.size for one in chosen))

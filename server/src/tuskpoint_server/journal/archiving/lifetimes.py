@@ -11,8 +11,7 @@ import sqlalchemy as sa
 from ...core.formats.stored_json import Kind
 from ...core.model import BlobLocation, StoredBlob
 from ...core.values import DIGEST_BYTES, split
-from ..checkpoints.located import PLACE, decode_held, location_of
-from ..database.overlay import Batch
+from ..checkpoints.segment_refs import PLACE, decode_held, location_of
 from ..database.schema import (
     blobs,
     checkpoints,
@@ -25,6 +24,7 @@ from ..database.schema import (
     uses,
 )
 from ..database.statements import EMPTY, LISTED, Statement, in_lists, inserting
+from ..database.unit_of_work import UnitOfWork
 
 Expiry = Callable[[StoredBlob], int | None]
 """Returns the time (us since the epoch) before which a blob is not gone; `None`: it never is."""
@@ -90,7 +90,9 @@ def _upsert_blob() -> Statement:
 _RECORD = _upsert_blob()
 
 
-def record_blobs(batch: Batch, tenant: str, made: Sequence[StoredBlob], expiry: Expiry) -> None:
+def record_blobs(
+    batch: UnitOfWork, tenant: str, made: Sequence[StoredBlob], expiry: Expiry
+) -> None:
     """Record the blobs of puts; for a known blob the later end wins."""
     columns = ("blob_id", "object_id", "size_bytes", "billed_bytes", "cost", "epoch", "end_epoch")
     rows = [
@@ -136,14 +138,14 @@ def observations(connection: sa.Connection) -> list[tuple[int, int]]:
     return sorted(seen, key=lambda one: one[1])
 
 
-def reckon(batch: Batch, origin_us: int, length_us: int) -> None:
+def reckon(batch: UnitOfWork, origin_us: int, length_us: int) -> None:
     """Compute again when every blob expires: epoch 0 began at the origin at the earliest."""
     expire_us = origin_us + blobs.c.end_epoch * length_us
     other = (blobs.c.end_epoch.is_not(None), blobs.c.expire_us.is_distinct_from(expire_us))
     batch.connection.execute(sa.update(blobs).where(*other).values(expire_us=expire_us))
 
 
-def forget_ends(batch: Batch) -> None:
+def forget_ends(batch: UnitOfWork) -> None:
     """Forget all that is known of blobs: the network that had them is another one now."""
     batch.connection.execute(sa.delete(blobs))
 
@@ -298,7 +300,7 @@ def every(connection: sa.Connection) -> dict[str, list[DueBlob]]:
     return found
 
 
-def drop(batch: Batch, tenant: str, hashes: Collection[bytes]) -> None:
+def drop(batch: UnitOfWork, tenant: str, hashes: Collection[bytes]) -> None:
     """Forget stored bytes that no stored record needs, unless the journal needs them by now."""
     gone = set(hashes) - journal_needs(batch.connection, tenant)
     for some in in_lists(gone):
@@ -307,7 +309,7 @@ def drop(batch: Batch, tenant: str, hashes: Collection[bytes]) -> None:
             batch.connection.execute(sa.delete(column.table).where(*of))
 
 
-def drop_expired(batch: Batch, tenant: str, before_us: int) -> None:
+def drop_expired(batch: UnitOfWork, tenant: str, before_us: int) -> None:
     """Forget expired blobs without members, unless a pack on its way may refer to them."""
     waiting = sa.exists().where(packs.c.tenant == tenant)
     gone = (blobs.c.tenant == tenant, blobs.c.expire_us < before_us, ~_HOLDS, ~waiting)

@@ -6,9 +6,9 @@ import json
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from ..database.overlay import Batch
 from ..database.schema import journal_info
 from ..database.statements import Statement, putting
+from ..database.unit_of_work import UnitOfWork
 
 _LOST = "lost_blobs"
 _NAMED = journal_info.c.name == bindparam("of_name")
@@ -23,19 +23,19 @@ def tenants(connection: Connection) -> frozenset[str]:
     return frozenset(json.loads(row[0])) if row is not None else frozenset()
 
 
-def note(batch: Batch, tenant: str) -> None:
+def note(batch: UnitOfWork, tenant: str) -> None:
     """Note that the blobs of a tenant were lost: its next catalog does not show that."""
     known = tenants(batch.connection)
     if tenant not in known:
         _put(batch, known | {tenant})
 
 
-def forget(batch: Batch, tenant: str) -> None:
+def forget(batch: UnitOfWork, tenant: str) -> None:
     """Forget the loss: what the journal has is stored again, and the rest is recorded as lost."""
     _put(batch, tenants(batch.connection) - {tenant})
 
 
-def _put(batch: Batch, left: frozenset[str]) -> None:
+def _put(batch: UnitOfWork, left: frozenset[str]) -> None:
     if left:
         _PUT.run(batch.connection, name=_LOST, value=json.dumps(sorted(left)))
     else:

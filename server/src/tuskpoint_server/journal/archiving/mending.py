@@ -10,11 +10,11 @@ from ...core.formats.segments import PREFIX_BYTES
 from ...core.model import BlobLocation, Damage, Value
 from ...core.values import compress, split
 from ..checkpoints import contents as values
-from ..checkpoints.located import PLACE, location_of
-from ..database.logs import find_thread
-from ..database.overlay import Batch
+from ..checkpoints.segment_refs import PLACE, location_of
 from ..database.schema import contents, members, threads, writes
 from ..database.statements import Statement, of_thread, putting
+from ..database.thread_rows import find_thread
+from ..database.unit_of_work import UnitOfWork
 from . import holes
 
 _FAMILY_OF = Statement(select(threads.c.family).where(threads.c.number == bindparam("of_number")))
@@ -82,7 +82,9 @@ def holders(
     return found
 
 
-def put_back(batch: Batch, tenant: str, thread_id: str, mended: Mapping[Damage, Value]) -> None:
+def put_back(
+    batch: UnitOfWork, tenant: str, thread_id: str, mended: Mapping[Damage, Value]
+) -> None:
     """Store values, which were compared with their digests, in the place of damaged ones.
 
     A value that has no row gets one, as if the certified part of this thread had brought it.

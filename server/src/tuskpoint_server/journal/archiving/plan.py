@@ -16,7 +16,7 @@ from ...core.formats.segments import PREFIX_BYTES
 from ...core.formats.stored_json import Kind
 from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES, Unopened, split
-from ..checkpoints.located import PLACE, location_of
+from ..checkpoints.segment_refs import PLACE, location_of
 from ..database.schema import members, packs
 from ..database.statements import Statement, inserting
 

@@ -12,7 +12,6 @@ from ...core.errors import Reason, Refusal
 from ...core.formats.catalogs import Catalog, decode_catalog
 from ...core.model import BlobLocation, CheckpointKey
 from ...core.values import Unopened
-from ..database.logs import find_thread
 from ..database.schema import (
     catalogs,
     changes,
@@ -26,9 +25,10 @@ from ..database.schema import (
     writes,
 )
 from ..database.statements import LISTED, Statement, of_checkpoint, parameters_of, same_checkpoint
+from ..database.thread_rows import find_thread
 
 
-class Backlog(NamedTuple):
+class CertificationBacklog(NamedTuple):
     """What waits for certification, except holes: threads, bytes, and the oldest change's time."""
 
     threads: int
@@ -104,14 +104,16 @@ _CATALOG = _newest_catalog(
 _CATALOG_PLACE = _newest_catalog(catalogs.c.generation, catalogs.c.number, catalogs.c.certified_us)
 
 
-def backlog(connection: sa.Connection, tenant: str) -> Backlog:
+def backlog(connection: sa.Connection, tenant: str) -> CertificationBacklog:
     """Return the backlog; takes time in proportion to the threads that wait."""
-    return Backlog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
+    return CertificationBacklog(*_BACKLOG.run(connection, of_tenant=tenant).fetchall()[0])
 
 
-def backlogs(connection: sa.Connection) -> dict[str, Backlog]:
+def backlogs(connection: sa.Connection) -> dict[str, CertificationBacklog]:
     """Return the backlogs of all tenants that have one, as `backlog`."""
-    return {tenant: Backlog(*row) for tenant, *row in _BACKLOGS.run(connection).fetchall()}
+    return {
+        tenant: CertificationBacklog(*row) for tenant, *row in _BACKLOGS.run(connection).fetchall()
+    }
 
 
 def waiting(

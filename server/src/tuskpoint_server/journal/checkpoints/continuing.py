@@ -15,15 +15,17 @@ from tuskpoint.v1 import checkpoint_pb2
 from ...core.errors import invalid_field
 from ...core.lineage import entropy_of, mint_checkpoint_id
 from ...core.model import CheckpointKey, Version
-from ..database.logs import KnownChannel, Log, known_channel
-from ..database.overlay import Batch
-from .sent import SentCheckpoint
+from ..database.thread_rows import ChannelRef, ThreadCacheEntry, channel_ref
+from ..database.unit_of_work import UnitOfWork
+from .incoming import IncomingCheckpoint
 
 _LEADING_NUMBER = re.compile(r"[0-9]+")
 _DIGITS = 32  # of the number that a version in text begins with, as LangGraph writes it
 
 
-def continued(batch: Batch, log: Log, sent: SentCheckpoint) -> SentCheckpoint:
+def continued(
+    batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint
+) -> IncomingCheckpoint:
     """Return a save as the successor of the latest checkpoint of its namespace.
 
     A checkpoint that is stored keeps its ID and its parent: a retry changes nothing.
@@ -48,12 +50,14 @@ def continued(batch: Batch, log: Log, sent: SentCheckpoint) -> SentCheckpoint:
     return sent if parent_id == sent.parent_id else _follow(batch, log, sent, parent_id)
 
 
-def _follow(batch: Batch, log: Log, sent: SentCheckpoint, parent_id: str) -> SentCheckpoint:
+def _follow(
+    batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint, parent_id: str
+) -> IncomingCheckpoint:
     """Return a save with another parent, and with the versions that follow that one's."""
     parent = batch.checkpoint(log, (sent.key.checkpoint_ns, parent_id)) if parent_id else None
     before = parent.channels if parent is not None else {}
     raised = _next_version(one.version for one in before.values())
-    channels: dict[str, KnownChannel] = {}
+    channels: dict[str, ChannelRef] = {}
     for name, one in sent.channels.items():
         old = before.get(name)
         inherits = not one.encoded and one.digest is None
@@ -64,9 +68,9 @@ def _follow(batch: Batch, log: Log, sent: SentCheckpoint, parent_id: str) -> Sen
         else:
             version = raised
         if one.encoded:
-            channels[name] = known_channel(name, version, one.digest, one.size)
+            channels[name] = channel_ref(name, version, one.digest, one.size)
         else:
-            channels[name] = KnownChannel(version, one.digest)
+            channels[name] = ChannelRef(version, one.digest)
     changed = [
         name
         for name, one in channels.items()

@@ -29,18 +29,18 @@ from ...core.model import (
 )
 from ...core.state import decode_channels
 from ..database.binding import binder_of
-from ..database.logs import (
+from ..database.schema import checkpoints, writes
+from ..database.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
+from ..database.thread_rows import (
     KNOWN,
-    Known,
+    CachedCheckpoint,
     Place,
     StoredWrite,
     ThreadRef,
     find_thread,
     greatest_id,
 )
-from ..database.schema import checkpoints, writes
-from ..database.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
-from . import contents, located
+from . import contents, segment_refs
 from .integrity import check_rows
 from .load import check_latest, load
 
@@ -175,7 +175,7 @@ def follow(
                 for name in active:
                     paths[name].lacks = at
             break
-        node = Known(*row)
+        node = CachedCheckpoint(*row)
         node.check(binder, of, (place[0], at))
         if at != own:  # its own values and writes do not count
             asking[at] = frozenset(active)
@@ -260,4 +260,4 @@ def _sources(
         held = load(connection, tenant, replace(key, checkpoint_id=holder), View.ENTRY)
         places |= dict.fromkeys(held.entry.segments if held is not None else ())
     digests = sorted({digest for _, digest in evicted})
-    return (*(places | dict.fromkeys(located.of_values(connection, tenant, family, digests))),)
+    return (*(places | dict.fromkeys(segment_refs.of_values(connection, tenant, family, digests))),)

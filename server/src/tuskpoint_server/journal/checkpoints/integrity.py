@@ -20,10 +20,12 @@ from ...core.formats.segments import decode_delta_base
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
 from ..database.binding import binder_of, equal
-from ..database.logs import (
+from ..database.schema import changes, checkpoints, threads, writes
+from ..database.statements import LISTED, Statement, of_thread
+from ..database.thread_rows import (
     KNOWN,
     WRITE_CHANGED,
-    Known,
+    CachedCheckpoint,
     Place,
     StoredWrite,
     ThreadRef,
@@ -31,8 +33,6 @@ from ..database.logs import (
     find_log,
     greatest_id,
 )
-from ..database.schema import changes, checkpoints, threads, writes
-from ..database.statements import LISTED, Statement, of_thread
 from . import contents
 
 MISSING = "rows of it are missing, or others were put in their place"
@@ -98,7 +98,7 @@ class Problem(NamedTuple):
         return f"checkpoint '{checkpoint_id}' in namespace '{checkpoint_ns}': {self.text}"
 
 
-class Position(NamedTuple):
+class CheckPosition(NamedTuple):
     """How far a thread was checked: the part, and the key of the last row that was looked at."""
 
     part: int
@@ -113,7 +113,7 @@ class Checked:
     """
 
     problems: tuple[Problem, ...] = ()
-    next: Position | None = None
+    next: CheckPosition | None = None
     size_bytes: int = 0
 
 
@@ -156,7 +156,7 @@ def damaged_rows(connection: Connection, numbers: Collection[int]) -> dict[int, 
     rows = _NUMBERED.run_listed(connection, sorted(numbers))
     for number, tenant, thread_id, thread, *columns in rows:
         place = (columns[0], columns[1])
-        known = Known(*columns[2:])
+        known = CachedCheckpoint(*columns[2:])
         if not known.is_bound(binder, ThreadRef(tenant, thread_id, thread), place):
             found[number] = journal_damaged(thread_id, *place)
     return found
@@ -166,7 +166,7 @@ def check_some(
     connection: Connection,
     tenant: str,
     thread_id: str,
-    at: Position | None,
+    at: CheckPosition | None,
     sound: set[bytes],
 ) -> Checked:
     """Check the next part of a thread: its rows, and its values that are in the journal.
@@ -191,11 +191,11 @@ def check_some(
     found, size, last = look(connection, log.row, after or first, sound)
     if at is None:
         found += damage
-    following: Position | None = None
+    following: CheckPosition | None = None
     if last is not None:
-        following = Position(part, last)
+        following = CheckPosition(part, last)
     elif part + 1 < len(_PARTS):
-        following = Position(part + 1, ())
+        following = CheckPosition(part + 1, ())
     return Checked(tuple(found), following, size)
 
 
@@ -248,7 +248,7 @@ def _look_at_checkpoints(
     rows = _ROWS.run(connection, of_thread=row.number, max_rows=PART_ROWS, **of)
     while size < PART_BYTES and (found_row := rows.fetchone()) is not None:
         checkpoint_ns, checkpoint_id, *columns = found_row
-        last, known = (checkpoint_ns, checkpoint_id), Known(*columns)
+        last, known = (checkpoint_ns, checkpoint_id), CachedCheckpoint(*columns)
         size += ROW_BYTES + len(known.state) + len(known.metadata) + len(known.delta_base or b"")
         own = known.bind(binder, row.tenant, row.number, last)
         if binder.is_complete and not equal(known.mac or b"", own):
@@ -269,7 +269,7 @@ def _look_at_checkpoints(
     return found, size, last
 
 
-def _needed(known: Known) -> dict[bytes, int]:
+def _needed(known: CachedCheckpoint) -> dict[bytes, int]:
     """Return the digests of the values that a checkpoint needs besides its writes, with sizes."""
     state = CheckpointState.FromString(known.state)
     needed = {one.digest: one.size_bytes for one in state.channels if one.digest}

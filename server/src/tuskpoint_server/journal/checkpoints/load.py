@@ -32,7 +32,6 @@ from ...core.model import (
 from ...core.state import RawCheckpoint, matches, state_of
 from ..database import put_back
 from ..database.binding import Binder, RowDamagedError, binder_of
-from ..database.logs import THREAD, StoredWrite, ThreadRow, find_thread, row_of
 from ..database.put_back import STORED_THROUGH
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import (
@@ -44,15 +43,16 @@ from ..database.statements import (
     of_users,
     same_checkpoint,
 )
-from . import contents, located
+from ..database.thread_rows import THREAD, StoredWrite, ThreadRow, find_thread, row_of
+from . import contents, segment_refs
 from .integrity import check_rows
-from .located import ROW, Row
+from .segment_refs import ROW, Row
 
 SCANNED_PER_PAGE = 2000
 """Rows that one page looks at, however few of them match a filter."""
 
 
-class TooLargeError(Exception):
+class CheckpointTooLargeError(Exception):
     """A checkpoint has more content than was asked for at most."""
 
 
@@ -66,7 +66,7 @@ class ListPosition:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class CheckpointPage:
     """Some checkpoints, in the order of their listing; `next` is `None` on the last page.
 
     `damaged`: why others were left out, or what the thread lacks (`JOURNAL_DAMAGED`).
@@ -134,7 +134,7 @@ def load(
         return Checkpoint(_entries(connection, tenant, [row])[0])
     message = CheckpointState.FromString(row.state)
     if max_bytes is not None and _size(row, message) > max_bytes:
-        raise TooLargeError
+        raise CheckpointTooLargeError
     return _whole(connection, tenant, [row], [message])[0]
 
 
@@ -238,7 +238,7 @@ def read_page(
     *,
     max_count: int,
     max_bytes: int,
-) -> Page:
+) -> CheckpointPage:
     """Return the next checkpoints: greatest ID first, then by thread and namespace.
 
     A replay has the least ID first, then the least namespace. A page ends at `max_count`
@@ -275,7 +275,7 @@ def read_page(
         listed = list(map(Checkpoint, _entries(connection, tenant, rows)))
     else:
         listed = _whole(connection, tenant, rows, messages, damaged)
-    return Page(tuple(listed), last, tuple(damaged))
+    return CheckpointPage(tuple(listed), last, tuple(damaged))
 
 
 def _missing(
@@ -369,7 +369,7 @@ def _entries(
     else:
         seqs.update((place, [one.seq for one in some]) for place, some in written.items())
     numbers = [[row.seq, *seqs[row.place]] for row in rows]
-    places = [at.segments for at in located.of_rows(connection, tenant, rows, numbers)]
+    places = [at.segments for at in segment_refs.of_rows(connection, tenant, rows, numbers)]
     return list(map(entry_of, rows, map(max, numbers), places))
 
 
@@ -397,9 +397,9 @@ def _whole(
         seqs = [one.seq for one in written[row.place] if one.data is None]
         places: list[BlobLocation] = []
         if evicted:
-            places += located.of_values(connection, tenant, row.family, evicted)
+            places += segment_refs.of_values(connection, tenant, row.family, evicted)
         if seqs:
-            places += located.of_writes(connection, tenant, row.thread, row.held, seqs)
+            places += segment_refs.of_writes(connection, tenant, row.thread, row.held, seqs)
         sources = tuple(dict.fromkeys(places))
         found.append(Checkpoint(stored.entry, state, stored.writes, sources))
     return found

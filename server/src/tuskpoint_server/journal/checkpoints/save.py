@@ -22,11 +22,19 @@ from ...core.limits import LIMITS
 from ...core.lineage import mint_checkpoint_id
 from ...core.model import CheckpointKey, Saved
 from ...core.threads import INTERRUPT, RESUME, EventKind
-from ..database.logs import Known, KnownChannel, Log, Pending, Place, StoredWrite, known_channel
-from ..database.overlay import Batch
+from ..database.thread_rows import (
+    CachedCheckpoint,
+    ChannelRef,
+    Pending,
+    Place,
+    StoredWrite,
+    ThreadCacheEntry,
+    channel_ref,
+)
+from ..database.unit_of_work import UnitOfWork
 from . import contents, vectors
 from .continuing import continued
-from .sent import SentCheckpoint
+from .incoming import IncomingCheckpoint
 from .threads import switch_search
 from .value_groups import Prepared
 
@@ -50,7 +58,11 @@ class _Merged(NamedTuple):
 
 
 def save_checkpoint(
-    batch: Batch, tenant: str, sent: SentCheckpoint, entropy: int, late_save_grace_us: int = 0
+    batch: UnitOfWork,
+    tenant: str,
+    sent: IncomingCheckpoint,
+    entropy: int,
+    late_save_grace_us: int = 0,
 ) -> Saved:
     """Insert or replace a checkpoint; see `store.Checkpoints.save_checkpoint`."""
     thread_id = sent.key.thread_id
@@ -126,7 +138,12 @@ def save_checkpoint(
 
 
 def save_writes(
-    batch: Batch, tenant: str, key: CheckpointKey, writes: Sequence[StoredWrite], *, early: bool
+    batch: UnitOfWork,
+    tenant: str,
+    key: CheckpointKey,
+    writes: Sequence[StoredWrite],
+    *,
+    early: bool,
 ) -> Saved:
     """Insert pending writes; see `store.Checkpoints.save_writes`."""
     log = batch.find(tenant, key.thread_id) or batch.begin(tenant, key.thread_id)
@@ -155,7 +172,7 @@ def save_writes(
     return Saved(key, seq, row.incarnation, early=known is None)
 
 
-def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Saved:
+def set_label(batch: UnitOfWork, tenant: str, key: CheckpointKey, label: str) -> Saved:
     """Set or clear a label; see `store.Checkpoints.set_label`."""
     log = batch.find(tenant, key.thread_id)
     place = (key.checkpoint_ns, key.checkpoint_id)
@@ -173,7 +190,7 @@ def set_label(batch: Batch, tenant: str, key: CheckpointKey, label: str) -> Save
     return Saved(named, seq, log.row.incarnation)
 
 
-def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> None:
+def check_head(batch: UnitOfWork, log: ThreadCacheEntry, checkpoint_ns: str, expected: str) -> None:
     """Refuse (`HEAD_MOVED`) a change of a namespace whose latest is not the expected one.
 
     Identical re-saves skip this check, whatever the head is: they are retries of a save whose
@@ -191,7 +208,11 @@ def check_head(batch: Batch, log: Log, checkpoint_ns: str, expected: str) -> Non
 
 
 def _refuse_repeat(
-    batch: Batch, log: Log, sent: SentCheckpoint, checkpoint_id: str, grace_us: int
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    sent: IncomingCheckpoint,
+    checkpoint_id: str,
+    grace_us: int,
 ) -> None:
     """Refuse a save that repeats a checkpoint of an ended incarnation.
 
@@ -208,7 +229,9 @@ def _refuse_repeat(
         raise row.refuse_deleted()
 
 
-def _begins_next(batch: Batch, log: Log, sent: SentCheckpoint, *, parent_exists: bool) -> bool:
+def _begins_next(
+    batch: UnitOfWork, log: ThreadCacheEntry, sent: IncomingCheckpoint, *, parent_exists: bool
+) -> bool:
     """Decide whether a checkpoint that is not stored may be saved; true if it begins anew.
 
     After a deletion only a checkpoint that owes nothing to the ended incarnation is let
@@ -229,8 +252,11 @@ def _begins_next(batch: Batch, log: Log, sent: SentCheckpoint, *, parent_exists:
 
 
 def _known(
-    batch: Batch, sent: SentCheckpoint, stored: Known | None, channels: dict[str, KnownChannel]
-) -> Known:
+    batch: UnitOfWork,
+    sent: IncomingCheckpoint,
+    stored: CachedCheckpoint | None,
+    channels: dict[str, ChannelRef],
+) -> CachedCheckpoint:
     """Return a checkpoint as it will be stored, without its number."""
     state = sent.frame + b"".join(channel.encoded for channel in channels.values())
     if len(state) > LIMITS.max_state:
@@ -240,7 +266,7 @@ def _known(
             limit="max_state_bytes",
             maximum=LIMITS.max_state,
         )
-    return Known(
+    return CachedCheckpoint(
         seq=0,
         parent_id=sent.parent_id,
         state=state,
@@ -256,8 +282,13 @@ def _known(
 
 
 def _resolve(
-    batch: Batch, log: Log, sent: SentCheckpoint, parent: Known | None, *, begins: bool
-) -> tuple[dict[str, KnownChannel], dict[str, tuple[str, Prepared]]]:
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    sent: IncomingCheckpoint,
+    parent: CachedCheckpoint | None,
+    *,
+    begins: bool,
+) -> tuple[dict[str, ChannelRef], dict[str, tuple[str, Prepared]]]:
     """Return the channels by name, and the values that have to be stored, with their types.
 
     A save that `begins` an incarnation begins a family too, which has no values.
@@ -272,7 +303,7 @@ def _resolve(
     head = batch.greatest(log, checkpoint_ns)
     parent_is_head = checkpoint_ns in log.whole and sent.parent_id == head
     here = None if parent_is_head or begins else _here(batch, log, sent.channels, inherited)
-    channels: dict[str, KnownChannel] = {}
+    channels: dict[str, ChannelRef] = {}
     new: dict[str, tuple[str, Prepared]] = {}
     missing: list[str] = []
     for name, one in sent.channels.items():
@@ -281,7 +312,7 @@ def _resolve(
         if before is not None and now is not None and type(before) is not type(now):
             parent_kind, kind = _KINDS[type(before)], _KINDS[type(now)]
             raise Refusal(Reason.VERSION_TYPE_CHANGED, channel=name, parent=parent_kind, sent=kind)
-        found: KnownChannel | None = None
+        found: ChannelRef | None = None
         if one.encoded:
             found = one
             kept = parent_is_head and old is not None and old.digest == one.digest
@@ -292,7 +323,7 @@ def _resolve(
         elif one.digest is not None:
             value = None if log.new else batch.value(log, one.digest)
             if value is not None:
-                found = known_channel(name, one.version, one.digest, value[0])
+                found = channel_ref(name, one.version, one.digest, value[0])
         elif old is not None and old.version == one.version:
             found = old if here is None or old.digest is None or old.digest in here else None
         if found is None:
@@ -305,7 +336,10 @@ def _resolve(
 
 
 def _here(
-    batch: Batch, log: Log, sent: Mapping[str, KnownChannel], inherited: Mapping[str, KnownChannel]
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    sent: Mapping[str, ChannelRef],
+    inherited: Mapping[str, ChannelRef],
 ) -> set[bytes]:
     """Return the digests of inherited values whose data is here."""
     asked = (name for name, one in sent.items() if not one.encoded and one.digest is None)
@@ -316,7 +350,11 @@ def _here(
 
 
 def _merged(
-    batch: Batch, log: Log, place: Place, known: Known | None, sent: Sequence[StoredWrite]
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    place: Place,
+    known: CachedCheckpoint | None,
+    sent: Sequence[StoredWrite],
 ) -> _Merged:
     """Decide which writes are stored: the first wins at `idx` 0 and above, the last below.
 
@@ -367,12 +405,12 @@ def _merged(
 
 
 def _store(
-    batch: Batch,
-    log: Log,
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
     place: Place,
-    known: Known,
+    known: CachedCheckpoint,
     new: Mapping[str, tuple[str, Prepared]],
-    before: Known | None,
+    before: CachedCheckpoint | None,
     *,
     orphan: bool,
 ) -> None:
@@ -390,7 +428,13 @@ def _store(
 
 
 def _store_writes(
-    batch: Batch, log: Log, place: Place, pending: _Merged, seq: int, *, early: bool
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    place: Place,
+    pending: _Merged,
+    seq: int,
+    *,
+    early: bool,
 ) -> None:
     early_us = batch.now_us if early else None
     for slot, write in pending.new.items():

@@ -19,15 +19,15 @@ from ...core.model import (
 from ...core.state import RawCheckpoint
 from ...core.threads import Thread, ThreadDetail
 from ..database.database import Database
-from ..database.logs import StoredWrite, ThreadName
-from ..database.overlay import Batch
+from ..database.thread_rows import StoredWrite, ThreadName
+from ..database.unit_of_work import UnitOfWork
 from . import delta_history, load, save, threads
-from .load import ListPosition, Page
-from .sent import SentCheckpoint, packed, size_of
+from .incoming import IncomingCheckpoint, packed, size_of
+from .load import CheckpointPage, ListPosition
 from .threads import ThreadQuery
 from .value_groups import Keyframes
 
-_Change = Callable[[Batch], Saved]
+_Change = Callable[[UnitOfWork], Saved]
 _Stored = RawCheckpoint | None
 
 LARGE_BYTES = 64 * 1024
@@ -62,7 +62,7 @@ class Checkpoints:
         self._reading: set[asyncio.Task[None]] = set()
         self.keyframes = Keyframes()
 
-    def save_checkpoint(self, tenant: str, sent: SentCheckpoint) -> asyncio.Future[Saved]:
+    def save_checkpoint(self, tenant: str, sent: IncomingCheckpoint) -> asyncio.Future[Saved]:
         """Insert or replace a checkpoint.
 
         Raises:
@@ -104,7 +104,7 @@ class Checkpoints:
             Refusal: `CHECKPOINT_NOT_FOUND`.
         """
 
-        def change(batch: Batch) -> Saved:
+        def change(batch: UnitOfWork) -> Saved:
             return save.set_label(batch, tenant, key, label)
 
         return self._submit((tenant, key.thread_id), lambda: change, len(label))
@@ -174,7 +174,7 @@ class Checkpoints:
         """Return a checkpoint, or `None`; see `load.load`."""
         asked = partial(load.load, tenant=tenant, key=key, view=view)
         if self._database.is_local:
-            with suppress(load.TooLargeError):
+            with suppress(load.CheckpointTooLargeError):
                 return self._database.glance(partial(asked, max_bytes=LARGE_BYTES))
         return await self._database.query(asked)
 
@@ -187,7 +187,7 @@ class Checkpoints:
         *,
         max_count: int,
         max_bytes: int,
-    ) -> Page:
+    ) -> CheckpointPage:
         """Return the next checkpoints of a listing or a replay; see `load.read_page`."""
         bounds = {"max_count": max_count, "max_bytes": max_bytes}
         return await self._database.query(

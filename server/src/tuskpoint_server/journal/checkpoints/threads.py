@@ -9,10 +9,10 @@ from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
 
 from ...core.errors import Reason, Refusal
 from ...core.threads import EventKind, Thread, ThreadDetail, ThreadState
-from ..database.logs import Log
-from ..database.overlay import Batch
 from ..database.schema import blobs, changes, checkpoints, members, threads, uses
 from ..database.statements import EMPTY, Statement, of_thread, of_users, same_checkpoint
+from ..database.thread_rows import ThreadCacheEntry
+from ..database.unit_of_work import UnitOfWork
 
 MAX_HEADS = 1000
 """Namespaces whose heads a thread's description names."""
@@ -133,14 +133,14 @@ def _thread(*columns: Any) -> Thread:
     return replace(found, state=ThreadState(found.state), unsearchable=bool(found.unsearchable))
 
 
-def switch_search(batch: Batch, log: Log, searchable: bool) -> None:
+def switch_search(batch: UnitOfWork, log: ThreadCacheEntry, searchable: bool) -> None:
     """Set whether search finds the checkpoints of a thread that is at hand."""
     if bool(log.row.unsearchable) is searchable:
         log.row.unsearchable = not searchable
         log.row.settings_seq = batch.change(log, EventKind.SEARCHABLE_SET, indexed=searchable)
 
 
-def live(batch: Batch, tenant: str, thread_id: str) -> Log:
+def live(batch: UnitOfWork, tenant: str, thread_id: str) -> ThreadCacheEntry:
     """Return a thread that lives; `THREAD_NOT_FOUND` if there is none."""
     log = batch.find(tenant, thread_id)
     if log is None or log.row.deleted:

@@ -18,14 +18,14 @@ from sqlalchemy import Connection
 from ...core.errors import Refusal
 from .backend import Backend
 from .binding import Binder
-from .facts import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
 from .journal_keys import OpenKey, bind, in_the_clear, unseal
-from .logs import ThreadName
-from .notices import KEEPING, POLL_S, Notices, Waiter, Waiters
-from .overlay import Batch
+from .journal_metadata import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
+from .notifications import KEEPING, POLL_S, Notices, Waiter, Waiters
 from .sealing import Seal, seal_of
 from .statements import Statement
-from .thread_cache import Logs
+from .thread_cache import ThreadCache
+from .thread_rows import ThreadName
+from .unit_of_work import UnitOfWork
 from .witness import Witness
 from .writer import Committed, Writer, raise_unavailable, unavailable
 
@@ -73,7 +73,7 @@ class Database:
         self.seal = seal_of(backend.engine)
         self.waiters = Waiters(POLL_S) if backend.is_shared else Waiters()
         self.added: list[Callable[[str, int, int], None]] = []
-        logs = Logs()
+        logs = ThreadCache()
         self.full = logs.full
         self._writer = Writer(
             backend, clock_us, self._committed, logs, alone=alone, witness=witness
@@ -238,12 +238,12 @@ class Database:
             await asyncio.to_thread(self._backend.keep_room)
 
     def change(
-        self, work: Callable[[Batch], T], size_bytes: int = 0, thread: ThreadName | None = None
+        self, work: Callable[[UnitOfWork], T], size_bytes: int = 0, thread: ThreadName | None = None
     ) -> asyncio.Future[T]:
         """Enqueue a change that goes through the batch's overlay; see `Writer.submit`."""
         return self._writer.submit(work, size_bytes, thread=thread)
 
-    def transact(self, work: Callable[[Batch], T], size_bytes: int = 0) -> asyncio.Future[T]:
+    def transact(self, work: Callable[[UnitOfWork], T], size_bytes: int = 0) -> asyncio.Future[T]:
         """Enqueue a change with a savepoint of its own; see `Writer.submit`."""
         return self._writer.submit(work, size_bytes, alone=True)
 

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, bindparam, select
 
 from ...core.reserved import TRAIL
 from .binding import binder_of
-from .logs import ENTERED, Log, log_of
 from .schema import threads
 from .statements import Statement
+from .thread_rows import ENTERED, ThreadCacheEntry, log_of
 
 FLOOR_THREAD = TRAIL + "floor"
 """Name of the row; its prefix was never a user's in any layout of the journal."""
@@ -29,7 +29,7 @@ _FIND = Statement(
 
 def find_or_floor(
     connection: Connection, tenant: str, thread_id: str
-) -> tuple[Log | None, Log | None]:
+) -> tuple[ThreadCacheEntry | None, ThreadCacheEntry | None]:
     """Return what is known of a thread at first, as `find_log` does, and the tenant's floor.
 
     Both are read at one moment: so a thread whose row is gone counts in the floor.

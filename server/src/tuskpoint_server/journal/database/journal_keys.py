@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from . import binding, sealing
 from .backend import Backend
-from .facts import (
+from .journal_metadata import (
     BOUND,
     JOURNAL_KEY,
     ROW_KEY,

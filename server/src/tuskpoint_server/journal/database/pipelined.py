@@ -29,7 +29,7 @@ _GOOD = frozenset({ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK})
 _OPEN = frozenset({TransactionStatus.INTRANS, TransactionStatus.INERROR})
 
 
-class Answer:
+class PipelinedAnswer:
     """The rows of a statement, or how many it changed; waits for them when it is asked."""
 
     __slots__ = ("_connection", "_rows", "result")
@@ -102,13 +102,13 @@ class PipelinedConnection(psycopg.Connection[Any]):
         self._texts: dict[str, _Text] = {}
         self._names = 0
         self._preparing: list[_Text] = []  # by statements whose answers nobody has read
-        self._unanswered: list[Answer | None] = []  # `None`: the end of a pipeline
+        self._unanswered: list[PipelinedAnswer | None] = []  # `None`: the end of a pipeline
         self._poll = select.poll()
         self._poll.register(pgconn.socket)
 
     def execute(  # type: ignore[override]  # an answer is no cursor
         self, query: str, params: Sequence[object] = ()
-    ) -> Answer:
+    ) -> PipelinedAnswer:
         """Send a statement.
 
         Args:
@@ -132,13 +132,13 @@ class PipelinedConnection(psycopg.Connection[Any]):
             text.name = b"t%d" % self._names
             self._preparing.append(text)
             self.pgconn.send_prepare(text.name, text.command)
-            self._unanswered.append(Answer(self))
+            self._unanswered.append(PipelinedAnswer(self))
         values, formats = [_dump(one) for one in params], [_format(one) for one in params]
         if text.name:
             self.pgconn.send_query_prepared(text.name, values, formats, _BINARY)
         else:
             self.pgconn.send_query_params(text.command, values, None, formats, _BINARY)
-        answer = Answer(self)
+        answer = PipelinedAnswer(self)
         self._unanswered.append(answer)
         return answer
 

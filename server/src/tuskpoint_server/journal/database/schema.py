@@ -31,7 +31,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.types import TypeEngine
 
-from .sealing import Sealed, bind_to_place
+from .sealing import SealedColumn, bind_to_place
 from .statements import EMPTY
 
 metadata = MetaData()
@@ -39,7 +39,7 @@ metadata = MetaData()
 _TYPES: dict[str, TypeEngine[Any]] = {
     "text": Text().with_variant(postgresql.TEXT(collation="C"), "postgresql"),
     "blob": LargeBinary(),
-    "sealed": Sealed(),
+    "sealed": SealedColumn(),
     "int": BigInteger(),
     "small": Integer(),
     "bool": Boolean(),

@@ -1,7 +1,7 @@
 """Sealing of columns: values, and the keys of what is stored, encrypted in the database.
 
-`Statement` seals what it sends to a column of type `Sealed`, and opens what it reads from one, so
-no other module sees sealed bytes. What is sealed is bound to its place: the table, the column, the
+`Statement` seals what it sends to a `SealedColumn`, and opens what it reads from one, so no other
+module sees sealed bytes. What is sealed is bound to its place: the table, the column, the
 tenant and the columns that say which row it is (`SealedPlace`). So it opens nowhere else.
 """
 
@@ -40,7 +40,7 @@ _PLACE = "sealed_place"
 _KEYS = 1024  # derived keys kept: one for each tenant and start of a server that wrote what is read
 
 
-class Sealed(TypeDecorator[bytes]):
+class SealedColumn(TypeDecorator[bytes]):
     """The type of a column that is sealed if the journal is.
 
     SQLAlchemy's own execution would pass sealed bytes on, so it refuses such columns.
@@ -88,7 +88,7 @@ def bind_to_place(table: Table, tenant: ColumnElement[str], *names: str) -> None
 
 def sealed_column(table: Table) -> Column[Any]:
     """Return the sealed column of a table, of which there is one."""
-    [column] = (column for column in table.columns if isinstance(column.type, Sealed))
+    [column] = (column for column in table.columns if isinstance(column.type, SealedColumn))
     return column
 
 

@@ -32,7 +32,7 @@ from sqlalchemy.engine.interfaces import Dialect
 from sqlalchemy.sql.elements import BindParameter, ClauseElement, ColumnElement
 
 from ...core.reserved import RESERVED
-from .sealing import Seal, Sealed, place_of, seal_of
+from .sealing import Seal, SealedColumn, place_of, seal_of
 
 _T = TypeVar("_T")
 
@@ -79,7 +79,7 @@ class Answer(Protocol):
         """Let go of the rows."""
 
 
-class Bound(NamedTuple):
+class SealedItem(NamedTuple):
     """A sealed item of a row, and where the row says what place the item is bound to."""
 
     at: int
@@ -97,8 +97,8 @@ class Text(NamedTuple):
     row: str  # what is repeated for more rows; empty if it takes one
     given: tuple[str, ...]  # names of what callers pass: the parameters, and what only seals
     width: int  # columns that callers get of a row
-    sealed: tuple[Bound, ...]  # parameters that go to sealed columns
-    opened: tuple[Bound, ...]  # sealed columns in the rows that it returns
+    sealed: tuple[SealedItem, ...]  # parameters that go to sealed columns
+    opened: tuple[SealedItem, ...]  # sealed columns in the rows that it returns
 
     @property
     def is_open(self) -> bool:
@@ -223,7 +223,7 @@ class Statement:
         return self._texts.get((kind, True)) or self._compile(kind, is_sealed=True), seal
 
     def _compile(self, kind: str, *, is_sealed: bool = False) -> Text:
-        expression, opened = self._expressions[kind], list[Bound]()
+        expression, opened = self._expressions[kind], list[SealedItem]()
         width = len(getattr(expression, "exported_columns", ()))
         if isinstance(expression, Select):
             expression, opened = _with_places(expression, is_sealed=is_sealed)
@@ -244,7 +244,7 @@ class Statement:
         sealed = tuple(
             _parameter(expression, n, given)
             for n, name in enumerate(names)
-            if isinstance(types[name], Sealed)
+            if isinstance(types[name], SealedColumn)
         )
         repeated = row[1] if row and takes_more else ""
         text = Text(sql, names, defaults, listing, repeated, given, width, sealed, tuple(opened))
@@ -252,14 +252,18 @@ class Statement:
         return text
 
 
-def _with_places(statement: Select[Any], *, is_sealed: bool) -> tuple[Select[Any], list[Bound]]:
+def _with_places(
+    statement: Select[Any], *, is_sealed: bool
+) -> tuple[Select[Any], list[SealedItem]]:
     """Return a query with the places of the sealed columns in it, if these are to be opened."""
-    opened: list[Bound] = []
+    opened: list[SealedItem] = []
     width = len(statement.selected_columns)
     for at, column in enumerate(list(statement.selected_columns)):
-        if isinstance(column.type, Sealed):
+        if isinstance(column.type, SealedColumn):
             own, place = place_of(column)
-            opened.append(Bound(at, place.label, tuple(range(width, width + len(place.names) + 1))))
+            opened.append(
+                SealedItem(at, place.label, tuple(range(width, width + len(place.names) + 1)))
+            )
             if is_sealed:
                 of_row = [own.table.c[name] for name in place.names]
                 statement = statement.add_columns(place.tenant, *of_row)
@@ -267,14 +271,14 @@ def _with_places(statement: Select[Any], *, is_sealed: bool) -> tuple[Select[Any
     return statement, opened
 
 
-def _parameter(statement: ClauseElement, at: int, given: Sequence[str]) -> Bound:
+def _parameter(statement: ClauseElement, at: int, given: Sequence[str]) -> SealedItem:
     """Return where a statement says to which place a parameter is bound."""
     if not isinstance(statement, Insert | Update) or not isinstance(statement.table, Table):
         raise TypeError("only an insert or an update of a table seals")
     _, place = place_of(statement.table)
     named = {name: n for n, name in reversed(list(enumerate(given)))}
     found = (named.get(name, named.get(f"of_{name}", -1)) for name in place.parameters)
-    return Bound(at, place.label, tuple(found))
+    return SealedItem(at, place.label, tuple(found))
 
 
 class _OpenedAnswer:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from .logs import Log, ThreadName
+from .thread_rows import ThreadCacheEntry, ThreadName
 
 CACHED_BYTES = 64 * 1024 * 1024
 
 
-def _bound(known: Log, now: Log) -> bool:
+def _bound(known: ThreadCacheEntry, now: ThreadCacheEntry) -> bool:
     """Return whether another server has bound the rows of a thread: the known ones have no MACs."""
     return known.row.bound_rows is None and now.row.bound_rows is not None
 
 
-class Logs:
+class ThreadCache:
     """Recent threads by (tenant, thread), the most recently used last.
 
     What a commit costs here depends on the threads that it touched, not on how many are kept.
@@ -29,11 +29,11 @@ class Logs:
     def __init__(self, limit_bytes: int = CACHED_BYTES) -> None:
         self.full: dict[str, int] = {}
         self._limit = limit_bytes
-        self._logs: OrderedDict[tuple[str, str], Log] = OrderedDict()
+        self._logs: OrderedDict[tuple[str, str], ThreadCacheEntry] = OrderedDict()
         self._used: set[tuple[str, str]] = set()
         self._size = 0
 
-    def get(self, tenant: str, thread_id: str) -> Log | None:
+    def get(self, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
         """Return a thread that is here."""
         key = (tenant, thread_id)
         log = self._logs.get(key)
@@ -42,14 +42,14 @@ class Logs:
             self._used.add(key)
         return log
 
-    def put(self, log: Log) -> None:
+    def put(self, log: ThreadCacheEntry) -> None:
         """Keep a thread, which has not been here before."""
         key = (log.row.tenant, log.row.thread_id)
         self.forget(*key)
         self._logs[key] = log
         self._used.add(key)
 
-    def refresh(self, name: ThreadName, now: Log | None) -> None:
+    def refresh(self, name: ThreadName, now: ThreadCacheEntry | None) -> None:
         """Keep what is known of a thread if its row, as it is now, is the known one.
 
         `now`: the thread without what was known of it; `None`: there is none.

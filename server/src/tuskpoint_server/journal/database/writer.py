@@ -21,12 +21,12 @@ from sqlalchemy import Connection
 from ...core.errors import Reason, Refusal
 from ...core.failpoints import failpoint
 from .backend import Backend, OutcomeUnknownError
-from .facts import follow_sealing
-from .logs import ThreadName
-from .overlay import Batch, Numbers
+from .journal_metadata import follow_sealing
 from .sealing import seal_of
 from .statements import driver_of
-from .thread_cache import Logs
+from .thread_cache import ThreadCache
+from .thread_rows import ThreadName
+from .unit_of_work import Numbers, UnitOfWork
 from .witness import Witness
 
 T = TypeVar("T")
@@ -41,10 +41,10 @@ _ATTEMPTS = 5  # of a batch in a shared database, before it is run change by cha
 
 
 @dataclass(eq=False, slots=True)
-class Change:
+class QueuedChange:
     """One change in the queue, and its outcome: a value, or the error that refused it."""
 
-    work: Callable[[Batch], Any]
+    work: Callable[[UnitOfWork], Any]
     answer: asyncio.Future[Any]
     size_bytes: int
     alone: bool
@@ -74,7 +74,7 @@ class _Conflict(Exception):
     """Another server's transaction was in the way, or the connection was lost before the commit."""
 
 
-def _answer(change: Change) -> None:
+def _answer(change: QueuedChange) -> None:
     """Resolve the future of a change, unless its caller went away."""
     if change.answer.done():
         return
@@ -113,7 +113,7 @@ class Writer:
         backend: Backend,
         clock_us: Callable[[], int],
         committed: Callable[[Committed], None],
-        logs: Logs,
+        logs: ThreadCache,
         *,
         alone: bool,
         witness: Witness | None = None,
@@ -126,9 +126,9 @@ class Writer:
         self._connection: Connection | None = None
         self._numbers = Numbers(backend)
         self._logs = logs
-        self._queue: queue.SimpleQueue[Change | None] = queue.SimpleQueue()
-        self._carried: Change | None = None
-        self._deferred: list[Change] = []
+        self._queue: queue.SimpleQueue[QueuedChange | None] = queue.SimpleQueue()
+        self._carried: QueuedChange | None = None
+        self._deferred: list[QueuedChange] = []
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._serve, name="journal-writer", daemon=True)
@@ -136,7 +136,7 @@ class Writer:
 
     def submit(
         self,
-        work: Callable[[Batch], T],
+        work: Callable[[UnitOfWork], T],
         size_bytes: int = 0,
         *,
         thread: ThreadName | None = None,
@@ -158,7 +158,7 @@ class Writer:
                 before is written out first, and it has a savepoint of its own.
         """
         answer: asyncio.Future[T] = self._loop.create_future()
-        change = Change(work, answer, size_bytes, alone, thread)
+        change = QueuedChange(work, answer, size_bytes, alone, thread)
         if self._closing:
             change.error = unavailable("it is closed")
             _answer(change)
@@ -166,7 +166,7 @@ class Writer:
             self._enqueue(change)
         return answer
 
-    def _enqueue(self, change: Change) -> None:
+    def _enqueue(self, change: QueuedChange) -> None:
         self._queue.put(change)
 
     async def close(self) -> None:
@@ -191,7 +191,7 @@ class Writer:
                 self._tidy()
         self._disconnect()
 
-    def _take(self) -> tuple[list[Change], bool]:
+    def _take(self) -> tuple[list[QueuedChange], bool]:
         """Wait for a change; return it with all others that wait, and whether it is the end.
 
         Those that the last batch deferred come first. Changes that were withdrawn are left out.
@@ -217,7 +217,7 @@ class Writer:
                 return batch, False
         return batch, True
 
-    def _commit(self, changes: Sequence[Change]) -> Committed:
+    def _commit(self, changes: Sequence[QueuedChange]) -> Committed:
         """Run changes and commit them."""
         attempts, one_by_one, waits = iter(range(_ATTEMPTS)), False, True
         try:
@@ -241,7 +241,7 @@ class Writer:
                 change.error = outcome
             return Committed()
 
-    def _run(self, changes: Sequence[Change], *, one_by_one: bool, waits: bool) -> Committed:
+    def _run(self, changes: Sequence[QueuedChange], *, one_by_one: bool, waits: bool) -> Committed:
         """Run changes in a transaction, but for those that are deferred.
 
         `waits`: for threads that another server has locked, a little.
@@ -254,7 +254,7 @@ class Writer:
         connection = self._connect()
         failpoint("journal.before_begin")
         shared = self._backend.is_shared
-        batch = Batch(connection, self._logs, self._numbers, self._clock_us(), shared=shared)
+        batch = UnitOfWork(connection, self._logs, self._numbers, self._clock_us(), shared=shared)
         alone = one_by_one
         try:
             self._backend.begin(connection, writes=True)
@@ -299,7 +299,9 @@ class Writer:
             self._disconnect()
         return Committed(batch.changed, batch.added)
 
-    def _lock(self, batch: Batch, changes: Sequence[Change], *, waits: bool) -> list[Change]:
+    def _lock(
+        self, batch: UnitOfWork, changes: Sequence[QueuedChange], *, waits: bool
+    ) -> list[QueuedChange]:
         """Lock the threads of changes, and defer those of threads that another server has locked.
 
         Where it `waits`, it waits for threads that were deferred before, and if all are locked.
@@ -330,7 +332,9 @@ class Writer:
             )
         return late
 
-    def _decide(self, batch: Batch, change: Change, *, alone: bool, one_by_one: bool) -> None:
+    def _decide(
+        self, batch: UnitOfWork, change: QueuedChange, *, alone: bool, one_by_one: bool
+    ) -> None:
         """Run a change; if alone, inside a savepoint, so that what it raises undoes it alone."""
         if not alone:
             try:
@@ -357,7 +361,7 @@ class Writer:
             change.error.__cause__ = None if problem is None else error
         driver.execute("RELEASE change")
 
-    def _resolve(self, changes: Sequence[Change], committed: Committed) -> None:
+    def _resolve(self, changes: Sequence[QueuedChange], committed: Committed) -> None:
         """In the event loop: say what was committed, then answer the callers."""
         if committed.threads:
             self._committed(committed)

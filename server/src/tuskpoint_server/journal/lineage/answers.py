@@ -13,9 +13,9 @@ from sqlalchemy import Connection, bindparam, select
 from ...core.errors import Reason, Refusal
 from ...core.model import CheckpointKey, Saved
 from ...core.values import Unopened
-from ..database.overlay import Batch
 from ..database.schema import requests
 from ..database.statements import Statement, inserting
+from ..database.unit_of_work import UnitOfWork
 
 _T = TypeVar("_T")
 _READ = Statement(
@@ -56,8 +56,8 @@ class Request:
 
     def once(
         self,
-        batch: Batch,
-        work: Callable[[Batch], _T],
+        batch: UnitOfWork,
+        work: Callable[[UnitOfWork], _T],
         encode: Callable[[_T], bytes],
         decode: Callable[[bytes], _T],
     ) -> _T:

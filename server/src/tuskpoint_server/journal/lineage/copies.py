@@ -35,13 +35,13 @@ from ...core.model import (
 from ...core.state import decode_channels
 from ...core.values import Encoding
 from ..archiving import holes
-from ..checkpoints import contents, located
+from ..checkpoints import contents, segment_refs
 from ..checkpoints.contents import referred
 from ..checkpoints.delta_history import follow
-from ..checkpoints.located import decode_held
-from ..database.logs import Place, StoredWrite, ThreadRef, ThreadRow
+from ..checkpoints.segment_refs import decode_held
 from ..database.schema import checkpoints, writes
 from ..database.statements import LISTED, Statement, in_lists, same_checkpoint
+from ..database.thread_rows import Place, StoredWrite, ThreadRef, ThreadRow
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
 from .stored import (
     StoredCheckpoint,
@@ -228,9 +228,9 @@ def _gather(
         rows = {written[digest] for digest in missing & written.keys()}
         for held, seq in _HELD.run_listed(connection, rows):
             seqs[held].append(seq)
-        places = located.of_values(connection, at.tenant, at.family, sorted(missing))
+        places = segment_refs.of_values(connection, at.tenant, at.family, sorted(missing))
         for held, some in seqs.items():
-            places += located.of_writes(connection, at.tenant, at.number, held, some)
+            places += segment_refs.of_writes(connection, at.tenant, at.number, held, some)
         raise ValuesEvicted(missing, places)
     return here
 
@@ -340,7 +340,7 @@ def _find_segments(
     numbers = [[one.known.seq, *(write.seq for write in one.writes)] for one in found]
     lost = holes.lost(connection, thread.tenant)
     rows = [one.row for one in found if one.row is not None]
-    locations = located.of_rows(connection, thread.tenant, rows, numbers)
+    locations = segment_refs.of_rows(connection, thread.tenant, rows, numbers)
     for one, row, some, at in zip(found, rows, numbers, locations, strict=True):
         segments = tuple(place.sha256 for place in at.segments)
         one.state_only = at.state_only

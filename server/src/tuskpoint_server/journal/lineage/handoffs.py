@@ -18,12 +18,12 @@ from ...core.model import BlobLocation, CheckpointKey
 from ...core.threads import EventKind
 from ...core.values import DIGEST_BYTES, split
 from ..archiving.plan import StoredMember
-from ..checkpoints.located import PLACE, location_of
+from ..checkpoints.segment_refs import PLACE, location_of
 from ..database.database import Database
-from ..database.logs import Log
-from ..database.overlay import Batch
 from ..database.schema import changes, handoffs, members, threads
 from ..database.statements import Statement, putting
+from ..database.thread_rows import ThreadCacheEntry
+from ..database.unit_of_work import UnitOfWork
 from .answers import Request
 
 _KEEP = Statement(putting(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))
@@ -101,7 +101,7 @@ class Handoffs:
         """
         tenant = request.tenant
 
-        def keep(batch: Batch) -> bytes:
+        def keep(batch: UnitOfWork) -> bytes:
             log = batch.find(tenant, key.thread_id)
             if log is None or log.row.deleted:
                 raise checkpoint_not_found(key.thread_id, key.checkpoint_ns, key.checkpoint_id)
@@ -120,7 +120,12 @@ class Handoffs:
 
 
 def put(
-    batch: Batch, log: Log, key: CheckpointKey, sha256: bytes, seq: int, content_seq: int
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    key: CheckpointKey,
+    sha256: bytes,
+    seq: int,
+    content_seq: int,
 ) -> None:
     """Record that a bundle was handed off with a change, and as of which one it was made."""
     _KEEP.run(

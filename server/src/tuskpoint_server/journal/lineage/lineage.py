@@ -27,10 +27,17 @@ from ...core.threads import EventKind
 from ..checkpoints.contents import referred
 from ..checkpoints.save import check_head
 from ..database.database import Database
-from ..database.logs import Log, Place, StoredWrite, ThreadRow, find_thread, greatest_id
-from ..database.overlay import Batch
 from ..database.schema import writes
 from ..database.statements import Statement, in_lists
+from ..database.thread_rows import (
+    Place,
+    StoredWrite,
+    ThreadCacheEntry,
+    ThreadRow,
+    find_thread,
+    greatest_id,
+)
+from ..database.unit_of_work import UnitOfWork
 from . import answers, copies, descent, stored
 from .answers import Request, decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of
@@ -124,7 +131,7 @@ class Lineage:
         of = CheckpointKey(source, "", "")
         await self._database.query(partial(copies.check, tenant=tenant, key=of, whole=True))
 
-        def copy(batch: Batch) -> int:
+        def copy(batch: UnitOfWork) -> int:
             connection = batch.connection
             batch.lock([(tenant, source), (tenant, target)])
             origin = live(connection, tenant, source)
@@ -176,7 +183,7 @@ class Lineage:
         place = (key.checkpoint_ns, key.checkpoint_id)
         await self._database.query(partial(copies.check, tenant=tenant, key=key))
 
-        def rollback(batch: Batch) -> Saved:
+        def rollback(batch: UnitOfWork) -> Saved:
             log = batch.find(tenant, key.thread_id)
             number = log.row.number if log is not None and not log.row.deleted else 0
             if log is None or not stored.numbers_of(batch.connection, number, [place]):
@@ -211,7 +218,7 @@ class Lineage:
         new = await asyncio.to_thread(_adoptable, closure)
         name, source = target or self._new_name(), closure.key
 
-        def adopt(batch: Batch) -> Saved:
+        def adopt(batch: UnitOfWork) -> Saved:
             # A bundle does not record whether search finds its thread. If this server has the
             # thread, its setting counts.
             batch.lock([(tenant, source.thread_id), (tenant, name)])
@@ -259,7 +266,7 @@ class Lineage:
         return await self._database.query(look)
 
     async def _saved(
-        self, request: Request, work: Callable[[Batch], Saved], size_bytes: int
+        self, request: Request, work: Callable[[UnitOfWork], Saved], size_bytes: int
     ) -> Saved:
         return await self._database.transact(
             lambda batch: request.once(batch, work, encode_saved, decode_saved), size_bytes
@@ -269,7 +276,9 @@ class Lineage:
         return f"{self._database.random_bits():016x}{self._database.random_bits():016x}"
 
 
-def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: Supplied) -> Saved:
+def fork(
+    batch: UnitOfWork, tenant: str, key: CheckpointKey, target: str, supplied: Supplied
+) -> Saved:
     """Make a thread that begins with a checkpoint; see `Lineage.fork`."""
     connection = batch.connection
     batch.lock([(tenant, key.thread_id), (tenant, target)])
@@ -285,7 +294,12 @@ def fork(batch: Batch, tenant: str, key: CheckpointKey, target: str, supplied: S
 
 
 def roll_back(
-    batch: Batch, log: Log, at: ThreadRow, place: Place, supplied: Supplied, entropy: int
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    at: ThreadRow,
+    place: Place,
+    supplied: Supplied,
+    entropy: int,
 ) -> Saved:
     """Append to a thread a checkpoint with the state of an earlier one of it.
 
@@ -348,7 +362,11 @@ def _followers(
 
 
 def _again(
-    batch: Batch, log: Log, place: Place, earlier: StoredCheckpoint | None, root_id: str
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
+    place: Place,
+    earlier: StoredCheckpoint | None,
+    root_id: str,
 ) -> StoredCheckpoint:
     """Return a checkpoint with the state of an earlier one; `None`: of before the first run.
 

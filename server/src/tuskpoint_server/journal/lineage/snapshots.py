@@ -26,10 +26,10 @@ from ...core.state import encode_state, matches
 from ...core.values import value_digest
 from ..checkpoints.load import load
 from ..database.database import Database
-from ..database.logs import ThreadRow
-from ..database.overlay import Batch
 from ..database.schema import checkpoints, threads
 from ..database.statements import Statement
+from ..database.thread_rows import ThreadRow
+from ..database.unit_of_work import UnitOfWork
 from ..removal.removal import delete_thread
 from . import answers, copies, stored
 from .answers import decode_saved, encode_saved
@@ -181,7 +181,7 @@ class Snapshots:
         """Delete a snapshot with all that it captured; return whether there was one."""
         prefix = kept.member_threads_of(snapshot_id)
 
-        def work(batch: Batch) -> bool:
+        def work(batch: UnitOfWork) -> bool:
             rows = _MEMBERS.run(
                 batch.connection, of_tenant=tenant, from_name=prefix, below=prefix + _PAST_NUMBERS
             ).fetchall()
@@ -193,7 +193,7 @@ class Snapshots:
 
 
 def _create(
-    batch: Batch, tenant: str, draft: SnapshotDraft, supplied: Supplied, entropy: int
+    batch: UnitOfWork, tenant: str, draft: SnapshotDraft, supplied: Supplied, entropy: int
 ) -> Snapshot:
     connection = batch.connection
     sources: list[tuple[ThreadRow, list[int]]] = []
@@ -269,7 +269,7 @@ def _found(connection: Connection, tenant: str, snapshot_id: str) -> Snapshot:
 
 
 def _locked(
-    batch: Batch, tenant: str, snapshot_id: str
+    batch: UnitOfWork, tenant: str, snapshot_id: str
 ) -> list[tuple[kept.SnapshotMember, ThreadRow]]:
     """Return the members of a snapshot and the threads that keep them, all of them locked."""
     connection = batch.connection
@@ -287,7 +287,13 @@ def _locked(
 
 
 def _roll_back(
-    batch: Batch, tenant: str, snapshot_id: str, supplied: Supplied, entropy: int, *, skips: bool
+    batch: UnitOfWork,
+    tenant: str,
+    snapshot_id: str,
+    supplied: Supplied,
+    entropy: int,
+    *,
+    skips: bool,
 ) -> tuple[Saved, ...]:
     restored: list[Saved] = []
     for member, at in _locked(batch, tenant, snapshot_id):
@@ -305,7 +311,7 @@ def _roll_back(
 
 
 def _restore(
-    batch: Batch, tenant: str, snapshot_id: str, supplied: Supplied, bits: list[int]
+    batch: UnitOfWork, tenant: str, snapshot_id: str, supplied: Supplied, bits: list[int]
 ) -> tuple[Saved, ...]:
     connection = batch.connection
     locked = _locked(batch, tenant, snapshot_id)

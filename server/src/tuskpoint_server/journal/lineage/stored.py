@@ -18,20 +18,10 @@ from ...core.reserved import is_reserved
 from ...core.state import delta_channels, parse_metadata
 from ...core.threads import EventKind, judge_state
 from ...core.values import compress
-from ..archiving.holding import add_uses, with_needs
-from ..checkpoints.located import ROW, Held, Row, encode_held
-from ..checkpoints.sent import encode_names
+from ..archiving.segment_index import add_uses, with_needs
+from ..checkpoints.incoming import encode_names
+from ..checkpoints.segment_refs import ROW, ForeignSegments, Row, encode_held
 from ..database.binding import binder_of
-from ..database.logs import (
-    Known,
-    Log,
-    Place,
-    StoredWrite,
-    ThreadRow,
-    find_thread,
-    greatest_id,
-)
-from ..database.overlay import Batch
 from ..database.schema import checkpoints, threads, writes
 from ..database.statements import (
     LISTED,
@@ -41,6 +31,16 @@ from ..database.statements import (
     parameters_of,
     same_checkpoint,
 )
+from ..database.thread_rows import (
+    CachedCheckpoint,
+    Place,
+    StoredWrite,
+    ThreadCacheEntry,
+    ThreadRow,
+    find_thread,
+    greatest_id,
+)
+from ..database.unit_of_work import UnitOfWork
 from ..removal.removal import delete_thread, end_incarnation
 
 
@@ -49,7 +49,7 @@ class StoredCheckpoint:
     """A checkpoint that is in a thread, or is about to be inserted into one."""
 
     place: Place
-    known: Known
+    known: CachedCheckpoint
     lineage: Lineage = NO_LINEAGE
     delta_base: bytes | None = None  # see `core.formats.segments`
     held: bytes | None = None  # the column: which segments hold it besides those of its thread
@@ -63,7 +63,7 @@ class StoredCheckpoint:
         default_factory=list
     )  # that the segment carries, without patches
 
-    def put(self, batch: Batch, log: Log) -> None:
+    def put(self, batch: UnitOfWork, log: ThreadCacheEntry) -> None:
         """Insert the checkpoint, without its writes and values."""
         known, lineage = self.known, self.lineage
         known.forked_from, known.rolled_back_from = lineage.forked_from, lineage.rolled_back_from
@@ -99,7 +99,7 @@ def of_segment(row: SegmentCheckpoint, field: str = "metadata_json") -> StoredCh
         Refusal: `METADATA_NOT_JSON`, of this field.
     """
     metadata = parse_metadata(row.metadata, field)
-    known = Known(
+    known = CachedCheckpoint(
         seq=row.seq,
         parent_id=row.parent_id,
         state=row.state,
@@ -180,7 +180,7 @@ def read(connection: Connection, numbers: Collection[int]) -> list[StoredCheckpo
     found: dict[int, StoredCheckpoint] = {}
     for number, *columns in _CHECKPOINTS.run_listed(connection, numbers):
         row = Row(*columns).check(binder)
-        known = Known(
+        known = CachedCheckpoint(
             *(row.seq, row.parent_id, row.state, row.metadata, row.run_id, row.root_id),
             *(row.delta_channels, row.label, row.summary, row.created_us),
         )
@@ -197,14 +197,14 @@ def read(connection: Connection, numbers: Collection[int]) -> list[StoredCheckpo
 
 
 def begin(
-    batch: Batch,
+    batch: UnitOfWork,
     tenant: str,
     target: str,
     family: int | None,
     agent_id: str = "",
     *,
     unsearchable: bool = False,
-) -> Log:
+) -> ThreadCacheEntry:
     """Return a thread that begins now, and shares the values of a family or founds one.
 
     One that has checkpoints is refused (`THREAD_EXISTS`).
@@ -225,15 +225,15 @@ def begin(
     return log
 
 
-def begin_from(batch: Batch, tenant: str, target: str, origin: ThreadRow) -> Log:
+def begin_from(batch: UnitOfWork, tenant: str, target: str, origin: ThreadRow) -> ThreadCacheEntry:
     """Return a thread that begins now, of the family and the agent of another."""
     hidden = origin.unsearchable
     return begin(batch, tenant, target, origin.family, origin.agent_id, unsearchable=hidden)
 
 
 def fill(
-    batch: Batch,
-    log: Log,
+    batch: UnitOfWork,
+    log: ThreadCacheEntry,
     new: Sequence[StoredCheckpoint],
     place: Place,
     lineage: Lineage = NO_LINEAGE,
@@ -249,7 +249,7 @@ def fill(
     return end(batch, log, place)
 
 
-def add(batch: Batch, log: Log, new: Sequence[StoredCheckpoint]) -> None:
+def add(batch: UnitOfWork, log: ThreadCacheEntry, new: Sequence[StoredCheckpoint]) -> None:
     """Insert checkpoints into a thread, and record that it uses the segments that hold them."""
     for one in new:
         insert_checkpoint(batch, log, one)
@@ -258,7 +258,7 @@ def add(batch: Batch, log: Log, new: Sequence[StoredCheckpoint]) -> None:
     add_uses(batch.connection, log.row.tenant, ((sha256, log.row.number) for sha256 in needed))
 
 
-def end(batch: Batch, log: Log, place: Place) -> Saved:
+def end(batch: UnitOfWork, log: ThreadCacheEntry, place: Place) -> Saved:
     """End the change that made a thread: its settings belong to it too."""
     row = log.row
     row.settings_seq = row.seq
@@ -267,7 +267,7 @@ def end(batch: Batch, log: Log, place: Place) -> Saved:
     return Saved(CheckpointKey(row.thread_id, *place), row.seq, row.incarnation)
 
 
-def insert_checkpoint(batch: Batch, log: Log, new: StoredCheckpoint) -> None:
+def insert_checkpoint(batch: UnitOfWork, log: ThreadCacheEntry, new: StoredCheckpoint) -> None:
     """Insert a checkpoint, which must not be there, as a change of its own."""
     row, place = log.row, new.place
     searched = not is_reserved(row.thread_id)
@@ -275,7 +275,7 @@ def insert_checkpoint(batch: Batch, log: Log, new: StoredCheckpoint) -> None:
         log, EventKind.CHECKPOINT_SAVED, place, size_bytes=new.new_bytes, indexed=searched
     )
     new.known.seq = seq
-    held = Held(seq, new.segments, new.state_only)
+    held = ForeignSegments(seq, new.segments, new.state_only)
     new.held = encode_held(held) if new.segments else None
     new.put(batch, log)
     for value in new.values:

@@ -13,7 +13,6 @@ import json
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ..database.logs import Place
 from ..database.schema import checkpoints
 from ..database.statements import (
     EMPTY,
@@ -23,6 +22,7 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
+from ..database.thread_rows import Place
 from ..removal.removal import SUBGRAPH_CALL
 from .stored import numbers_of
 

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from ...core.model import DamagedValue
 from ..checkpoints.contents import StoredValue, compared, stored_value
-from ..database.facts import JOURNAL_KEY, read_finished
+from ..database.journal_metadata import JOURNAL_KEY, read_finished
 from ..database.schema import contents, threads, writes
 from ..database.statements import Statement
 from .rows import Row, TableRows

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, func, insert, select
 
 from ...core.failpoints import failpoint
 from ..database.backend import Backend
-from ..database.facts import (
+from ..database.journal_metadata import (
     CLOCK,
     GENERATION,
     JOURNAL_ID,

@@ -22,7 +22,7 @@ from ...core.failpoints import failpoint
 from ...core.process import sync
 from ..archiving import status
 from ..database.backend import Backend
-from ..database.facts import GENERATION, layout_of, read_finished, renew, unbind
+from ..database.journal_metadata import GENERATION, layout_of, read_finished, renew, unbind
 from ..database.schema import checkpoints, packs, threads
 from ..database.sqlite import Sqlite, log_bytes
 from ..database.statements import driver_of, of_users

@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 
 from ..database.schema import NUMBERS, journal_info, metadata, packs, threads
-from ..database.sealing import Sealed
+from ..database.sealing import SealedColumn
 from ..database.statements import Statement, inserting
 from ..search import text as search_text
 
@@ -215,7 +215,7 @@ def _size(table: Table) -> ColumnElement[int]:
     """Return about how many bytes a row takes in memory."""
     size: ColumnElement[int] = literal_column("200")
     for column in table.columns:
-        if isinstance(column.type, LargeBinary | Sealed | Text):
+        if isinstance(column.type, LargeBinary | SealedColumn | Text):
             size = size + func.coalesce(func.length(column), 0)
     return size
 

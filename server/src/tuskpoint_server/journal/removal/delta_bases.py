@@ -27,13 +27,13 @@ from ...core.limits import MIB
 from ...core.state import decode_channels
 from ...core.threads import EventKind
 from ...core.values import split
-from ..checkpoints import located
+from ..checkpoints import segment_refs
 from ..checkpoints.delta_history import DeltaPath, follow, path_parent
 from ..database.binding import binder_of
-from ..database.logs import KNOWN, Known, Log, Place, ThreadRef
-from ..database.overlay import Batch
 from ..database.schema import checkpoints, contents, members, writes
 from ..database.statements import LISTED, Statement, inserting, of_thread, same_checkpoint
+from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadCacheEntry, ThreadRef
+from ..database.unit_of_work import UnitOfWork
 
 _KEPT_BYTES = 8 * MIB  # of values that are read at once
 NO_NAMES = b"[]"  # stored form of no delta channels
@@ -107,7 +107,7 @@ def read_nodes(connection: Connection, of: ThreadRef) -> Nodes:
     answer = _NODES.run(connection, of_thread=of.number)
     while rows := answer.fetchmany(_NODES_AT_ONCE):
         for number, checkpoint_ns, checkpoint_id, *columns in rows:
-            known = Known(*columns)
+            known = CachedCheckpoint(*columns)
             known.check(binder, of, (checkpoint_ns, checkpoint_id))
             base = decode_delta_base(known.delta_base, checkpoint_id) if known.delta_base else ()
             node = Node(
@@ -237,7 +237,7 @@ _HOLDS = Statement(
 )
 
 
-def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
+def give(batch: UnitOfWork, log: ThreadCacheEntry, bases: Sequence[NewBase]) -> None:
     """Store bases: each checkpoint that gets one has changed and is stored again.
 
     It counts as saved again, an event that watchers know. It comes before the removal in the log:
@@ -269,7 +269,7 @@ def give(batch: Batch, log: Log, bases: Sequence[NewBase]) -> None:
 
 
 def _keep_values(
-    connection: Connection, log: Log, kept: Mapping[int, tuple[int, bytes | None]]
+    connection: Connection, log: ThreadCacheEntry, kept: Mapping[int, tuple[int, bytes | None]]
 ) -> None:
     """Keep the values of writes, by their numbers, among those of the family."""
     stored = {number: columns for number, *columns in _VALUES.run_listed(connection, kept)}
@@ -287,7 +287,7 @@ def _keep_values(
 
 
 def _standing(
-    connection: Connection, log: Log, numbers: AbstractSet[int]
+    connection: Connection, log: ThreadCacheEntry, numbers: AbstractSet[int]
 ) -> dict[int, tuple[int, bytes | None]]:
     """Return the stored bytes of writes, and of evicted ones the segment that holds them."""
     found: dict[int, tuple[int, bytes | None]] = {}
@@ -295,7 +295,7 @@ def _standing(
     for number, digest, seq, size, held in _STANDING.run_listed(connection, sorted(numbers)):
         holder = None
         if size is None:
-            places = located.of_writes(connection, tenant, thread, held, [seq])
+            places = segment_refs.of_writes(connection, tenant, thread, held, [seq])
             holder = _holder(connection, tenant, [one.sha256 for one in places], digest)
         found[number] = (size or 0, holder)
     return found

@@ -18,7 +18,6 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, exists, fu
 
 from ..database.database import Database
 from ..database.floor import FLOOR_THREAD
-from ..database.overlay import Batch
 from ..database.schema import (
     changes,
     checkpoints,
@@ -34,6 +33,7 @@ from ..database.schema import (
     writes,
 )
 from ..database.statements import Statement
+from ..database.unit_of_work import UnitOfWork
 
 KEPT_DAYS = 90
 """Days for which the row of a deleted thread refuses late changes.
@@ -96,7 +96,7 @@ async def forget_threads(database: Database, now_us: int) -> int:
         after = rows[-1][0]
 
 
-def _forget(batch: Batch, rows: Sequence[Sequence[Any]], before_us: int) -> int:
+def _forget(batch: UnitOfWork, rows: Sequence[Sequence[Any]], before_us: int) -> int:
     """Remove those of the rows that nothing has come to need, and raise the floors."""
     batch.lock({(tenant, thread_id) for _, tenant, thread_id in rows})
     batch.write_out()
@@ -116,7 +116,7 @@ def _forget(batch: Batch, rows: Sequence[Sequence[Any]], before_us: int) -> int:
     return count
 
 
-def _raise_floor(batch: Batch, tenant: str, incarnation: int, seq: int) -> None:
+def _raise_floor(batch: UnitOfWork, tenant: str, incarnation: int, seq: int) -> None:
     log = batch.find(tenant, FLOOR_THREAD)
     if log is None:
         log = batch.begin(tenant, FLOOR_THREAD)

@@ -31,8 +31,6 @@ from ...core.threads import EventKind, PruneStrategy, ThreadState
 from ..checkpoints.threads import live, switch_search
 from ..database.binding import EMPTY_SUM
 from ..database.database import Database
-from ..database.logs import Log, Place
-from ..database.overlay import Batch
 from ..database.schema import (
     changes,
     checkpoints,
@@ -55,7 +53,9 @@ from ..database.statements import (
     parameters_of,
     same_checkpoint,
 )
-from . import forgetting, passes
+from ..database.thread_rows import Place, ThreadCacheEntry
+from ..database.unit_of_work import UnitOfWork
+from . import forgetting, garbage_collection
 from .delta_bases import Nodes, give, needed_bases, read_nodes
 
 ROWS_AT_ONCE = 1000  # that one write transaction removes, at most
@@ -183,7 +183,7 @@ class Removal:
             Refusal: `THREAD_NOT_FOUND`.
         """
 
-        def change(batch: Batch) -> None:
+        def change(batch: UnitOfWork) -> None:
             log = live(batch, tenant, thread_id)
             log.row.retention_s = retention_s
             log.row.settings_seq = batch.change(log, EventKind.RETENTION_SET)
@@ -212,7 +212,7 @@ class Removal:
     async def delete_if_past(self, tenant: str, thread_id: str) -> int | None:
         """Delete a thread that is past its retention; `None` if it is not (any more)."""
 
-        def delete(batch: Batch) -> int | None:
+        def delete(batch: UnitOfWork) -> int | None:
             log = batch.find(tenant, thread_id)
             if log is None or log.row.deleted or log.row.expire_us is None:
                 return None
@@ -237,19 +237,19 @@ class Removal:
             early_writes=await _repeated(database, partial(_drop_early, before_us=early_us)),
             requests=await _drop(database, _DROP_ANSWERS, answered_us),
             changes=await drop_changes(database, changed_us, indexing=indexing),
-            contents=(await passes.remove_due(database)).values,
+            contents=(await garbage_collection.remove_due(database)).values,
             threads=await forgetting.forget_threads(database, now_us),
         )
 
 
-def record(batch: Batch, log: Log, seq: int, places: Iterable[Place]) -> None:
+def record(batch: UnitOfWork, log: ThreadCacheEntry, seq: int, places: Iterable[Place]) -> None:
     """Note for the archive which checkpoints a change removed; `("", "")`: the incarnation."""
     columns = {"thread": log.row.number, "seq": seq, "incarnation": log.row.incarnation}
     rows = [{**columns, "checkpoint_ns": place[0], "checkpoint_id": place[1]} for place in places]
     _RECORD.run_many(batch.connection, rows)
 
 
-def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
+def delete_thread(batch: UnitOfWork, tenant: str, thread_id: str) -> int:
     """Delete a thread and end its incarnation, in one change; nothing if there is none.
 
     If it was deleted before, the writes that wait for its next incarnation go.
@@ -272,7 +272,7 @@ def delete_thread(batch: Batch, tenant: str, thread_id: str) -> int:
     return count
 
 
-def end_incarnation(batch: Batch, log: Log) -> int:
+def end_incarnation(batch: UnitOfWork, log: ThreadCacheEntry) -> int:
     """Remove all rows of a live thread; return the number of its checkpoints.
 
     Its own row is marked as deleted.
@@ -302,7 +302,7 @@ def end_incarnation(batch: Batch, log: Log) -> int:
 
 
 def remove_checkpoints(
-    batch: Batch, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
+    batch: UnitOfWork, tenant: str, thread_id: str, choose: Callable[[Nodes], set[Place]]
 ) -> int:
     """Remove the chosen checkpoints of a thread, in one change; nothing if there is no thread."""
     batch.logs.forget(tenant, thread_id)  # so that nothing is known of it that changes here
@@ -330,7 +330,7 @@ def remove_checkpoints(
     return len(doomed)
 
 
-def drop(batch: Batch, log: Log, places: Collection[Place]) -> None:
+def drop(batch: UnitOfWork, log: ThreadCacheEntry, places: Collection[Place]) -> None:
     """Remove the rows of checkpoints in one change; everything is written out before."""
     # Search uses the difference to the parent: children of removed ones are indexed again.
     seq = batch.change(log, EventKind.CHECKPOINTS_DELETED, deleted=len(places), indexed=True)
@@ -461,7 +461,7 @@ def _at_once(rows: Iterable[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]
         yield some
 
 
-def _drop_changes(batch: Batch, some: Sequence[tuple[Any, ...]]) -> int:
+def _drop_changes(batch: UnitOfWork, some: Sequence[tuple[Any, ...]]) -> int:
     batch.lock((tenant, thread_id) for _, tenant, thread_id, _ in some)
     keys = []
     for number, tenant, thread_id, through in some:
@@ -474,7 +474,7 @@ def _drop_changes(batch: Batch, some: Sequence[tuple[Any, ...]]) -> int:
     return _DROP_CHANGES.count_many(batch.connection, keys)
 
 
-def _drop_early(batch: Batch, before_us: int) -> int:
+def _drop_early(batch: UnitOfWork, before_us: int) -> int:
     """Remove writes whose checkpoint did not come; return how many were looked at."""
     of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
     rows = _EARLY.run(batch.connection, **of).fetchall()
@@ -492,13 +492,13 @@ async def _drop(database: Database, statement: Statement, before_us: int) -> int
     """Remove rows from before a time; return how many."""
     of = {"before_us": before_us, "max_rows": ROWS_AT_ONCE}
 
-    def work(batch: Batch) -> int:
+    def work(batch: UnitOfWork) -> int:
         return int(statement.run(batch.connection, **of).rowcount)
 
     return await _repeated(database, work)
 
 
-async def _repeated(database: Database, work: Callable[[Batch], int]) -> int:
+async def _repeated(database: Database, work: Callable[[UnitOfWork], int]) -> int:
     count = 0
     while gone := await database.transact(work):
         count += gone

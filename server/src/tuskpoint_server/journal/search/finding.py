@@ -26,8 +26,8 @@ from ..database.database import Database
 from ..database.schema import UNEMBEDDED, checkpoints, documents, threads
 from ..database.schema import vectors as vectors_table
 from ..database.statements import EMPTY, IN_LIST, Statement
-from . import following, text
-from .following import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
+from . import change_feed, text
+from .change_feed import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
 from .text import TEXT
 
 FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
@@ -287,7 +287,7 @@ class FindRows:
                 statement.run(connection, of_tenant=tenant).fetchall()[0][0]
                 for statement in (_DOCUMENTS, _VECTORS, _TRUNCATED)
             ]
-            for one in following.backlog(connection):
+            for one in change_feed.backlog(connection):
                 if one.tenant == tenant and one.checkpoints:
                     return IndexStanding(one.checkpoints, one.since_us, *counts)
             return IndexStanding(0, None, *counts)

@@ -20,11 +20,11 @@ from ...core.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
 from ..changes import first_above
 from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
-from ..database.overlay import Batch
 from ..database.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors
 from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
-from . import following, text
-from .following import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
+from ..database.unit_of_work import UnitOfWork
+from . import change_feed, text
+from .change_feed import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
 from .searched_values import Document, embedded_text
 from .text import TEXT
 
@@ -80,11 +80,11 @@ _DOCUMENTS = sa.select(
 _UNEMBEDDED = Statement(
     sa.select(D.number, D.seq)
     .select_from(documents.join(checkpoints, ITS_DOCUMENT).join(threads, ITS_THREAD))
-    .where(UNEMBEDDED, following.INDEXABLE)
+    .where(UNEMBEDDED, change_feed.INDEXABLE)
     .order_by(D.number)
     .limit(sa.bindparam("max_rows"))
 )
-_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), UNEMBEDDED, following.INDEXABLE))
+_STILL_OWED = Statement(_DOCUMENTS.where(D.number.in_(LISTED), UNEMBEDDED, change_feed.INDEXABLE))
 _EMBEDDED = Statement(_DOCUMENTS.where(V.number.in_(LISTED)))
 _SET_OWED = Statement(
     sa.update(documents)
@@ -105,8 +105,8 @@ _HAS_DOCUMENT = sa.exists().where(D.tenant == M.tenant, D.pointer == M.pointer)
 # Memories come after the documents that they need. What is under way is let arrive: the task
 # that sent it records how that went.
 _LOST: dict[sa.Table, ColumnElement[bool]] = {
-    documents: ~following.DOCUMENT_BELONGS,
-    vectors: ~following.VECTOR_BELONGS,
+    documents: ~change_feed.DOCUMENT_BELONGS,
+    vectors: ~change_feed.VECTOR_BELONGS,
     memories: sa.and_(M.unsure.is_(False), M.state != int(MemoryState.SENT), ~_HAS_DOCUMENT),
 }
 _FIND_AND_DROP = {
@@ -143,17 +143,17 @@ class IndexRows:
         self._database = database
         # Where a walk has come is kept here alone: after a restart it begins again, and finds
         # nothing to change where it was before.
-        self._walk: following.Walk | None = None
+        self._walk: change_feed.Walk | None = None
 
-    async def take(self, limit: int) -> following.Stretch:
+    async def take(self, limit: int) -> change_feed.Stretch:
         """Return the next changes that the index has to know of, of all tenants, oldest first."""
         walk = self._walk
         return await self._database.query(
-            lambda connection: following.stretch(connection, limit, walk)
+            lambda connection: change_feed.stretch(connection, limit, walk)
         )
 
     async def store(
-        self, stretch: following.Stretch, made: Sequence[Document], *, remember: bool
+        self, stretch: change_feed.Stretch, made: Sequence[Document], *, remember: bool
     ) -> int:
         """Store documents and move the watermarks of their threads; return how many were stored.
 
@@ -170,19 +170,19 @@ class IndexRows:
 
     async def now(self, tenant: str) -> dict[int, int]:
         """Return the threads, by number, that the index is behind of, with their last change."""
-        return dict(await self._database.rows(following.NOW, of_tenant=tenant))
+        return dict(await self._database.rows(change_feed.NOW, of_tenant=tenant))
 
     async def reached(self, wanted: Mapping[int, int]) -> bool:
         """Return whether the index has threads, by number, up to these changes."""
-        return await self._database.query(partial(following.reached, wanted=wanted))
+        return await self._database.query(partial(change_feed.reached, wanted=wanted))
 
     def forget_walk(self) -> None:
         """Begin a walk anew: another server keeps the index, and it goes on from there."""
         self._walk = None
 
-    async def backlog(self) -> list[following.Backlog]:
+    async def backlog(self) -> list[change_feed.IndexBacklog]:
         """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
-        return await self._database.query(following.backlog)
+        return await self._database.query(change_feed.backlog)
 
     async def unembedded(
         self, limit: int, but: Collection[tuple[int, int]] = ()
@@ -245,7 +245,7 @@ class IndexRows:
 
 
 def _store(
-    batch: Batch, stretch: following.Stretch, made: Sequence[Document], *, remember: bool
+    batch: UnitOfWork, stretch: change_feed.Stretch, made: Sequence[Document], *, remember: bool
 ) -> int:
     """Store documents and move the watermarks of their threads; return how many were stored.
 
@@ -294,7 +294,7 @@ def _store(
     return len(taken)
 
 
-def _advance(batch: Batch, advance: following.Advance) -> bool:
+def _advance(batch: UnitOfWork, advance: change_feed.Advance) -> bool:
     """Move the watermark of a thread; return whether search may still find its checkpoints."""
     log = batch.find(advance.tenant, advance.thread_id)
     if log is None or log.row.indexed_seq != advance.before:

@@ -17,10 +17,10 @@ from sqlalchemy import Connection, Select, bindparam, delete, func, select, upda
 from ...core.search import Memory, MemoryState, memory_text
 from ..checkpoints.integrity import damaged_rows
 from ..database.database import Database
-from ..database.overlay import Batch
 from ..database.schema import UNSURE, checkpoints, documents, memories, threads
 from ..database.statements import Statement
-from .following import ITS_DOCUMENT, ITS_THREAD, C, D, M, T
+from ..database.unit_of_work import UnitOfWork
+from .change_feed import ITS_DOCUMENT, ITS_THREAD, C, D, M, T
 
 LOOKED_AT = 200  # memories that one transaction looks at
 _PROGRESS = ("state", "unsure", "attempts", "due_us", "job_id", "blob_id")
@@ -163,7 +163,7 @@ class MemoryRows:
         ]
 
 
-def _take(batch: Batch, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
+def _take(batch: UnitOfWork, limit: int, unsure_first: bool) -> tuple[bool, list[Memory]]:
     """Begin to send the oldest; return whether any was looked at, and the documents to send."""
     connection, waiting = batch.connection, MemoryState.WAITING
     found: list[Memory] = []

@@ -30,10 +30,10 @@ from ...core.searchable import ASKS, PLAN, head_of, is_internal
 from ...core.threads import INTERRUPT
 from ..checkpoints.delta_history import PathWrite, delta_write, follow, read_values
 from ..database.binding import binder_of
-from ..database.logs import StoredWrite, ThreadRef
 from ..database.schema import checkpoints, writes
 from ..database.sealing import seal_of
 from ..database.statements import LISTED, Statement
+from ..database.thread_rows import StoredWrite, ThreadRef
 
 _log = logging.getLogger(__name__)
 

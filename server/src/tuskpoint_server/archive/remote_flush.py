@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from ..core.errors import Reason, Refusal
-from ..journal.archiving import asking, status
-from ..journal.archiving.asking import Asked
+from ..journal.archiving import flush_requests, status
+from ..journal.archiving.flush_requests import Asked
 from ..journal.database.database import KEEPING, POLL_S, Database
 from ..journal.lease import Lease
-from .flush.flusher import TenantFlusher, Trouble, text_of
+from .flush.flusher import FlushTrouble, TenantFlusher, text_of
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Following:
         lease: Lease,
         flushers: Mapping[str, TenantFlusher],
         flusher: Callable[[str], TenantFlusher],
-        trouble: Callable[[str], tuple[Trouble | None, int]],
+        trouble: Callable[[str], tuple[FlushTrouble | None, int]],
     ) -> None:
         self._database = database
         self._lease = lease
@@ -98,11 +98,13 @@ class Following:
     async def _count(self) -> None:
         found = await self._database.query(status.backlogs)
         for tenant in found.keys() | self._flushers.keys():
-            self._flusher(tenant).counted(found.get(tenant, status.Backlog(0, 0, None)))
+            self._flusher(tenant).counted(
+                found.get(tenant, status.CertificationBacklog(0, 0, None))
+            )
 
     async def _serve(self) -> None:
         """Flush for other servers, and say how the archive fares."""
-        rows = await self._database.query(asking.every)
+        rows = await self._database.query(flush_requests.every)
         for tenant, row in rows.items():
             anew, self._asked[tenant] = row.asked != self._asked.get(tenant), row.asked
             if row.all_asked > row.all_tried and tenant not in self._trying:
@@ -120,7 +122,7 @@ class Following:
                 failing=failing,
             )
             if now != row:
-                await self._database.write_past_batches(partial(asking.report, row=now))
+                await self._database.write_past_batches(partial(flush_requests.report, row=now))
 
     async def _try(self, flusher: TenantFlusher, number: int) -> None:
         """Certify everything for other servers, and record the outcome."""
@@ -135,7 +137,7 @@ class Following:
             outcome = Refusal(Reason.CERTIFICATION_FAILED, problem=text_of(error))
         try:
             await self._database.write_past_batches(
-                partial(asking.tried, tenant=flusher.tenant, number=number, outcome=outcome)
+                partial(flush_requests.tried, tenant=flusher.tenant, number=number, outcome=outcome)
             )
         except Refusal as refusal:
             _log.debug("the outcome of a flush is not recorded; it is tried again: %s", refusal)

@@ -22,7 +22,7 @@ _SEQ_BYTES = 8
 _STATE_ONLY = b"\1"  # follows the hashes
 
 
-class Held(NamedTuple):
+class ForeignSegments(NamedTuple):
     """The segments that hold the rows of a checkpoint whose number is not above `seq`."""
 
     seq: int
@@ -35,23 +35,23 @@ class Held(NamedTuple):
         return self.segments[1:] if self.state_only else self.segments
 
 
-NOWHERE = Held(0, ())
+NOWHERE = ForeignSegments(0, ())
 
 
-def encode_held(held: Held) -> bytes:
+def encode_held(held: ForeignSegments) -> bytes:
     """Return the stored form; `seq` of a copy is the change that made it."""
     mark = _STATE_ONLY if held.state_only else b""
     return held.seq.to_bytes(_SEQ_BYTES, "big") + b"".join(held.segments) + mark
 
 
-def decode_held(stored: bytes | None) -> Held:
+def decode_held(stored: bytes | None) -> ForeignSegments:
     """Decode a column `held`; `None`: no segment holds the checkpoint."""
     if stored is None:
         return NOWHERE
     count, marked = divmod(len(stored) - _SEQ_BYTES, DIGEST_BYTES)
     starts = range(_SEQ_BYTES, _SEQ_BYTES + count * DIGEST_BYTES, DIGEST_BYTES)
     segments = tuple(stored[start : start + DIGEST_BYTES] for start in starts)
-    return Held(int.from_bytes(stored[:_SEQ_BYTES], "big"), segments, bool(marked))
+    return ForeignSegments(int.from_bytes(stored[:_SEQ_BYTES], "big"), segments, bool(marked))
 
 
 class Row(NamedTuple):

@@ -22,12 +22,12 @@ from ...core.formats.segments import SegmentValue
 from ...core.formats.stored_json import Kind
 from ...core.limits import MIB
 from ...core.model import BlobLocation
-from ...journal.archiving import holes, lifetimes, refill, standing, status
+from ...journal.archiving import holes, lifetimes, recorded, restore_values, status
 from ...journal.archiving.lifetimes import DueBlob, HeldMember
-from ...journal.archiving.refill import Affected
+from ...journal.archiving.restore_values import Affected
 from ...journal.database.database import Database
-from ...journal.database.logs import ThreadRow
-from ...journal.database.overlay import Batch
+from ...journal.database.thread_rows import ThreadRow
+from ...journal.database.unit_of_work import UnitOfWork
 from ...journal.lease import Lease
 from ...journal.lineage import handoffs
 from ...journal.lineage.stored import stored_value
@@ -35,7 +35,7 @@ from ..flush.assembling import Chores
 from ..flush.flusher import TenantFlusher
 from ..flush.one_flush import ArchiveSettings
 from ..flush.packs import PackRunner, grouped
-from ..flush.telemetry import Instruments
+from ..flush.telemetry import FlushInstruments
 from ..read import DAMAGE, Segments, placed, read_each, sliced
 
 
@@ -166,7 +166,7 @@ class Salvage:
     _blobs: BlobStore
     _runner: PackRunner
     _settings: ArchiveSettings
-    _instruments: Instruments
+    _instruments: FlushInstruments
     _reported: set[tuple[str, str, str, str]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -179,7 +179,7 @@ class Salvage:
         """
         tenant = flusher.tenant
         read = partial(
-            standing.records,
+            recorded.records,
             tenant=tenant,
             generation=self._database.generation,
             most=_THREADS_AT_ONCE,
@@ -245,9 +245,9 @@ class Salvage:
         flusher.flush_soon()
         dead = [one.location.sha256 for blob in chosen for one in blob.dead]
 
-        def note(batch: Batch) -> None:
+        def note(batch: UnitOfWork) -> None:
             for sha256, reason in gone.items():
-                for user in refill.users(batch.connection, tenant, [sha256])[:1]:
+                for user in restore_values.users(batch.connection, tenant, [sha256])[:1]:
                     holes.record_lost(
                         batch.connection, tenant, user.number, sha256, reason, batch.now_us
                     )
@@ -304,10 +304,14 @@ class Salvage:
             return
         database, tenant = self._database, flusher.tenant
         needed: dict[int, set[bytes]] = {}
-        segments = await database.query(partial(refill.naming, tenant=tenant, segments=segments))
-        for user in await database.query(partial(refill.users, tenant=tenant, segments=segments)):
+        segments = await database.query(
+            partial(restore_values.naming, tenant=tenant, segments=segments)
+        )
+        for user in await database.query(
+            partial(restore_values.users, tenant=tenant, segments=segments)
+        ):
             needing, digests = await database.query(
-                partial(refill.affected, user=user, segments=segments)
+                partial(restore_values.affected, user=user, segments=segments)
             )
             needed.setdefault(user.family, set()).update(digests)
             for some in sliced(
@@ -319,7 +323,7 @@ class Salvage:
                 restored = [(one, await self._restored(user, one, done)) for one in some]
                 chosen = [(one, values) for one, values in restored if values is not None]
                 count = await self._lease.transact(
-                    partial(refill.store_again, user=user, chosen=chosen)
+                    partial(restore_values.store_again, user=user, chosen=chosen)
                 )
                 if count:
                     done.stored_again += count
@@ -327,9 +331,9 @@ class Salvage:
                     await flusher.count_backlog()
                     flusher.flush_soon()
 
-        def forget(batch: Batch) -> None:
+        def forget(batch: UnitOfWork) -> None:
             for family, digests in needed.items():
-                refill.forget_unneeded(batch.connection, family, segments, digests)
+                restore_values.forget_unneeded(batch.connection, family, segments, digests)
 
         if needed:
             await self._lease.transact(forget)

@@ -173,7 +173,7 @@ class Stretch:
     walk: Walk | None = None  # through a thread whose watermark moves at the end of it
 
 
-class Backlog(NamedTuple):
+class IndexBacklog(NamedTuple):
     """What the index of a tenant lacks: checkpoints, and since when the oldest waits."""
 
     tenant: str
@@ -278,9 +278,9 @@ def _some(cursor: Answer, limit: int) -> tuple[list[Sequence[Any]], Sequence[Any
     return rows, row
 
 
-def backlog(connection: Connection) -> list[Backlog]:
+def backlog(connection: Connection) -> list[IndexBacklog]:
     """Return what is not indexed, by tenant; tenants that lack nothing are left out."""
-    return [Backlog(*row) for row in _BACKLOG.run(connection).fetchall()]
+    return [IndexBacklog(*row) for row in _BACKLOG.run(connection).fetchall()]
 
 
 def reached(connection: Connection, wanted: Mapping[int, int]) -> bool:

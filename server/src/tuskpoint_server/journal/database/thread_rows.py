@@ -183,7 +183,7 @@ _whole, _often, _varying = attrgetter(*_FIELDS), attrgetter(*_OFTEN), attrgetter
 _seldom = attrgetter(*(name for name in _VARYING if name not in _OFTEN))
 HAS_EARLY = exists().where(writes.c.thread == threads.c.number, writes.c.early_us.is_not(None))
 ENTERED = (*THREAD, HAS_EARLY, STORED_THROUGH)
-"""Columns that `log_of` makes a `Log` of."""
+"""Columns that `log_of` makes a `ThreadCacheEntry` of."""
 _FIND = Statement(
     select(*ENTERED).where(
         threads.c.tenant == bindparam("of_tenant"), threads.c.thread_id == bindparam("of_thread")
@@ -229,7 +229,7 @@ def find_thread(
     return log.row if log is not None else None
 
 
-def find_log(connection: Connection, tenant: str, thread_id: str) -> Log | None:
+def find_log(connection: Connection, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
     """Return what is known of a thread at first, or `None` if it never was."""
     found = _FIND.run(connection, of_tenant=tenant, of_thread=thread_id).fetchone()
     return log_of(binder_of(connection), found) if found is not None else None
@@ -237,7 +237,7 @@ def find_log(connection: Connection, tenant: str, thread_id: str) -> Log | None:
 
 def lock_logs(
     connection: Connection, names: Collection[ThreadName], *, wait: bool
-) -> Callable[[], tuple[list[Log], set[int]]]:
+) -> Callable[[], tuple[list[ThreadCacheEntry], set[int]]]:
     """Lock the rows of threads; return what returns those that exist, once it can be read.
 
     It returns the numbers of those that are locked, too: not all if it did not `wait`. They are
@@ -263,12 +263,12 @@ def row_of(found: Sequence[Any]) -> ThreadRow:
     return row
 
 
-def log_of(binder: Binder, found: Sequence[Any]) -> Log:
+def log_of(binder: Binder, found: Sequence[Any]) -> ThreadCacheEntry:
     """Return what the columns `ENTERED` say of a thread, compared with its MAC and segments."""
     *columns, early, stored_through = found
     row = row_of(columns)
     row.written = _seldom(row)
-    log = Log(row, new=False, early=bool(early))
+    log = ThreadCacheEntry(row, new=False, early=bool(early))
     try:
         row.check(binder)
     except RowDamagedError as error:
@@ -304,7 +304,7 @@ def update_threads(connection: Connection, rows: Sequence[ThreadRow], nonce: byt
     _UPDATE_ALL.run_rows(connection, (*_VARYING, "of_number"), seldom)
 
 
-class KnownChannel(NamedTuple):
+class ChannelRef(NamedTuple):
     """A channel of a stored checkpoint; `encoded` is its part of the stored state."""
 
     version: Version | None
@@ -313,11 +313,9 @@ class KnownChannel(NamedTuple):
     encoded: bytes = b""
 
 
-def known_channel(
-    name: str, version: Version | None, digest: bytes | None, size: int
-) -> KnownChannel:
+def channel_ref(name: str, version: Version | None, digest: bytes | None, size: int) -> ChannelRef:
     """Return a channel with its part of the stored state."""
-    return KnownChannel(version, digest, size, encode_channel(name, version, digest, size))
+    return ChannelRef(version, digest, size, encode_channel(name, version, digest, size))
 
 
 class StoredWrite(NamedTuple):
@@ -363,7 +361,7 @@ Pending = dict[tuple[str, int], StoredWrite]
 
 
 @dataclass(slots=True)
-class Known:
+class CachedCheckpoint:
     """A stored checkpoint as far as saves ask for it; `pending` is `None` until it is read."""
 
     seq: int
@@ -382,7 +380,7 @@ class Known:
     delta_base: bytes | None = None
     mac: bytes | None = None  # of its row as it is stored
     pending: Pending | None = None
-    decoded: dict[str, KnownChannel] | None = None
+    decoded: dict[str, ChannelRef] | None = None
 
     def bind(self, binder: Binder, tenant: str, thread: int, place: Place) -> bytes:
         """Return the MAC of its row as it is now."""
@@ -415,22 +413,24 @@ class Known:
         return _KNOWN_BYTES + 2 * len(self.state) + len(self.metadata)
 
     @property
-    def channels(self) -> dict[str, KnownChannel]:
+    def channels(self) -> dict[str, ChannelRef]:
         """Its channels by name."""
         if self.decoded is None:
             self.decoded = {
-                one.name: known_channel(one.name, one.version, one.digest, one.size)
+                one.name: channel_ref(one.name, one.version, one.digest, one.size)
                 for one in decode_channels(self.state)
             }
         return self.decoded
 
 
-KNOWN = tuple(checkpoints.c[one.name] for one in fields(Known) if one.name in checkpoints.c)
-"""Columns of `Known`, all of a row's that are bound but for its place."""
+KNOWN = tuple(
+    checkpoints.c[one.name] for one in fields(CachedCheckpoint) if one.name in checkpoints.c
+)
+"""Columns of `CachedCheckpoint`, all of a row's that are bound but for its place."""
 
 
 @dataclass(slots=True, eq=False)
-class Log:
+class ThreadCacheEntry:
     """A thread as the writer knows it."""
 
     row: ThreadRow
@@ -444,9 +444,11 @@ class Log:
     greatest: dict[str, str] = field(default_factory=dict)  # ID by namespace
     # namespaces of whose greatest checkpoint all values are here
     whole: set[str] = field(default_factory=set)
-    known: OrderedDict[Place, Known] = field(default_factory=OrderedDict)  # recent checkpoints
+    known: OrderedDict[Place, CachedCheckpoint] = field(
+        default_factory=OrderedDict
+    )  # recent checkpoints
     size: int = _LOG_BYTES  # about how many bytes of memory it takes
-    counted: int = 0  # the size as `Logs` last saw it
+    counted: int = 0  # the size as the thread cache last saw it
 
     def compare(self, binder: Binder, stored_through: int | None) -> None:
         """Note damage if a segment is recorded of a later state than that of the row."""
@@ -456,7 +458,7 @@ class Log:
             why = put_back.problem(self.row.certified_seq, stored_through)
             self.damage = journal_damaged(self.row.thread_id, problem=why)
 
-    def add(self, place: Place, known: Known) -> None:
+    def add(self, place: Place, known: CachedCheckpoint) -> None:
         """Remember a checkpoint as the most recent one, and forget those long ago."""
         before = self.known.pop(place, None)
         self.size += known.size_bytes - (before.size_bytes if before is not None else 0)

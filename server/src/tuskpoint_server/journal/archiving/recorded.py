@@ -15,20 +15,20 @@ from ...core.formats import records as formats
 from ...core.model import Entry
 from ...core.state import decode_channels
 from ...core.threads import row_digests
-from ..checkpoints import located
+from ..checkpoints import segment_refs
 from ..checkpoints.load import entry_of
-from ..checkpoints.located import ROW, Held, Row, decode_held
+from ..checkpoints.segment_refs import ROW, ForeignSegments, Row, decode_held
 from ..database.binding import RowDamagedError, binder_of
-from ..database.logs import THREAD, Place, ThreadRow, find_thread
 from ..database.put_back import STORED_THROUGH
 from ..database.schema import checkpoints, handoffs, removed, threads, writes
 from ..database.statements import EMPTY, Statement, of_thread
-from . import holding, holes, status
+from ..database.thread_rows import THREAD, Place, ThreadRow, find_thread
+from . import holes, segment_index, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
-from .holding import Holders
 from .holes import Hole
 from .plan import PlannedHole, StoredMember
-from .refill import ONLY_IN
+from .restore_values import ONLY_IN
+from .segment_index import Holders
 from .status import KnownCatalog
 
 _log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ def _checkpoints(
     while fetched := rows.fetchmany(_ROWS_AT_ONCE):
         some = [row for row in (Row(*one) for one in fetched) if row.place[1:] in wanted]
         numbers = [[row.seq, *(write[5] for write in written[row.place[1:]])] for row in some]
-        located_at = located.of_rows(connection, of.tenant, some, numbers)
+        located_at = segment_refs.of_rows(connection, of.tenant, some, numbers)
         for row, seqs, at in zip(some, numbers, located_at, strict=True):
             place = row.place[1:]
             entry = entry_of(row, max(seqs), at.segments)
@@ -304,7 +304,7 @@ class _Records:
         return None if own else checkpoint_ns
 
     def _writes(
-        self, place: tuple[str, str], held: Held, seqs: list[int]
+        self, place: tuple[str, str], held: ForeignSegments, seqs: list[int]
     ) -> Iterable[formats.Record]:
         newest: dict[bytes, int] = {}
         for seq in seqs:
@@ -327,7 +327,7 @@ class _Records:
         """
         found: dict[bytes, StoredMember] = {}
         own = (self._thread.number, self._thread.incarnation)
-        used = [sha256 for (sha256,) in self._of(holding.USED_BY)]
+        used = [sha256 for (sha256,) in self._of(segment_index.USED_BY)]
         mine = [one.location.sha256 for one in self._ranges if one.is_of(*own)]
         waiting = [*self._named, *mine, *used]
         while waiting:

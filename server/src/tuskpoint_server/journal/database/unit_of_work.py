@@ -1,4 +1,4 @@
-"""A batch of changes, decided against `Log`s in memory; each row is written once per batch."""
+"""A batch of changes, decided against the thread cache; each row is written once per batch."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from ...core.values import Encoding
 from .backend import Backend
 from .binding import Binder, binder_of, equal, new_nonce
 from .floor import find_or_floor
-from .logs import (
+from .schema import changes, checkpoints, contents, threads, writes
+from .statements import Statement, inserting, of_checkpoint, of_namespace, parameters_of, putting
+from .thread_cache import ThreadCache
+from .thread_rows import (
     KNOWN,
-    Known,
-    Log,
+    CachedCheckpoint,
     Pending,
     Place,
     StoredWrite,
+    ThreadCacheEntry,
     ThreadName,
     ThreadRow,
     greatest_id,
@@ -31,9 +34,6 @@ from .logs import (
     lock_logs,
     update_threads,
 )
-from .schema import changes, checkpoints, contents, threads, writes
-from .statements import Statement, inserting, of_checkpoint, of_namespace, parameters_of, putting
-from .thread_cache import Logs
 
 _CHECKPOINT_COLUMNS = tuple(one.name for one in checkpoints.columns if one.name != "number")
 _CONTENT_COLUMNS = tuple(one.name for one in contents.columns if one.name != "number")
@@ -151,7 +151,7 @@ class Numbers:
         return next(self._left)
 
 
-class Batch:
+class UnitOfWork:
     """An open write transaction, with what its changes have done so far.
 
     Reads through `connection` see what `write_out` has written. In a shared database a thread
@@ -171,7 +171,7 @@ class Batch:
     def __init__(
         self,
         connection: Connection,
-        logs: Logs,
+        logs: ThreadCache,
         numbers: Numbers,
         now_us: int,
         *,
@@ -181,7 +181,9 @@ class Batch:
         self.is_shared = shared
         self.binder = binder_of(connection)
         self._locked: set[ThreadName] = set()
-        self._floors: dict[str, Log | None] = {}  # as of the last look for a missing thread
+        self._floors: dict[
+            str, ThreadCacheEntry | None
+        ] = {}  # as of the last look for a missing thread
         self.now_us = now_us
         self.changed: set[tuple[str, str]] = set()
         self.added: dict[str, tuple[int, int]] = {}
@@ -237,7 +239,7 @@ class Batch:
 
         return received
 
-    def find(self, tenant: str, thread_id: str) -> Log | None:
+    def find(self, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
         """Return a thread, deleted or not, or `None` if it never was.
 
         Raises:
@@ -248,7 +250,7 @@ class Batch:
             raise log.damage
         return log
 
-    def find_any(self, tenant: str, thread_id: str) -> Log | None:
+    def find_any(self, tenant: str, thread_id: str) -> ThreadCacheEntry | None:
         """Return a thread as `find` does, even if its row is damaged: to delete it."""
         if self.is_shared:
             self.lock([(tenant, thread_id)])
@@ -259,7 +261,7 @@ class Batch:
                 self.logs.put(log)
         return log
 
-    def begin(self, tenant: str, thread_id: str, family: int | None = None) -> Log:
+    def begin(self, tenant: str, thread_id: str, family: int | None = None) -> ThreadCacheEntry:
         """Return a thread that begins, which must not exist; it is kept once it changes.
 
         `family`: whose values it shares; `None` founds one. Refused where the tenant has as many
@@ -277,7 +279,7 @@ class Batch:
         )
         if (floor := self._floor(tenant, thread_id)) is not None:
             row.begin_above(floor)
-        return Log(row, new=True, early=False, fresh=True)
+        return ThreadCacheEntry(row, new=True, early=False, fresh=True)
 
     def _floor(self, tenant: str, thread_id: str) -> ThreadRow | None:
         """Return what stands for a tenant's threads whose rows are gone; `None`: there are none.
@@ -306,7 +308,7 @@ class Batch:
             found = rows
         return rows
 
-    def store(self, log: Log) -> None:
+    def store(self, log: ThreadCacheEntry) -> None:
         """Write the thread's row with this batch."""
         if log.new:
             log.new = False
@@ -317,7 +319,7 @@ class Batch:
 
     def change(
         self,
-        log: Log,
+        log: ThreadCacheEntry,
         kind: EventKind,
         place: Place = ("", ""),
         *,
@@ -353,7 +355,7 @@ class Batch:
         self.added[row.tenant] = (count + 1, added_bytes + size_bytes)
         return row.seq
 
-    def greatest(self, log: Log, checkpoint_ns: str) -> str:
+    def greatest(self, log: ThreadCacheEntry, checkpoint_ns: str) -> str:
         """Return the greatest ID of a namespace; empty if it has none."""
         found = log.greatest.get(checkpoint_ns)
         if found is None:
@@ -366,7 +368,7 @@ class Batch:
             log.greatest[checkpoint_ns] = found
         return found
 
-    def checkpoint(self, log: Log, place: Place) -> Known | None:
+    def checkpoint(self, log: ThreadCacheEntry, place: Place) -> CachedCheckpoint | None:
         """Return a stored checkpoint, or `None`."""
         known = log.known.get(place)
         if known is not None or place[1] > self.greatest(log, place[0]):
@@ -375,13 +377,13 @@ class Batch:
         row = _KNOWN.run(self.connection, **parameters_of(log.row.number, *place)).fetchone()
         if row is None:
             return None
-        known = Known(*row)
+        known = CachedCheckpoint(*row)
         if self.binder.is_complete:
             self._check(log, place, known.mac, known.bind(*self._of(log, place)))
         log.add(place, known)
         return known
 
-    def raised_from(self, log: Log, checkpoint_ns: str, checkpoint_id: str) -> str:
+    def raised_from(self, log: ThreadCacheEntry, checkpoint_ns: str, checkpoint_id: str) -> str:
         """Return the ID that a save with a generated ID got instead; empty if it got none.
 
         Both end with the same random bits.
@@ -392,7 +394,7 @@ class Batch:
         row = _RAISED.run(self.connection, **of, ending=ending).fetchone()
         return str(row[0]) if row is not None else ""
 
-    def is_of_ended(self, log: Log, place: Place, *, raised: bool) -> bool:
+    def is_of_ended(self, log: ThreadCacheEntry, place: Place, *, raised: bool) -> bool:
         """Return whether a checkpoint ID belongs to an ended incarnation of a thread.
 
         The thread's changes say so. Where old ones were dropped, an ID belongs to it unless it was
@@ -413,15 +415,17 @@ class Batch:
         ended_us = row.updated_us if row.deleted else row.created_us
         return row.compacted_seq > 0 and generated_us(place[1]) <= ended_us
 
-    def _of(self, log: Log, place: Place) -> tuple[Binder, str, int, Place]:
+    def _of(self, log: ThreadCacheEntry, place: Place) -> tuple[Binder, str, int, Place]:
         return self.binder, log.row.tenant, log.row.number, place
 
-    def _check(self, log: Log, place: Place, stored: bytes | None, mac: bytes) -> None:
+    def _check(self, log: ThreadCacheEntry, place: Place, stored: bytes | None, mac: bytes) -> None:
         """Compare the MAC of a row that was read with the one that it should have."""
         if stored is None or not equal(stored, mac):
             raise journal_damaged(log.row.thread_id, *place)
 
-    def pending(self, log: Log, place: Place, known: Known | None) -> Pending:
+    def pending(
+        self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint | None
+    ) -> Pending:
         """Return the stored writes of a checkpoint, which need not exist yet."""
         if known is not None and known.pending is not None:
             return known.pending
@@ -439,7 +443,9 @@ class Batch:
             known.pending = found
         return found
 
-    def sibling_base(self, log: Log, checkpoint_ns: str, parent_id: str) -> bytes | None:
+    def sibling_base(
+        self, log: ThreadCacheEntry, checkpoint_ns: str, parent_id: str
+    ) -> bytes | None:
         """Return what delta channels are rebuilt from at a parent that is not stored.
 
         A checkpoint that stayed when the parent went, or that was copied without it, has it.
@@ -450,11 +456,11 @@ class Batch:
         sibling = self.checkpoint(log, (checkpoint_ns, row[0])) if row is not None else None
         return sibling.delta_base if sibling is not None else None
 
-    def brings(self, log: Log, digest: bytes) -> bool:
+    def brings(self, log: ThreadCacheEntry, digest: bytes) -> bool:
         """Return whether the batch has yet to write a value of the thread's family."""
         return (log.row.family, digest) in self._contents
 
-    def value(self, log: Log, digest: bytes) -> tuple[int, int] | None:
+    def value(self, log: ThreadCacheEntry, digest: bytes) -> tuple[int, int] | None:
         """Return size and encoding of a value of the thread's family whose data is here."""
         of = {"of_family": log.row.family, "of_digest": digest}
         found = _VALUE.run(self.connection, **of).fetchone()
@@ -464,7 +470,7 @@ class Batch:
         size, encoding = found
         return size, encoding
 
-    def is_keyframe(self, log: Log, digest: bytes) -> bool:
+    def is_keyframe(self, log: ThreadCacheEntry, digest: bytes) -> bool:
         """Return whether a value of the thread's family is here, with its data, and no patch."""
         if digest not in log.keyframes:
             found = self.value(log, digest)
@@ -475,11 +481,11 @@ class Batch:
 
     def put_checkpoint(
         self,
-        log: Log,
+        log: ThreadCacheEntry,
         place: Place,
-        known: Known,
+        known: CachedCheckpoint,
         *,
-        before: Known | None = None,
+        before: CachedCheckpoint | None = None,
         held: bytes | None = None,
     ) -> None:
         """Insert a checkpoint, or replace the row that was there `before`."""
@@ -501,14 +507,16 @@ class Batch:
             log.greatest[place[0]] = place[1]
             log.whole.discard(place[0])  # a copy may name values that were evicted
 
-    def _bind(self, log: Log, place: Place, known: Known, before: bytes | None) -> None:
+    def _bind(
+        self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint, before: bytes | None
+    ) -> None:
         """Give a row of a checkpoint its MAC; `before`: the MAC of the row in its place so far."""
         known.mac = known.bind(*self._of(log, place))
         log.row.move(self.binder, known.mac, before)
 
     def put_content(
         self,
-        log: Log,
+        log: ThreadCacheEntry,
         seq: int,
         value: Sequence[Any],
         keyframe: bytes | None = None,
@@ -527,7 +535,7 @@ class Batch:
 
     def put_write(
         self,
-        log: Log,
+        log: ThreadCacheEntry,
         place: Place,
         write: StoredWrite,
         seq: int,
@@ -542,7 +550,9 @@ class Batch:
         row = (number, *place, *write[:-3], seq, early_us, mac, write.data, log.row.tenant)
         self._writes[row[:5]] = row
 
-    def amend_checkpoint(self, log: Log, place: Place, known: Known) -> None:
+    def amend_checkpoint(
+        self, log: ThreadCacheEntry, place: Place, known: CachedCheckpoint
+    ) -> None:
         """Store a checkpoint with another number, label or `delta_base` than it had."""
         self._write_out_checkpoints()
         self._bind(log, place, known, known.mac)
@@ -550,7 +560,7 @@ class Batch:
         _AMEND.run(self.connection, **parameters_of(log.row.number, *place), **new)
 
     def renumber_writes(
-        self, log: Log, place: Place, written: Iterable[StoredWrite], seq: int
+        self, log: ThreadCacheEntry, place: Place, written: Iterable[StoredWrite], seq: int
     ) -> list[StoredWrite]:
         """Make stored writes of a checkpoint part of another change; return them as they are then.
 
@@ -568,7 +578,7 @@ class Batch:
         _RENUMBER_WRITE.run_rows(self.connection, _WRITE_NUMBERS, rows)
         return renumbered
 
-    def forget_rows(self, log: Log, macs: Iterable[bytes | None]) -> None:
+    def forget_rows(self, log: ThreadCacheEntry, macs: Iterable[bytes | None]) -> None:
         """Note that rows of checkpoints or writes of a thread were removed, by their MACs."""
         for mac in macs:
             log.row.move(self.binder, None, mac)

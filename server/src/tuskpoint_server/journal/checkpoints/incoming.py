@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from ...core.model import CheckpointKey, Metadata
 from ...core.values import MIN_COMPRESSED, compress
-from ..database.logs import KnownChannel, StoredWrite
+from ..database.thread_rows import ChannelRef, StoredWrite
 from .value_groups import Keyframes, Prepared
 
 
 @dataclass(slots=True)  # not frozen: that takes several times as long, on the way of each save
-class SentCheckpoint:
+class IncomingCheckpoint:
     """A checkpoint to be saved, whose message was checked and taken apart."""
 
     key: CheckpointKey  # an empty `checkpoint_id` asks for a minted one
@@ -21,7 +21,7 @@ class SentCheckpoint:
     frame: bytes  # as `State.frame`
     # By name. One is not encoded if something has to be looked up: the value with its digest, or
     # without one the parent's.
-    channels: dict[str, KnownChannel]
+    channels: dict[str, ChannelRef]
     contents: dict[str, tuple[str, Prepared]]  # types and values that came along
     delta_channels: bytes  # names of channels that are rebuilt from writes
     metadata: Metadata

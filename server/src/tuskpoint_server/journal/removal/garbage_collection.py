@@ -38,10 +38,10 @@ from ...core.errors import Reason, Refusal
 from ..checkpoints.contents import referred
 from ..database.binding import binder_of
 from ..database.database import Database
-from ..database.logs import KNOWN, Known, Place, ThreadRef
-from ..database.overlay import FAMILY, Batch
 from ..database.schema import changes, checkpoints, contents, threads
 from ..database.statements import LISTED, Statement, of_thread
+from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadRef
+from ..database.unit_of_work import FAMILY, UnitOfWork
 
 SCANNED_AT_ONCE = 2000  # values that one read transaction looks at
 READ_AT_ONCE = 500  # checkpoints that one read transaction looks at
@@ -225,7 +225,7 @@ class Pass:
         All of it is one transaction, in which no other changes the family.
         """
 
-        def work(batch: Batch) -> tuple[_Seen, Taken]:
+        def work(batch: UnitOfWork) -> tuple[_Seen, Taken]:
             connection, taken = batch.connection, Taken()
             seen = self._read(connection, batch.lock_family(self.family))
             spared = (self.spared, seen.named)
@@ -402,7 +402,7 @@ def checked(connection: Connection, of: ThreadRef, row: Sequence[Any]) -> set[by
         Refusal: `JOURNAL_DAMAGED`: it may name others than it did.
     """
     checkpoint_ns, checkpoint_id, *columns = row
-    known = Known(*columns)
+    known = CachedCheckpoint(*columns)
     known.check(binder_of(connection), of, (checkpoint_ns, checkpoint_id))
     return referred(known.state, known.delta_base)
 
@@ -414,7 +414,7 @@ def remove(connection: Connection, gone: Sequence[ValueRow], family: int) -> Tak
     return Taken(count, size_bytes=sum(value.size for value in gone))
 
 
-def _count_off(batch: Batch, family: int, counts: Sequence[Sequence[Any]]) -> None:
+def _count_off(batch: UnitOfWork, family: int, counts: Sequence[Sequence[Any]]) -> None:
     """Subtract the removals that a pass has seen from the counts since the last pass."""
     for tenant, thread_id, removed_count, removed_bytes in counts:
         log = batch.find(tenant, thread_id)

@@ -16,11 +16,9 @@ from ...core.formats.segments import SegmentValue
 from ...core.model import BlobLocation
 from ...core.threads import EventKind
 from ...core.values import DIGEST_BYTES, split
-from ..checkpoints import located
+from ..checkpoints import segment_refs
 from ..checkpoints.contents import referred
-from ..checkpoints.located import ROW, Row
-from ..database.logs import THREAD, Place, StoredWrite, ThreadRow, row_of
-from ..database.overlay import Batch
+from ..checkpoints.segment_refs import ROW, Row
 from ..database.schema import checkpoints, contents, members, threads, uses, writes
 from ..database.statements import (
     LISTED,
@@ -30,6 +28,8 @@ from ..database.statements import (
     of_thread,
     parameters_of,
 )
+from ..database.thread_rows import THREAD, Place, StoredWrite, ThreadRow, row_of
+from ..database.unit_of_work import UnitOfWork
 from ..removal import removal
 
 
@@ -138,7 +138,7 @@ def affected(
         written[ns, name].append((StoredWrite._make([*write, None]), stored))
     rows = [Row(*row) for row in _ROWS.run(connection, of_thread=user.number).fetchall()]
     numbers = [[row.seq, *(write.seq for write, _ in written[row.place[1:]])] for row in rows]
-    places = located.of_rows(connection, user.tenant, rows, numbers)
+    places = segment_refs.of_rows(connection, user.tenant, rows, numbers)
     found = []
     needed: set[bytes] = set()
     for row, at in zip(rows, places, strict=True):
@@ -167,10 +167,10 @@ def _affected(
             keyframes.add(keyframe)
         size += stored or 0
     gone = tuple(write for write, stored in written if stored is None)
-    sources = located.of_values(connection, user.tenant, user.family, sorted(evicted))
+    sources = segment_refs.of_values(connection, user.tenant, user.family, sorted(evicted))
     if gone:
         seqs = [write.seq for write in gone]
-        sources += located.of_writes(connection, user.tenant, user.number, row.held, seqs)
+        sources += segment_refs.of_writes(connection, user.tenant, user.number, row.held, seqs)
     return Affected(
         row.place[1:],
         row.seq,
@@ -183,7 +183,9 @@ def _affected(
 
 
 def store_again(
-    batch: Batch, user: ThreadRow, chosen: Iterable[tuple[Affected, Mapping[bytes, SegmentValue]]]
+    batch: UnitOfWork,
+    user: ThreadRow,
+    chosen: Iterable[tuple[Affected, Mapping[bytes, SegmentValue]]],
 ) -> int:
     """Let the next flush store checkpoints; return how many.
 
