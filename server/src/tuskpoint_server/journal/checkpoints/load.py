@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, func, or_, select
 
 from tuskpoint.v1.checkpoint_pb2 import CheckpointState
 
@@ -247,7 +247,7 @@ def read_page(
     """
     columns = ROW if view is View.ENTRY else _WHOLE
     most = SCANNED_PER_PAGE if query.filter else max_count
-    statement = _listing(tenant, query, after, columns).limit(most + 1)
+    statement = _listing(tenant, query, after, columns, most + 1)
     rows: list[Row] = []
     messages: list[CheckpointState] = []
     size = scanned = 0
@@ -316,37 +316,51 @@ def entry_of(row: Row, seq: int, places: Sequence[BlobLocation]) -> Entry:
 
 
 def _listing(
-    tenant: str, query: CheckpointQuery, after: ListPosition | None, columns: Sequence[Any]
+    tenant: str,
+    query: CheckpointQuery,
+    after: ListPosition | None,
+    columns: Sequence[Any],
+    most: int,
 ) -> Select[Any]:
-    """Return the statement of a listing or a replay from a position on."""
+    """Return the statement of a listing or a replay from a position on, of so many at most.
+
+    The checkpoints of one thread are chosen by their keys, from an index that has nothing else, and
+    then read: a thread costs what it has, and not what its tenant has.
+    """
     table, thread_id = checkpoints.c, threads.c.thread_id
     named, replayed = table.checkpoint_id, query.replayed
-    asked = [table.tenant == tenant]
-    if query.thread_id is None:
-        asked.append(of_users(threads))
-    else:
-        asked += [threads.c.tenant == tenant, thread_id == query.thread_id]
+    of_tenant = table.tenant == tenant
+    asked: list[ColumnElement[bool]] = []
     if query.checkpoint_ns is not None:
         asked.append(table.checkpoint_ns == query.checkpoint_ns)
     asked += [named == query.checkpoint_id] if query.checkpoint_id else []
     asked += [named < query.before] if query.before else []
     asked += [named >= query.first] if query.first else []
     asked += [named <= query.last] if query.last else []
-    asked += [table.label == query.label, table.label != EMPTY] if query.label else []
+    asked += [of_tenant, table.label == query.label, table.label != EMPTY] if query.label else []
+    order = (named if replayed else named.desc(), thread_id, table.checkpoint_ns)
+    found = select(*columns).join(threads, threads.c.number == table.thread).order_by(*order)
+    at = after.checkpoint_id if after is not None else ""
+    past = named > at if replayed else named < at
+    if query.thread_id is None:
+        if after is not None:
+            further = and_(thread_id == after.thread_id, table.checkpoint_ns > after.checkpoint_ns)
+            asked.append(named >= at if replayed else named <= at)
+            asked.append(or_(past, thread_id > after.thread_id, further))
+        return found.where(of_tenant, of_users(threads), *asked).limit(most)
     if after is not None:
-        at, same_thread = after.checkpoint_id, thread_id == after.thread_id
-        later = or_(
-            named > at if replayed else named < at,
-            thread_id > after.thread_id,
-            and_(same_thread, table.checkpoint_ns > after.checkpoint_ns),
-        )
-        asked += [named >= at if replayed else named <= at, later]
-    return (
-        select(*columns)
-        .join(threads, threads.c.number == table.thread)
-        .where(*asked)
-        .order_by(named if replayed else named.desc(), thread_id, table.checkpoint_ns)
+        asked.append(named >= at if replayed else named <= at)
+        asked.append(or_(past, table.checkpoint_ns > after.checkpoint_ns))
+    of_thread = select(threads.c.number).where(
+        threads.c.tenant == tenant, thread_id == query.thread_id
     )
+    page = (
+        select(table.number)
+        .where(table.thread == of_thread.scalar_subquery(), *asked)
+        .order_by(order[0], table.checkpoint_ns)
+        .limit(most)
+    )
+    return found.where(table.number.in_(page))
 
 
 def _size(row: Row, message: CheckpointState) -> int:
