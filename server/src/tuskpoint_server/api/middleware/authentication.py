@@ -16,7 +16,7 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -106,6 +106,20 @@ class Authentication:
         if grant.expires is not None and self._now() >= grant.expires:
             raise _refused(call, "expired", "it has expired; ask for another")
         return grant
+
+    def knows(self, metadata: Iterable[tuple[str, str | bytes]]) -> bool:
+        """Return whether metadata has the token of a caller that is known.
+
+        It admits nobody, and counts no guess: `admit` decides about the call.
+        """
+        if self._credentials is None:
+            return True
+        sent = [value for name, value in metadata if name == "authorization"]
+        if len(sent) != 1 or not isinstance(sent[0], str):
+            return False
+        bearer = _BEARER.fullmatch(sent[0])
+        grant = self._find(self._credentials, token_digest(bearer[1])) if bearer else None
+        return grant is not None and (grant.expires is None or self._now() < grant.expires)
 
     def _grant_of_token(
         self, call: Call, credentials: Credentials, digest: bytes, token: str
