@@ -8,7 +8,7 @@ from functools import partial
 from threading import Event
 
 import pytest
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select
 
 from tests.contract.values.kit import BASE, during, mark, nothing
 from tests.kit.drafts import TENANT, by_digest, digest, refused, write
@@ -20,7 +20,7 @@ from tuskpoint_server.core.formats.segments import (
     DeltaWrite,
     encode_delta_base,
 )
-from tuskpoint_server.journal.database.schema import checkpoints, threads
+from tuskpoint_server.journal.database.schema import threads
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import (
@@ -87,9 +87,16 @@ async def test_values_of_a_delta_base_stay(home: Home) -> None:
         )
     )
     await home.remove("a")
-    await home.database.transact(
-        lambda batch: batch.connection.execute(update(checkpoints).values(delta_base=base))
-    )
+
+    def amend(batch: UnitOfWork) -> None:
+        log = batch.find(TENANT, "t")
+        assert log is not None
+        known = batch.checkpoint(log, ("", "b"))
+        assert known is not None
+        known.delta_base = base
+        batch.amend_checkpoint(log, ("", "b"), known)
+
+    await home.database.transact(amend)
     await home.remove_unneeded()
     assert await stored(home) == {digest(b"seed"), digest(b"write")}
 
