@@ -1,6 +1,6 @@
 """From the wire to the service: servicers, messages, and the handling around each call.
 
-Converts messages to types of the domain and back, cuts large values into chunks, turns refusals
+Converts messages to types of the core and back, cuts large values into chunks, turns refusals
 into statuses, and measures calls. A service is a module or, if it is large, a package. Imports
 run from `server` and `services` to the services, then `middleware`, then `messages`.
 

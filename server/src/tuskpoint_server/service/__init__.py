@@ -1,6 +1,6 @@
 """The calls of the contract, independent of the wire.
 
-Takes requests as types of the domain, checks all that can be checked without the journal, and
+Takes requests as types of the core, checks all that can be checked without the journal, and
 combines journal, archive and search: save and wait for a durability, load from journal or blobs,
 list, prune, describe.
 
