@@ -119,7 +119,7 @@ class Look:
         if message.type not in ("error", "warning") or message.text.startswith(_PLAIN_HTTP):
             return
         if not (self.allows_failures and message.text.startswith(_FAILED_REQUEST)):
-            self.problems.append(f"{message.type}: {message.text}")
+            self.problems.append(f"{message.type}: {message.text} ({message.location['url']})")
 
     def _asked(self, request: Request) -> None:
         parts = urlsplit(request.url)
@@ -181,6 +181,8 @@ def looking(
         yield look
         if page.url.startswith(address):
             page.evaluate("localStorage.clear(); sessionStorage.clear()")
+        if look.allows_failures:
+            page.goto("about:blank")  # or the next look hears of a request that failed late
     look.check()
 
 
