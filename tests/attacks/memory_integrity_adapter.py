@@ -22,7 +22,7 @@ from agmi.adapters.base import MemoryAdapter, Record
 from tests.kit.databases import journal_of
 from tests.kit.servers.processes import ServerEndedError, ServerProcess
 from tuskpoint import Client, DataLoss
-from tuskpoint_server.journal.database.schema import metadata
+from tuskpoint_server.journal.sql.schema import metadata
 
 THREAD, OTHER = "victim", "other"
 _OF_THREAD = "thread = (SELECT number FROM threads WHERE thread_id = ?)"

@@ -25,8 +25,8 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint_server.api.server.server import Server
 from tuskpoint_server.commands import serve
 from tuskpoint_server.config.settings import Config
-from tuskpoint_server.journal.database import pulse
-from tuskpoint_server.journal.database.pipelined import PipelinedConnection
+from tuskpoint_server.journal.sql import pulse
+from tuskpoint_server.journal.sql.pipelined import PipelinedConnection
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub

@@ -19,8 +19,8 @@ import pytest
 from sqlalchemy import Connection
 
 from bench.running.postgres import LeftOutError, newest_binaries, running_postgres
-from tuskpoint_server.journal.database.journal_metadata import BOUND, GENERATION, JOURNAL_ID, OWN
-from tuskpoint_server.journal.database.schema import journal_info, metadata
+from tuskpoint_server.journal.sql.journal_metadata import BOUND, GENERATION, JOURNAL_ID, OWN
+from tuskpoint_server.journal.sql.schema import journal_info, metadata
 
 _postgres: str | None = None
 # Where the journals of paths are, and the paths of those that may have tables.

@@ -12,7 +12,7 @@ import psycopg
 from sqlalchemy import Boolean
 
 from tests.kit.databases import journal_of
-from tuskpoint_server.journal.database.schema import metadata
+from tuskpoint_server.journal.sql.schema import metadata
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -19,13 +19,9 @@ from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core.threads import Thread
 from tuskpoint_server.journal.changes import Events
 from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.checkpoints.integrity import check_some
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey, in_the_clear
-from tuskpoint_server.journal.database.journal_metadata import BOUND
-from tuskpoint_server.journal.database.schema import journal_info, threads
-from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.database.thread_rows import ThreadRow, find_thread
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.items import Items
@@ -37,6 +33,10 @@ from tuskpoint_server.journal.removal.removal import Removal
 from tuskpoint_server.journal.search.finding import FindRows
 from tuskpoint_server.journal.search.index import IndexRows
 from tuskpoint_server.journal.search.memories import MemoryRows
+from tuskpoint_server.journal.sql.journal_metadata import BOUND
+from tuskpoint_server.journal.sql.schema import journal_info, threads
+from tuskpoint_server.journal.sql.statements import Statement
+from tuskpoint_server.journal.values.integrity import check_some
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,22 +21,17 @@ from tuskpoint_server.core.model import EVICTED, Checkpoint, Value, View
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.core.values import Encoding
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.checkpoints import contents as values
-from tuskpoint_server.journal.checkpoints.contents import referred
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.schema import (
-    checkpoints,
-    contents,
-    members,
-    threads,
-)
-from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.stored import stored_value
 from tuskpoint_server.journal.removal.garbage_collection import Taken, remove_unneeded
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.sql.schema import checkpoints, contents, members, threads
+from tuskpoint_server.journal.sql.statements import Statement
+from tuskpoint_server.journal.values import contents as values
+from tuskpoint_server.journal.values.contents import referred
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ from tuskpoint_server.core.model import (
 )
 from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.core.state import decode_channels
-from tuskpoint_server.journal.checkpoints.contents import referred
+from tuskpoint_server.journal.values.contents import referred
 
 LOST_BLOBS = {Reason.BLOB_NOT_FOUND, Reason.BLOB_HASH_MISMATCH, Reason.BLOB_MALFORMED}
 _DOWN = {Reason.BLOB_UNAVAILABLE, Reason.JOURNAL_UNAVAILABLE}

@@ -22,15 +22,15 @@ from sqlalchemy.pool import StaticPool
 
 from tests.simulation.edits import Ledger
 from tests.simulation.life import Crash, Life
+from tuskpoint_server.core.model import ThreadName
 from tuskpoint_server.journal.database.binding import Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
-from tuskpoint_server.journal.database.journal_metadata import new_facts
-from tuskpoint_server.journal.database.schema import metadata
-from tuskpoint_server.journal.database.sqlite import Sqlite
 from tuskpoint_server.journal.database.thread_cache import ThreadCache
-from tuskpoint_server.journal.database.thread_rows import ThreadName
 from tuskpoint_server.journal.database.unit_of_work import Numbers, UnitOfWork
 from tuskpoint_server.journal.database.writer import Committed, QueuedChange, Writer, unavailable
+from tuskpoint_server.journal.sql.journal_metadata import new_facts
+from tuskpoint_server.journal.sql.schema import metadata
+from tuskpoint_server.journal.sql.sqlite import Sqlite
 
 T = TypeVar("T")
 

@@ -14,10 +14,10 @@ from tuskpoint_server.archive.flush.packs import Pointer
 from tuskpoint_server.archive.mending import Mender
 from tuskpoint_server.commands import start_checks
 from tuskpoint_server.journal.archiving import collecting
-from tuskpoint_server.journal.checkpoints import contents, load
-from tuskpoint_server.journal.checkpoints.integrity import Checked
-from tuskpoint_server.journal.checkpoints.segment_refs import Row
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
+from tuskpoint_server.journal.values import contents, load
+from tuskpoint_server.journal.values.integrity import Checked
+from tuskpoint_server.journal.values.segment_refs import Row
 
 Patch = pytest.MonkeyPatch
 

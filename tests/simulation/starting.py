@@ -29,7 +29,7 @@ from tuskpoint_server.archive import comparing
 from tuskpoint_server.archive.flush.packs import Pointer
 from tuskpoint_server.commands import start_checks
 from tuskpoint_server.core.process import EXIT_ARCHIVE, EXIT_JOURNAL, StartError
-from tuskpoint_server.journal.database.sqlite import Sqlite
+from tuskpoint_server.journal.sql.sqlite import Sqlite
 
 _log = logging.getLogger(__name__)
 

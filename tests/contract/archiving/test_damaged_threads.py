@@ -14,8 +14,8 @@ from tests.kit.drafts import TENANT, draft, refused
 from tuskpoint_server.archive.flush import one_flush
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason
-from tuskpoint_server.journal.database.schema import threads
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.schema import threads
 
 
 async def grow(home: House, *names: str) -> None:

@@ -22,7 +22,7 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.journal.archiving import certify
 from tuskpoint_server.journal.archiving.certify import Void
 from tuskpoint_server.journal.archiving.plan import PlannedThread
-from tuskpoint_server.journal.database.schema import catalogs
+from tuskpoint_server.journal.sql.schema import catalogs
 
 
 def judged(reason: Reason | None, members: Sequence[BlobMember]) -> Reason | None:

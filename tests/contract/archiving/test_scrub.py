@@ -14,9 +14,9 @@ from tuskpoint_server.archive import scrubbing
 from tuskpoint_server.archive.scrubbing import PART_BYTES, PASS_SECONDS, Scrubber
 from tuskpoint_server.core.model import View
 from tuskpoint_server.journal import scrubbing as progress
-from tuskpoint_server.journal.checkpoints import integrity
-from tuskpoint_server.journal.database.schema import checkpoints, contents
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.schema import checkpoints, contents
+from tuskpoint_server.journal.values import integrity
 
 RATE = 64 * 1024
 NAMES = ("t1", "t2", "t3", "t4")

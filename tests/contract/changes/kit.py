@@ -9,8 +9,8 @@ from sqlalchemy import update
 from tests.kit.drafts import TENANT
 from tests.kit.journal import Journal
 from tuskpoint_server.core.threads import Event
-from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql import schema
 
 
 async def events(journal: Journal, thread_id: str = "t", after: int = 0) -> list[Event]:

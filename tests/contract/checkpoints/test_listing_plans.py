@@ -8,8 +8,8 @@ from sqlalchemy.dialects import sqlite
 
 from tests.kit.journal import Journal
 from tuskpoint_server.core.model import CheckpointQuery
-from tuskpoint_server.journal.checkpoints.load import ListPosition, _listing
-from tuskpoint_server.journal.checkpoints.segment_refs import ROW
+from tuskpoint_server.journal.values.load import ListPosition, _listing
+from tuskpoint_server.journal.values.segment_refs import ROW
 
 pytestmark = pytest.mark.sqlite
 

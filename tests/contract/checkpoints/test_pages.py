@@ -16,14 +16,14 @@ from tests.kit.journal import Clock, Journal, save, thread_of
 from tuskpoint_server.core.model import BlobLocation, CheckpointQuery, Entry, View
 from tuskpoint_server.core.reserved import SNAPSHOTS
 from tuskpoint_server.core.threads import PruneStrategy, ThreadState
-from tuskpoint_server.journal.checkpoints import load
-from tuskpoint_server.journal.checkpoints.load import ListPosition
 from tuskpoint_server.journal.checkpoints.threads import MAX_HEADS, ThreadQuery
-from tuskpoint_server.journal.database.schema import holes, members
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.answers import request
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.sql.schema import holes, members
+from tuskpoint_server.journal.values import load
+from tuskpoint_server.journal.values.load import ListPosition
 
 Place = tuple[str, str, str]
 

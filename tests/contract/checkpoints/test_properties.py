@@ -25,8 +25,8 @@ from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import CheckpointQuery, View, Write, write_order
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.removal import garbage_collection
+from tuskpoint_server.journal.sql import schema
 
 Place = tuple[str, str]
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from tests.kit.databases import ask
 from tests.kit.drafts import TENANT, draft
 from tests.kit.journal import Clock, Journal, opened, save
 from tuskpoint_server.journal.database import database as databases
-from tuskpoint_server.journal.database import notifications
-from tuskpoint_server.journal.database.notifications import Notices, decode, encode
+from tuskpoint_server.journal.sql import notifications
+from tuskpoint_server.journal.sql.notifications import Notices, decode, encode
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
 from tuskpoint_server.journal.checkpoints.value_groups import Keyframes
-from tuskpoint_server.journal.database.schema import metadata
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.database.writer import Writer
+from tuskpoint_server.journal.sql.schema import metadata
 
 Step = tuple[str, dict[str, Any]]
 BASE = bytes(range(256)) * 20

@@ -12,8 +12,8 @@ import psycopg
 import pytest
 
 from tests.kit.databases import place
-from tuskpoint_server.journal.database.pipelined import PipelinedConnection
-from tuskpoint_server.journal.database.postgres import connect
+from tuskpoint_server.journal.sql.pipelined import PipelinedConnection
+from tuskpoint_server.journal.sql.postgres import connect
 
 pytestmark = pytest.mark.postgresql
 

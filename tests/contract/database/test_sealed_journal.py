@@ -15,10 +15,10 @@ from tuskpoint_server.core.model import DamagedValue, View
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
 from tuskpoint_server.journal.database.database import Database
 from tuskpoint_server.journal.database.journal_keys import OpenKey
-from tuskpoint_server.journal.database.schema import metadata
-from tuskpoint_server.journal.database.statements import driver_of
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.search.index import IndexRows
+from tuskpoint_server.journal.sql.schema import metadata
+from tuskpoint_server.journal.sql.statements import driver_of
 
 SECRET = b"xylophone"
 LONG = b"".join(SECRET + b"%d" % number for number in range(900))  # is stored as patches

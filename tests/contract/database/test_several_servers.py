@@ -29,8 +29,8 @@ from tests.kit.journal import Clock, Journal, opened
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import Saved, View
 from tuskpoint_server.journal.database import writer
-from tuskpoint_server.journal.database.schema import journal_info
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.schema import journal_info
 
 pytestmark = pytest.mark.postgresql
 

@@ -29,9 +29,9 @@ from tests.kit.journal import Journal, made
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import EventKind
-from tuskpoint_server.journal.database.postgres import Postgres
-from tuskpoint_server.journal.database.sqlite import Sqlite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.postgres import Postgres
+from tuskpoint_server.journal.sql.sqlite import Sqlite
 
 
 def reason(outcome: object) -> Reason:

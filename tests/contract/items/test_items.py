@@ -20,7 +20,7 @@ from tests.kit.journal import Clock, Journal, opened, row_of, rows_of
 from tuskpoint_server.core.items import Item, ItemChange, Namespace, filtering, thread_of
 from tuskpoint_server.core.search import pack_vector
 from tuskpoint_server.journal import items
-from tuskpoint_server.journal.database.schema import memories
+from tuskpoint_server.journal.sql.schema import memories
 
 HOUR_US = 3_600_000_000
 A: Namespace = ("users", "a")

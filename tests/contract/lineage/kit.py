@@ -17,9 +17,9 @@ from tuskpoint_server.core.state import decode_state
 from tuskpoint_server.core.threads import EventKind
 from tuskpoint_server.core.values import value_digest
 from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint
-from tuskpoint_server.journal.database.schema import changes, contents, members, threads, writes
 from tuskpoint_server.journal.database.thread_rows import StoredWrite
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.schema import changes, contents, members, threads, writes
 
 Place = tuple[str, str]
 """Namespace and checkpoint ID."""

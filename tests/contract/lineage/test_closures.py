@@ -21,9 +21,9 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.formats import bundles
 from tuskpoint_server.core.formats.bundles import Closure
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints import contents
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.values import contents
 
 
 async def parts(lineage: Lineage, checkpoint_id: str, ns: str = "") -> list[Place]:

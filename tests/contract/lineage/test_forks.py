@@ -13,9 +13,9 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import CheckpointKey, CheckpointQuery, View
 from tuskpoint_server.core.model import Lineage as Origins
 from tuskpoint_server.core.threads import EventKind, PruneStrategy, ThreadState
-from tuskpoint_server.journal.database.schema import contents
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.lineage import Lineage, fork
+from tuskpoint_server.journal.sql.schema import contents
 
 INTERRUPT = "__interrupt__"
 

@@ -10,11 +10,11 @@ from tests.kit.drafts import TENANT, data_of, digest, draft, key, write
 from tests.kit.journal import Journal, row_of, rows_of, save
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.state import evicted_digests
-from tuskpoint_server.journal.checkpoints.segment_refs import decode_held
-from tuskpoint_server.journal.database.schema import checkpoints, holes, uses
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.lineage import Lineage
+from tuskpoint_server.journal.sql.schema import checkpoints, holes, uses
+from tuskpoint_server.journal.values.segment_refs import decode_held
 
 
 async def held(journal: Journal, thread_id: str) -> dict[str, tuple[int, list[bytes]]]:

@@ -15,9 +15,9 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.model import BlobLocation, CheckpointKey
 from tuskpoint_server.core.threads import EventKind, PruneStrategy
-from tuskpoint_server.journal.database.schema import handoffs, members, threads
 from tuskpoint_server.journal.lineage.answers import Request, request
 from tuskpoint_server.journal.lineage.handoffs import LostBundle, drop_lost
+from tuskpoint_server.journal.sql.schema import handoffs, members, threads
 
 
 def at(name: str) -> BlobLocation:

@@ -17,10 +17,10 @@ from tuskpoint_server.core.model import View
 from tuskpoint_server.core.snapshots import Snapshot
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
-from tuskpoint_server.journal.database.schema import contents, threads
-from tuskpoint_server.journal.database.statements import Statement
 from tuskpoint_server.journal.lineage.copies import ValuesEvicted
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, SnapshotQuery
+from tuskpoint_server.journal.sql.schema import contents, threads
+from tuskpoint_server.journal.sql.statements import Statement
 
 
 async def create(journal: Journal, *thread_ids: str, **more: str) -> Snapshot:

@@ -27,10 +27,13 @@ from tests.kit.databases import place
 from tests.kit.drafts import TENANT, draft, key
 from tests.kit.journal import Journal, rows_of, save
 from tuskpoint_server.core.model import View
-from tuskpoint_server.journal.database.backend import Backend
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.journal_metadata import backend_of, prepare, read_facts
-from tuskpoint_server.journal.database.schema import (
+from tuskpoint_server.journal.moving import copying, rows
+from tuskpoint_server.journal.moving.copying import Copied, UnequalError
+from tuskpoint_server.journal.sql import full_text
+from tuskpoint_server.journal.sql.backend import Backend
+from tuskpoint_server.journal.sql.journal_metadata import backend_of, prepare, read_facts
+from tuskpoint_server.journal.sql.schema import (
     checkpoints,
     contents,
     metadata,
@@ -38,11 +41,8 @@ from tuskpoint_server.journal.database.schema import (
     threads,
     vectors,
 )
-from tuskpoint_server.journal.database.sealing import SealedColumn
-from tuskpoint_server.journal.database.statements import Statement, inserting
-from tuskpoint_server.journal.moving import copying, rows
-from tuskpoint_server.journal.moving.copying import Copied, UnequalError
-from tuskpoint_server.journal.search import text
+from tuskpoint_server.journal.sql.sealing import SealedColumn
+from tuskpoint_server.journal.sql.statements import Statement, inserting
 
 # Ordered differently by other rules than that of code points.
 _WORDS = (
@@ -111,7 +111,7 @@ def fill(backend: Backend) -> None:
         for table in metadata.sorted_tables:
             Statement(inserting(table)).run_many(connection, odd_rows(table, chance))
         documents = [(n, n % 3, chance.choice(_WORDS), f"{n} words") for n in range(1, _ROWS)]
-        text.add(connection, documents)
+        full_text.add(connection, documents)
 
 
 def no_progress(_table: str, _rows: int) -> None:

@@ -10,8 +10,8 @@ from tests.kit.drafts import TENANT, channel, draft, key, write
 from tests.kit.journal import Journal, row_of, rows_of, save
 from tuskpoint_server.core.model import CheckpointQuery, View
 from tuskpoint_server.core.threads import EventKind
-from tuskpoint_server.journal.database.schema import changes, threads
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.schema import changes, threads
 
 FOREVER = 1e9
 

@@ -11,15 +11,9 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import View
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
-from tuskpoint_server.journal.database.schema import (
-    checkpoints,
-    contents,
-    removed,
-    threads,
-    writes,
-)
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.sql.schema import checkpoints, contents, removed, threads, writes
 
 
 async def test_deletion_takes_everything_of_the_thread_only(

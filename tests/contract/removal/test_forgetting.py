@@ -22,9 +22,9 @@ from tuskpoint_server.core.reserved import is_reserved
 from tuskpoint_server.core.threads import VerdictKind
 from tuskpoint_server.journal.archiving import lifetimes
 from tuskpoint_server.journal.database.floor import FLOOR_THREAD
-from tuskpoint_server.journal.database.schema import threads
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.forgetting import KEPT_DAYS
+from tuskpoint_server.journal.sql.schema import threads
 
 DAY_S = 86_400
 THREADS = "SELECT thread_id FROM threads WHERE thread_id <> ? ORDER BY thread_id"

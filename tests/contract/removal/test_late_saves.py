@@ -11,8 +11,8 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.limits import LIMITS
 from tuskpoint_server.core.lineage import mint_checkpoint_id
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
-from tuskpoint_server.journal.database.schema import changes
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.sql.schema import changes
 
 
 def generated(now_us: int) -> str:
@@ -26,8 +26,8 @@ async def forget_changes(journal: Journal, clock: Clock) -> None:
     def certify(batch: object) -> None:
         from sqlalchemy import update
 
-        from tuskpoint_server.journal.database.schema import threads
-        from tuskpoint_server.journal.database.statements import Statement
+        from tuskpoint_server.journal.sql.schema import threads
+        from tuskpoint_server.journal.sql.statements import Statement
 
         set_all = update(threads).values(certified_seq=threads.c.seq, indexed_seq=threads.c.seq)
         Statement(set_all).run(batch.connection).close()  # type: ignore[attr-defined]

@@ -10,8 +10,8 @@ from sqlalchemy import update
 
 from tests.kit.archives import House
 from tests.kit.drafts import TENANT, draft
-from tuskpoint_server.journal.database.schema import threads
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql.schema import threads
 from tuskpoint_server.service import threads as service
 
 

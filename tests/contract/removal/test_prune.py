@@ -22,9 +22,10 @@ from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.formats.segments import decode_delta_base
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.checkpoints.segment_refs import ForeignSegments, encode_held
 from tuskpoint_server.journal.checkpoints.threads import ThreadQuery
-from tuskpoint_server.journal.database.schema import (
+from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.sql.schema import (
     checkpoints,
     contents,
     holes,
@@ -33,8 +34,7 @@ from tuskpoint_server.journal.database.schema import (
     vectors,
     writes,
 )
-from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.values.segment_refs import ForeignSegments, encode_held
 
 INHERIT = Reference.INHERIT
 KEEP_LATEST = PruneStrategy.KEEP_LATEST

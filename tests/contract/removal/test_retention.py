@@ -9,9 +9,9 @@ from tests.kit.drafts import TENANT, draft, key, write
 from tests.kit.journal import Clock, Journal, save
 from tuskpoint_server.core.model import BlobLocation
 from tuskpoint_server.core.retention import RetentionEffect, RetentionRule
-from tuskpoint_server.journal.database.schema import contents, handoffs
 from tuskpoint_server.journal.lineage import answers
 from tuskpoint_server.journal.retention import Retention
+from tuskpoint_server.journal.sql.schema import contents, handoffs
 
 DAY = 86400
 

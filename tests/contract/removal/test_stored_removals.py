@@ -10,7 +10,7 @@ from tuskpoint_server.archive.read import Segments, newest_row, newest_writes
 from tuskpoint_server.core.formats.segment_reading import digests_of
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.database.schema import contents, holes, removed
+from tuskpoint_server.journal.sql.schema import contents, holes, removed
 
 KEEP_LATEST = PruneStrategy.KEEP_LATEST
 ALL = 10**9

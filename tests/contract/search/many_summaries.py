@@ -15,10 +15,10 @@ from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Journal, bind_again
 from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.search import pointer_of
-from tuskpoint_server.journal.database.schema import checkpoints, documents, threads, vectors
-from tuskpoint_server.journal.database.statements import Statement, inserting
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
-from tuskpoint_server.journal.search import text
+from tuskpoint_server.journal.sql import full_text
+from tuskpoint_server.journal.sql.schema import checkpoints, documents, threads, vectors
+from tuskpoint_server.journal.sql.statements import Statement, inserting
 
 PER_THREAD = 100
 AT_ONCE = 10_000
@@ -166,4 +166,4 @@ def _store(batch: UnitOfWork, templates: dict[str, _Row], many: Many, places: li
             for one, where in zip(ones, of, strict=True)
         ],
     )
-    text.add(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])
+    full_text.add(connection, [(one.place + 2, one.thread, one.summary, "") for one in ones])

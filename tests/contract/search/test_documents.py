@@ -23,15 +23,10 @@ from tests.kit.drafts import TENANT, key
 from tests.kit.journal import Clock, Journal, rows_of
 from tuskpoint_server.core.search import MemoryState, pointer_of
 from tuskpoint_server.core.threads import PruneStrategy
-from tuskpoint_server.journal.database.schema import (
-    checkpoints,
-    documents,
-    memories,
-    vectors,
-)
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.search.change_feed import Stretch
 from tuskpoint_server.journal.search.searched_values import Document
+from tuskpoint_server.journal.sql.schema import checkpoints, documents, memories, vectors
 
 
 async def count(journal: Journal) -> dict[str, int]:

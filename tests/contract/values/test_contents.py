@@ -10,8 +10,8 @@ from tests.kit.values import Home, text
 from tuskpoint_server.core.model import EVICTED
 from tuskpoint_server.core.state import damages
 from tuskpoint_server.core.values import Encoding
-from tuskpoint_server.journal.checkpoints import contents as values
-from tuskpoint_server.journal.database.schema import contents
+from tuskpoint_server.journal.sql.schema import contents
+from tuskpoint_server.journal.values import contents as values
 
 
 def grown(steps: int) -> bytes:

@@ -21,16 +21,11 @@ from tests.kit.values import Home, text
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED
-from tuskpoint_server.journal.checkpoints.segment_refs import ForeignSegments, encode_held
-from tuskpoint_server.journal.database.schema import (
-    changes,
-    checkpoints,
-    holes,
-    members,
-)
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import Taken
+from tuskpoint_server.journal.sql.schema import changes, checkpoints, holes, members
+from tuskpoint_server.journal.values.segment_refs import ForeignSegments, encode_held
 
 
 async def change(home: Home, statement: object) -> None:

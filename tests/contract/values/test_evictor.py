@@ -10,10 +10,8 @@ from sqlalchemy import Connection, func, select
 from tests.kit.values import Home, text
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.eviction import EvictionSettings, Evictor
-from tuskpoint_server.journal.database.schema import (
-    contents,
-)
 from tuskpoint_server.journal.removal.garbage_collection import Taken
+from tuskpoint_server.journal.sql.schema import contents
 
 
 def evictor(home: Home, journal_bytes: int, grace_s: float = 0) -> Evictor:

@@ -20,7 +20,6 @@ from tuskpoint_server.core.formats.segments import (
     DeltaWrite,
     encode_delta_base,
 )
-from tuskpoint_server.journal.database.schema import threads
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import (
@@ -30,6 +29,7 @@ from tuskpoint_server.journal.removal.garbage_collection import (
     remove_due,
     remove_unneeded,
 )
+from tuskpoint_server.journal.sql.schema import threads
 
 
 async def stored(home: Home, thread: str = "t") -> set[object]:

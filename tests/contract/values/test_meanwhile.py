@@ -20,13 +20,13 @@ from tuskpoint_server.core.model import CheckpointKey
 from tuskpoint_server.core.threads import PruneStrategy
 from tuskpoint_server.journal.archiving import restore_values
 from tuskpoint_server.journal.checkpoints.save import save_checkpoint
-from tuskpoint_server.journal.database.schema import threads
 from tuskpoint_server.journal.database.thread_rows import find_thread
 from tuskpoint_server.journal.lineage.lineage import Lineage
 from tuskpoint_server.journal.lineage.snapshots import SnapshotDraft, Snapshots
 from tuskpoint_server.journal.removal import garbage_collection
 from tuskpoint_server.journal.removal.garbage_collection import Taken
 from tuskpoint_server.journal.removal.removal import drop_changes
+from tuskpoint_server.journal.sql.schema import threads
 
 VALUE = b"that a commit comes to need"
 

@@ -19,9 +19,9 @@ from tests.kit.values import LATER_US, PLENTY, Home, home_in, text
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.eviction import evict_family
 from tuskpoint_server.journal.checkpoints.store import Checkpoints
-from tuskpoint_server.journal.database.schema import contents, members
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
 from tuskpoint_server.journal.removal.garbage_collection import remove_unneeded
+from tuskpoint_server.journal.sql.schema import contents, members
 
 Step = tuple[str, int, int, int]
 CHANGES = (

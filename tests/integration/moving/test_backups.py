@@ -18,7 +18,7 @@ from tests.kit.databases import in_postgres, place, postgres
 from tuskpoint import Client, InvalidRequest
 from tuskpoint_server.commands import serve
 from tuskpoint_server.core import process
-from tuskpoint_server.journal.database.journal_metadata import backend_of, prepare
+from tuskpoint_server.journal.sql.journal_metadata import backend_of, prepare
 
 SAVES_BEFORE = 40
 

@@ -11,7 +11,7 @@ from tests.integration.conftest import RefusedProgram
 from tests.integration.moving.commands import run, serving
 from tuskpoint import Client, NotFound
 from tuskpoint_server.core import process
-from tuskpoint_server.journal.database import postgres as backend
+from tuskpoint_server.journal.sql import postgres as backend
 
 STATES = {f"thread-{thread}": [{"n": n, "text": "x" * 9000} for n in range(5)] for thread in "abc"}
 

@@ -26,9 +26,9 @@ from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from tuskpoint_server.commands import serve, stopped
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
-from tuskpoint_server.journal.database import postgres as backend
 from tuskpoint_server.journal.database.database import Database
-from tuskpoint_server.journal.database.pipelined import PipelinedConnection
+from tuskpoint_server.journal.sql import postgres as backend
+from tuskpoint_server.journal.sql.pipelined import PipelinedConnection
 
 FIRST_WANTED = pb.GetCheckpointRequest(ref=ref(FIRST))
 

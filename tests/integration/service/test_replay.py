@@ -22,10 +22,10 @@ from tuskpoint.v1 import checkpoint_pb2
 from tuskpoint.v1 import history_service_pb2 as pb
 from tuskpoint_server.api.history import HistoryServicer
 from tuskpoint_server.core.state import evicted_digests
-from tuskpoint_server.journal.checkpoints import load
-from tuskpoint_server.journal.checkpoints.load import CheckpointPage
-from tuskpoint_server.journal.database import schema
 from tuskpoint_server.journal.database.unit_of_work import UnitOfWork
+from tuskpoint_server.journal.sql import schema
+from tuskpoint_server.journal.values import load
+from tuskpoint_server.journal.values.load import CheckpointPage
 from tuskpoint_server.service import completing as service
 from tuskpoint_server.service.completing import PAGE_BYTES
 

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from sqlalchemy import Table, create_engine, insert, select
 
 from tuskpoint_server.core.values import DamagedValueError, Unopened
-from tuskpoint_server.journal.database.schema import SEALED, contents, metadata
-from tuskpoint_server.journal.database.sealing import (
+from tuskpoint_server.journal.sql.schema import SEALED, contents, metadata
+from tuskpoint_server.journal.sql.sealing import (
     BY_PLACE,
     BY_VALUE,
     KEY_BYTES,

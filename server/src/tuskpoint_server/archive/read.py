@@ -51,8 +51,8 @@ from ..core.model import (
     write_order,
 )
 from ..core.state import decode_state
-from ..journal.checkpoints import segment_refs
 from ..journal.database.database import Database
+from ..journal.values import segment_refs
 from .apart import GONE
 
 Places = Callable[[Sequence[BlobLocation]], Awaitable[Sequence[BlobLocation]]]

@@ -16,9 +16,9 @@ from ..core.errors import Reason, Refusal
 from ..core.limits import KIB
 from ..core.model import CheckpointKey
 from ..journal import scrubbing as journal
-from ..journal.checkpoints.integrity import Problem, check_some
 from ..journal.database.database import Database
 from ..journal.scrubbing import NumberedThread, Progress
+from ..journal.values.integrity import Problem, check_some
 from .flush.telemetry import FlushInstruments
 from .mending import Mender
 

@@ -32,10 +32,10 @@ from ..core.threads import PENDING_WRITES, Verdict, VerdictKind, difference, row
 from ..journal.archiving import recorded as journal
 from ..journal.archiving.recorded import RecordedCheckpoint, Standing
 from ..journal.archiving.status import KnownCatalog
-from ..journal.checkpoints.integrity import CheckPosition, check_some
 from ..journal.database import put_back
 from ..journal.database.database import Database
 from ..journal.database.thread_rows import Place, ThreadRow
+from ..journal.values.integrity import CheckPosition, check_some
 from .read import (
     DAMAGE,
     THREAD_ABOVE_BYTES,

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..config.settings import Config, OneLineParser, from_flags, settings_parser
 from ..core import process
 from ..core.process import ConfigError
-from ..journal.database.journal_metadata import wrapped_keys
+from ..journal.sql.journal_metadata import wrapped_keys
 from ..keys import key_file
 from ..keys.local import ID_BYTES, key_id, parse_keys
 from .moving import existing, failing, open_backend

@@ -17,11 +17,11 @@ from urllib.parse import unquote, urlsplit
 from ..config.composition import BY_SIGNING_KEY, ROWS
 from ..config.settings import Config, OneLineParser, from_flags, has_password, settings_parser
 from ..core import process
-from ..journal.database.backend import Backend
 from ..journal.database.journal_keys import IN_THE_CLEAR
-from ..journal.database.journal_metadata import ROW_KEY, backend_of, replace_key, row_key_of
 from ..journal.moving.copying import Copied, UnequalError, copy
 from ..journal.moving.restoring import DamagedError, Summary, back_up, begin_anew, restore
+from ..journal.sql.backend import Backend
+from ..journal.sql.journal_metadata import ROW_KEY, backend_of, replace_key, row_key_of
 from ..keys.local import LocalKeys, read_keys
 from .stopped import point, progress, say, unpoint
 

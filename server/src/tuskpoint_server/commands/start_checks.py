@@ -24,8 +24,8 @@ from ..core import process
 from ..journal.archiving import status
 from ..journal.clock import JournalClock
 from ..journal.database.database import Database
-from ..journal.database.journal_metadata import backend_of
 from ..journal.moving.restoring import begin_anew
+from ..journal.sql.journal_metadata import backend_of
 from ..keys.provider import KeyProvider
 
 _log = logging.getLogger(__name__)

@@ -29,8 +29,8 @@ from ..journal.clock import JournalClock
 from ..journal.database import binding
 from ..journal.database.database import Database
 from ..journal.database.journal_keys import IN_THE_CLEAR
-from ..journal.database.sealing import KEY_BYTES
 from ..journal.lease import OWN_KEY, SIGNERS, Duty, Leader, Lease, SettingsDifferError
+from ..journal.sql.sealing import KEY_BYTES
 from ..keys import key_file
 from ..keys.identities import Identities
 from ..keys.local import LocalKeys, check_private, parse_keys, read_keys

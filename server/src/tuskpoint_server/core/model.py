@@ -7,6 +7,9 @@ from enum import IntEnum
 from operator import attrgetter
 from typing import NamedTuple
 
+ThreadName = tuple[str, str]
+"""Tenant and ID of a thread."""
+
 Version = str | int | float
 """Version of a channel. The type is part of the value and survives storage."""
 

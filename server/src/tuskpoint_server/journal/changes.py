@@ -14,9 +14,9 @@ from ..core.model import CheckpointKey
 from ..core.threads import Event, EventKind
 from .database.binding import Binder, binder_of, equal
 from .database.database import Database, Waiter
-from .database.schema import changes
-from .database.statements import Statement, of_thread
 from .database.thread_rows import ThreadRow, find_thread
+from .sql.schema import changes
+from .sql.statements import Statement, of_thread
 
 
 @dataclass(frozen=True, slots=True)

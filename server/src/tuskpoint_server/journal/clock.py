@@ -26,10 +26,10 @@ from sqlalchemy import BigInteger, Connection, bindparam, cast, extract, func, s
 
 from ..core.errors import Refusal
 from .database.database import Database
-from .database.journal_metadata import CLOCK
-from .database.schema import journal_info
-from .database.statements import Statement, putting
 from .database.unit_of_work import UnitOfWork
+from .sql.journal_metadata import CLOCK
+from .sql.schema import journal_info
+from .sql.statements import Statement, putting
 
 _log = logging.getLogger(__name__)
 

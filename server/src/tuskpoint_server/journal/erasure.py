@@ -7,11 +7,11 @@ from collections.abc import Collection
 from sqlalchemy import bindparam, select
 
 from .database.database import Database
-from .database.schema import threads
-from .database.statements import LISTED, Statement
 from .removal import garbage_collection
-from .search import text
 from .search.index import IndexRows
+from .sql import full_text
+from .sql.schema import threads
+from .sql.statements import LISTED, Statement
 
 _FAMILIES = Statement(
     select(threads.c.family)
@@ -44,11 +44,11 @@ class Erasure:
             await garbage_collection.remove_unneeded(self._database, family)
         await IndexRows(self._database).sweep()
         more = await self._database.transact(
-            lambda batch: text.merge(batch.connection, begins=True)
+            lambda batch: full_text.merge(batch.connection, begins=True)
         )
         while more:
             more = await self._database.transact(
-                lambda batch: text.merge(batch.connection, begins=False)
+                lambda batch: full_text.merge(batch.connection, begins=False)
             )
 
     async def empty_log(self) -> bool:

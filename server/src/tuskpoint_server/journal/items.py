@@ -45,13 +45,13 @@ from ..core.items import (
 from ..core.limits import LIMITS, MIB
 from ..core.threads import EventKind
 from .checkpoints.incoming import encode_names
-from .checkpoints.integrity import damaged_rows
 from .database.database import Database
-from .database.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
-from .database.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
 from .database.thread_rows import CachedCheckpoint, Place, ThreadCacheEntry
 from .database.unit_of_work import UnitOfWork
 from .removal import removal
+from .sql.schema import UNEMBEDDED, checkpoints, documents, items, threads, vectors
+from .sql.statements import EMPTY, LISTED, Statement, in_lists, of_thread, putting
+from .values.integrity import damaged_rows
 
 ANSWER_BYTES = 3 * MIB  # of values, after which an answer ends
 SWEPT_AT_ONCE = 500

@@ -44,9 +44,9 @@ from sqlalchemy.dialects import postgresql
 from ..core.errors import Reason, Refusal
 from ..core.pacing import Backoff, pause
 from .database.database import KEEPING, POLL_S, Connection, Database
-from .database.schema import leases
-from .database.statements import Statement
 from .database.unit_of_work import UnitOfWork
+from .sql.schema import leases
+from .sql.statements import Statement
 
 T = TypeVar("T")
 Duty = Callable[[], AbstractAsyncContextManager[object]]

@@ -20,13 +20,8 @@ from typing import Any
 from sqlalchemy import bindparam, func, or_, select, update
 
 from ..core.failpoints import failpoint
-from .checkpoints import contents
 from .database.binding import EMPTY_SUM, added
 from .database.database import Connection, Database
-from .database.journal_metadata import BOUND, read_finished, set_bound
-from .database.schema import changes, checkpoints, threads, writes
-from .database.schema import contents as values
-from .database.statements import Statement, of_thread, updating
 from .database.thread_rows import (
     KNOWN,
     CachedCheckpoint,
@@ -36,6 +31,11 @@ from .database.thread_rows import (
     greatest_id,
 )
 from .database.unit_of_work import UnitOfWork
+from .sql.journal_metadata import BOUND, read_finished, set_bound
+from .sql.schema import changes, checkpoints, threads, writes
+from .sql.schema import contents as values
+from .sql.statements import Statement, of_thread, updating
+from .values import contents
 
 ROWS_AT_ONCE = 2000  # of one page, and about as many of one transaction
 THREADS_AT_ONCE = 200  # of one transaction

@@ -23,14 +23,14 @@ from . import items
 from .archiving import holes
 from .archiving.plan import PlannedHole, StoredMember
 from .archiving.segment_index import add_uses
-from .checkpoints.integrity import hash_rows
-from .database.schema import members, threads
-from .database.statements import Statement, inserting
 from .database.thread_rows import Place, StoredWrite, ThreadCacheEntry
 from .database.unit_of_work import UnitOfWork
 from .lineage import handoffs
 from .lineage.stored import StoredCheckpoint
 from .removal import removal
+from .sql.schema import members, threads
+from .sql.statements import Statement, inserting
+from .values.integrity import hash_rows
 
 
 class RecoveredRows(NamedTuple):

@@ -25,11 +25,11 @@ from ..core.failpoints import failpoint
 from ..core.limits import MIB
 from ..core.values import Unopened
 from .database.database import Connection, Database
-from .database.journal_metadata import SEALING, read_finished, set_sealing
-from .database.schema import SEALED
-from .database.sealing import BY_PLACE, BY_VALUE, MOVING, PREFIX, place_of
-from .database.statements import Statement
 from .database.unit_of_work import UnitOfWork
+from .sql.journal_metadata import SEALING, read_finished, set_sealing
+from .sql.schema import SEALED
+from .sql.sealing import BY_PLACE, BY_VALUE, MOVING, PREFIX, place_of
+from .sql.statements import Statement
 
 ROWS_AT_ONCE, BYTES_AT_ONCE = 500, 8 * MIB  # of one transaction, but for one row
 _LAYOUT = 3

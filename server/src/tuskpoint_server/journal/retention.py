@@ -17,16 +17,16 @@ from sqlalchemy import Connection, and_, bindparam, exists, func, select
 
 from ..core.errors import Reason, Refusal
 from ..core.retention import EVERY_TENANT, RetentionEffect, RetentionRule, rule_for
-from .checkpoints.contents import referred
 from .database.database import Database
-from .database.schema import checkpoints, handoffs, members, threads, uses, writes
-from .database.statements import Statement, of_thread, of_users
 from .database.thread_rows import Place, ThreadRef
 from .database.unit_of_work import UnitOfWork
 from .lineage.subgraphs import stateful_namespaces, tied
 from .removal import garbage_collection
 from .removal.delta_bases import Nodes, read_nodes
 from .removal.removal import SUBGRAPH_CALL, delete_thread, remove_checkpoints
+from .sql.schema import checkpoints, handoffs, members, threads, uses, writes
+from .sql.statements import Statement, of_thread, of_users
+from .values.contents import referred
 
 THREADS_AT_ONCE = 200  # that one read transaction looks at
 _MICROSECONDS = 1_000_000

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, select
 
-from .checkpoints.integrity import CheckPosition
-from .database.journal_metadata import SCRUB
-from .database.schema import journal_info, threads
-from .database.statements import Statement, putting
 from .database.unit_of_work import UnitOfWork
+from .sql.journal_metadata import SCRUB
+from .sql.schema import journal_info, threads
+from .sql.statements import Statement, putting
+from .values.integrity import CheckPosition
 
 MAX_DAMAGED = 100  # threads of a tenant whose names are kept
 

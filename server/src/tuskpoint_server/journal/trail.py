@@ -23,10 +23,10 @@ from ..core.snapshots import STATE_VERSION
 from ..core.threads import EventKind
 from .checkpoints.incoming import encode_names
 from .database.database import Database
-from .database.schema import checkpoints, threads
-from .database.statements import EMPTY, Statement
 from .database.thread_rows import CachedCheckpoint
 from .database.unit_of_work import UnitOfWork
+from .sql.schema import checkpoints, threads
+from .sql.statements import EMPTY, Statement
 
 THREAD = TRAIL + "calls"
 """The thread that keeps the trail."""

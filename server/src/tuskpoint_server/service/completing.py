@@ -38,9 +38,9 @@ from ..core.state import (
     supplied,
     supplied_history,
 )
-from ..journal.checkpoints.load import ListPosition
 from ..journal.checkpoints.store import Checkpoints
 from ..journal.lineage.copies import Supplied, ValuesDamaged, ValuesEvicted
+from ..journal.values.load import ListPosition
 
 PAGE_COUNT = 64  # most checkpoints that a listing takes from the journal at once
 PAGE_BYTES = 4 * MIB  # bytes of content after which a listing's page ends

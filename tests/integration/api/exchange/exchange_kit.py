@@ -15,7 +15,7 @@ import pytest
 from tests.kit.messages import FIRST, ReportedError, collect, ref, reported, save_request, write
 from tuskpoint.v1 import checkpoint_pb2, errors_pb2, value_pb2
 from tuskpoint.v1 import checkpoint_service_pb2 as pb
-from tuskpoint_server.journal.database.backend import Backend
+from tuskpoint_server.journal.sql.backend import Backend
 
 if TYPE_CHECKING:
     from tuskpoint.v1.checkpoint_service_pb2_grpc import CheckpointServiceAsyncStub

@@ -19,8 +19,8 @@ from tuskpoint_server.blobs.directory import DirectoryStore
 from tuskpoint_server.core.errors import Reason
 from tuskpoint_server.core.model import EVICTED, View
 from tuskpoint_server.journal.archiving.eviction import evict_family
-from tuskpoint_server.journal.checkpoints import segment_refs
 from tuskpoint_server.journal.removal.removal import Removal
+from tuskpoint_server.journal.values import segment_refs
 
 
 async def test_a_flush_is_one_file_and_the_pointer_names_it(tmp_path: Path) -> None:

@@ -26,8 +26,8 @@ from ...core.values import blob_digest
 from ...journal.archiving.collecting import Collected
 from ...journal.archiving.dirty import DirtyPlace, DirtyRange, DirtyThread
 from ...journal.archiving.plan import Plan, PlannedHole, PlannedThread, StoredMember
-from ...journal.checkpoints.segment_refs import ForeignSegments, encode_held
 from ...journal.database.thread_rows import Place
+from ...journal.values.segment_refs import ForeignSegments, encode_held
 from .building import BuiltSegment, Locate
 
 

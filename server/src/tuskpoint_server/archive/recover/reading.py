@@ -16,11 +16,11 @@ from ...core.formats.stored_json import Kind
 from ...core.model import BlobLocation, Value
 from ...core.threads import judge_state
 from ...journal.archiving.plan import StoredMember
-from ...journal.checkpoints.contents import referred
-from ...journal.checkpoints.segment_refs import ForeignSegments, encode_held
 from ...journal.database.thread_rows import StoredWrite
 from ...journal.lineage import stored as rows
 from ...journal.recovery import RecoveredRows, RecoveredValue, ThreadEnd
+from ...journal.values.contents import referred
+from ...journal.values.segment_refs import ForeignSegments, encode_held
 from ..flush.building import described
 from ..read import StoredSegment
 

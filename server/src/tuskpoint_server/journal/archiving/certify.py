@@ -10,9 +10,9 @@ from ...core.formats.catalogs import Catalog, decode_catalog, encode_catalog
 from ...core.formats.sealing import opened, wrapped_key
 from ...core.model import BlobLocation
 from ..changes import first_above
-from ..database.schema import catalogs, checkpoints, members, removed, uses
-from ..database.statements import LISTED, Statement, of_checkpoint, of_thread, putting
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import catalogs, checkpoints, members, removed, uses
+from ..sql.statements import LISTED, Statement, of_checkpoint, of_thread, putting
 from . import holes, segment_index, status
 from .plan import Plan, PlannedThread, drop_pack
 from .status import CatalogPlace

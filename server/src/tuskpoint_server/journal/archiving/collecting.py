@@ -14,21 +14,15 @@ from sqlalchemy import Connection, and_, bindparam, case, func, select
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
 from ...core.values import Encoding, compress
-from ..checkpoints import segment_refs
-from ..checkpoints.contents import StoredValue, compared, referred, stored_value
-from ..checkpoints.segment_refs import NOWHERE
 from ..database import put_back
 from ..database.binding import RowDamagedError, binder_of
 from ..database.put_back import STORED_THROUGH
-from ..database.schema import checkpoints, contents, handoffs, removed, threads, writes
-from ..database.statements import (
-    LISTED,
-    Statement,
-    of_checkpoint,
-    of_thread,
-    parameters_of,
-)
 from ..database.thread_rows import THREAD, Place
+from ..sql.schema import checkpoints, contents, handoffs, removed, threads, writes
+from ..sql.statements import LISTED, Statement, of_checkpoint, of_thread, parameters_of
+from ..values import segment_refs
+from ..values.contents import StoredValue, compared, referred, stored_value
+from ..values.segment_refs import NOWHERE
 from . import holes, status
 from .dirty import (
     CHECKPOINT_COLUMNS,

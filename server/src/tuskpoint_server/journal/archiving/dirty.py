@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 from ...core.formats.records import CheckpointRecord, SettingRecord
 from ...core.formats.segments import SegmentCheckpoint, SegmentWrite
 from ...core.model import BlobLocation, Damage, Lineage
-from ..checkpoints.segment_refs import NOWHERE, ForeignSegments, decode_held
 from ..database.binding import binder_of, equal
-from ..database.schema import checkpoints, writes
 from ..database.thread_rows import WRITE_CHANGED, Place, ThreadRow
+from ..sql.schema import checkpoints, writes
+from ..values.segment_refs import NOWHERE, ForeignSegments, decode_held
 from .holes import Hole
 from .plan import StoredMember
 from .segment_index import NeededValue

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from ..database.schema import journal_info, threads
-from ..database.statements import LISTED, Statement, putting
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import journal_info, threads
+from ..sql.statements import LISTED, Statement, putting
 
 _EMPTIED = "emptied_blobs"
 _GET = Statement(select(journal_info.c.value).where(journal_info.c.name == _EMPTIED))

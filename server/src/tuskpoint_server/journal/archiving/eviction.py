@@ -22,10 +22,7 @@ from ...core.failpoints import failpoint
 from ...core.formats.segments import PREFIX_BYTES
 from ...core.limits import MIB
 from ...core.values import split
-from ..checkpoints.segment_refs import by_hash, decode_held
 from ..database.database import Database
-from ..database.schema import changes, checkpoints, contents, holes, members, threads, writes
-from ..database.statements import Statement, of_thread, same_checkpoint
 from ..database.thread_rows import KNOWN
 from ..database.unit_of_work import UnitOfWork
 from ..removal.garbage_collection import (
@@ -39,6 +36,9 @@ from ..removal.garbage_collection import (
     sparing_damaged,
     unneeded,
 )
+from ..sql.schema import changes, checkpoints, contents, holes, members, threads, writes
+from ..sql.statements import Statement, of_thread, same_checkpoint
+from ..values.segment_refs import by_hash, decode_held
 from .holes import lost
 
 _log = logging.getLogger(__name__)

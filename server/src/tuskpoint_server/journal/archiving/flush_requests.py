@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, bindparam, select, update
 
 from ...core.errors import Reason, Refusal
-from ..database.schema import flush_requests
-from ..database.statements import Statement, inserting, putting
+from ..sql.schema import flush_requests
+from ..sql.statements import Statement, inserting, putting
 
 
 class Asked(NamedTuple):

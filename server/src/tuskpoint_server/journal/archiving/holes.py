@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, bindparam, delete, func, select, update
 
-from ..database.schema import holes, threads
-from ..database.statements import Statement, inserting, of_checkpoint
+from ..sql.schema import holes, threads
+from ..sql.statements import Statement, inserting, of_checkpoint
 from .plan import PlannedHole
 
 RETRY_US = 600_000_000  # after which it is tried again: its cause may be gone

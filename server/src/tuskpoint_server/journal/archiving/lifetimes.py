@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from ...core.formats.stored_json import Kind
 from ...core.model import BlobLocation, StoredBlob
 from ...core.values import DIGEST_BYTES, split
-from ..checkpoints.segment_refs import PLACE, decode_held, location_of
-from ..database.schema import (
+from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import (
     blobs,
     checkpoints,
     contents,
@@ -23,8 +23,8 @@ from ..database.schema import (
     threads,
     uses,
 )
-from ..database.statements import EMPTY, LISTED, Statement, in_lists, inserting
-from ..database.unit_of_work import UnitOfWork
+from ..sql.statements import EMPTY, LISTED, Statement, in_lists, inserting
+from ..values.segment_refs import PLACE, decode_held, location_of
 
 Expiry = Callable[[StoredBlob], int | None]
 """Returns the time (us since the epoch) before which a blob is not gone; `None`: it never is."""

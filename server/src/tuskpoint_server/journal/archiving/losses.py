@@ -6,9 +6,9 @@ import json
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from ..database.schema import journal_info
-from ..database.statements import Statement, putting
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import journal_info
+from ..sql.statements import Statement, putting
 
 _LOST = "lost_blobs"
 _NAMED = journal_info.c.name == bindparam("of_name")

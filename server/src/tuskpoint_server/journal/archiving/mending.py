@@ -9,12 +9,12 @@ from sqlalchemy import Connection, bindparam, select, update
 from ...core.formats.segments import PREFIX_BYTES
 from ...core.model import BlobLocation, Damage, Value
 from ...core.values import compress, split
-from ..checkpoints import contents as values
-from ..checkpoints.segment_refs import PLACE, location_of
-from ..database.schema import contents, members, threads, writes
-from ..database.statements import Statement, of_thread, putting
 from ..database.thread_rows import find_thread
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import contents, members, threads, writes
+from ..sql.statements import Statement, of_thread, putting
+from ..values import contents as values
+from ..values.segment_refs import PLACE, location_of
 from . import holes
 
 _FAMILY_OF = Statement(select(threads.c.family).where(threads.c.number == bindparam("of_number")))

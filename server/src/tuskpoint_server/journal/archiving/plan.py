@@ -16,9 +16,9 @@ from ...core.formats.segments import PREFIX_BYTES
 from ...core.formats.stored_json import Kind
 from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES, Unopened, split
-from ..checkpoints.segment_refs import PLACE, location_of
-from ..database.schema import members, packs
-from ..database.statements import Statement, inserting
+from ..sql.schema import members, packs
+from ..sql.statements import Statement, inserting
+from ..values.segment_refs import PLACE, location_of
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from sqlalchemy import (
 )
 
 from ..database.binding import binder_of, equal
-from ..database.schema import changes, checkpoints, writes
-from ..database.statements import EMPTY, Statement, of_thread, same_checkpoint
+from ..sql.schema import changes, checkpoints, writes
+from ..sql.statements import EMPTY, Statement, of_thread, same_checkpoint
 from .dirty import CHECKPOINT_COLUMNS, WRITE_COLUMNS, DirtyThread
 
 _log = logging.getLogger(__name__)

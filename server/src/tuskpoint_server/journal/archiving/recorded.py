@@ -15,14 +15,14 @@ from ...core.formats import records as formats
 from ...core.model import Entry
 from ...core.state import decode_channels
 from ...core.threads import row_digests
-from ..checkpoints import segment_refs
-from ..checkpoints.load import entry_of
-from ..checkpoints.segment_refs import ROW, ForeignSegments, Row, decode_held
 from ..database.binding import RowDamagedError, binder_of
 from ..database.put_back import STORED_THROUGH
-from ..database.schema import checkpoints, handoffs, removed, threads, writes
-from ..database.statements import EMPTY, Statement, of_thread
 from ..database.thread_rows import THREAD, Place, ThreadRow, find_thread
+from ..sql.schema import checkpoints, handoffs, removed, threads, writes
+from ..sql.statements import EMPTY, Statement, of_thread
+from ..values import segment_refs
+from ..values.load import entry_of
+from ..values.segment_refs import ROW, ForeignSegments, Row, decode_held
 from . import holes, segment_index, status
 from .dirty import CHECKPOINT_COLUMNS, DirtyThread, Pin, dirty_checkpoint
 from .holes import Hole

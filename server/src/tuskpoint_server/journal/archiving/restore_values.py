@@ -16,21 +16,14 @@ from ...core.formats.segments import SegmentValue
 from ...core.model import BlobLocation
 from ...core.threads import EventKind
 from ...core.values import DIGEST_BYTES, split
-from ..checkpoints import segment_refs
-from ..checkpoints.contents import referred
-from ..checkpoints.segment_refs import ROW, Row
-from ..database.schema import checkpoints, contents, members, threads, uses, writes
-from ..database.statements import (
-    LISTED,
-    Statement,
-    in_lists,
-    of_checkpoint,
-    of_thread,
-    parameters_of,
-)
 from ..database.thread_rows import THREAD, Place, StoredWrite, ThreadRow, row_of
 from ..database.unit_of_work import UnitOfWork
 from ..removal import removal
+from ..sql.schema import checkpoints, contents, members, threads, uses, writes
+from ..sql.statements import LISTED, Statement, in_lists, of_checkpoint, of_thread, parameters_of
+from ..values import segment_refs
+from ..values.contents import referred
+from ..values.segment_refs import ROW, Row
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from sqlalchemy import Connection, bindparam, delete, exists, select
 
 from ...core.formats.segments import MAX_MEMBERS, PREFIX_BYTES
 from ...core.values import DIGEST_BYTES, Unopened, split
-from ..checkpoints.segment_refs import PLACE, decode_held
-from ..database.schema import checkpoints, members, uses
-from ..database.statements import LISTED, Statement, inserting, of_thread
 from ..database.thread_rows import ThreadRow
+from ..sql.schema import checkpoints, members, uses
+from ..sql.statements import LISTED, Statement, inserting, of_thread
+from ..values.segment_refs import PLACE, decode_held
 from .plan import MEMBER_COLUMNS, StoredMember
 
 _RECENT_SEGMENTS, _LOOKUPS = 4, 32

@@ -12,7 +12,8 @@ from ...core.errors import Reason, Refusal
 from ...core.formats.catalogs import Catalog, decode_catalog
 from ...core.model import BlobLocation, CheckpointKey
 from ...core.values import Unopened
-from ..database.schema import (
+from ..database.thread_rows import find_thread
+from ..sql.schema import (
     catalogs,
     changes,
     checkpoints,
@@ -24,8 +25,7 @@ from ..database.schema import (
     threads,
     writes,
 )
-from ..database.statements import LISTED, Statement, of_checkpoint, parameters_of, same_checkpoint
-from ..database.thread_rows import find_thread
+from ..sql.statements import LISTED, Statement, of_checkpoint, parameters_of, same_checkpoint
 
 
 class CertificationBacklog(NamedTuple):

@@ -1,5 +1,5 @@
-"""Checkpoints in the journal: saving and loading them, their values and pending writes.
+"""Saving checkpoints in the journal.
 
-It must never: commit by itself (the writer does), read a blob, or decode the bytes of an
-agent's value.
+It must not commit by itself (the writer does), read a blob, or decode the bytes of an agent's
+value.
 """

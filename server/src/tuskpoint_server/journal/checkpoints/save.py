@@ -32,7 +32,7 @@ from ..database.thread_rows import (
     channel_ref,
 )
 from ..database.unit_of_work import UnitOfWork
-from . import contents, vectors
+from ..values import contents, vectors
 from .continuing import continued
 from .incoming import IncomingCheckpoint
 from .threads import switch_search

@@ -14,16 +14,18 @@ from ...core.model import (
     CheckpointQuery,
     DeltaHistory,
     Saved,
+    ThreadName,
     View,
 )
 from ...core.state import RawCheckpoint
 from ...core.threads import Thread, ThreadDetail
 from ..database.database import Database
-from ..database.thread_rows import StoredWrite, ThreadName
+from ..database.thread_rows import StoredWrite
 from ..database.unit_of_work import UnitOfWork
-from . import delta_history, load, save, threads
+from ..values import delta_history, load
+from ..values.load import CheckpointPage, ListPosition
+from . import save, threads
 from .incoming import IncomingCheckpoint, packed, size_of
-from .load import CheckpointPage, ListPosition
 from .threads import ThreadQuery
 from .value_groups import Keyframes
 

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, and_, bindparam, distinct, func, or_, select
 
 from ...core.errors import Reason, Refusal
 from ...core.threads import EventKind, Thread, ThreadDetail, ThreadState
-from ..database.schema import blobs, changes, checkpoints, members, threads, uses
-from ..database.statements import EMPTY, Statement, of_thread, of_users, same_checkpoint
 from ..database.thread_rows import ThreadCacheEntry
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import blobs, changes, checkpoints, members, threads, uses
+from ..sql.statements import EMPTY, Statement, of_thread, of_users, same_checkpoint
 
 MAX_HEADS = 1000
 """Namespaces whose heads a thread's description names."""

@@ -16,15 +16,15 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from ...core.errors import Refusal
-from .backend import Backend
+from ...core.model import ThreadName
+from ..sql.backend import Backend
+from ..sql.journal_metadata import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
+from ..sql.notifications import KEEPING, POLL_S, Notices, Waiter, Waiters
+from ..sql.sealing import Seal, seal_of
+from ..sql.statements import Statement
 from .binding import Binder
 from .journal_keys import OpenKey, bind, in_the_clear, unseal
-from .journal_metadata import GENERATION, JOURNAL_ID, backend_of, finish, has_threads, prepare
-from .notifications import KEEPING, POLL_S, Notices, Waiter, Waiters
-from .sealing import Seal, seal_of
-from .statements import Statement
 from .thread_cache import ThreadCache
-from .thread_rows import ThreadName
 from .unit_of_work import UnitOfWork
 from .witness import Witness
 from .writer import Committed, Writer, raise_unavailable, unavailable

@@ -11,9 +11,9 @@ from __future__ import annotations
 from sqlalchemy import Connection, bindparam, select
 
 from ...core.reserved import TRAIL
+from ..sql.schema import threads
+from ..sql.statements import Statement
 from .binding import binder_of
-from .schema import threads
-from .statements import Statement
 from .thread_rows import ENTERED, ThreadCacheEntry, log_of
 
 FLOOR_THREAD = TRAIL + "floor"

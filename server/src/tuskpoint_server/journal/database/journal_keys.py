@@ -7,9 +7,9 @@ import base64
 import os
 from collections.abc import Awaitable, Callable, Mapping
 
-from . import binding, sealing
-from .backend import Backend
-from .journal_metadata import (
+from ..sql import sealing
+from ..sql.backend import Backend
+from ..sql.journal_metadata import (
     BOUND,
     JOURNAL_KEY,
     ROW_KEY,
@@ -18,6 +18,7 @@ from .journal_metadata import (
     begin_sealing,
     replace_key,
 )
+from . import binding
 
 OpenKey = Callable[[str], Awaitable[tuple[bytes, str]]]
 """Gets a key of the journal, wrapped, and returns the key with what to store in its place: the same

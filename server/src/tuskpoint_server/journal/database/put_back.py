@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from .schema import members, threads
+from ..sql.schema import members, threads
 
 STORED_THROUGH = (
     select(func.max(members.c.last_seq))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from .thread_rows import ThreadCacheEntry, ThreadName
+from ...core.model import ThreadName
+from .thread_rows import ThreadCacheEntry
 
 CACHED_BYTES = 64 * 1024 * 1024
 

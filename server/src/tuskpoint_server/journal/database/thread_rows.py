@@ -11,21 +11,18 @@ from typing import Any, NamedTuple
 from sqlalchemy import ARRAY, Connection, Text, bindparam, exists, func, select, tuple_
 
 from ...core.errors import Reason, Refusal, journal_damaged
-from ...core.model import Version
+from ...core.model import ThreadName, Version
 from ...core.state import decode_channels, encode_channel
 from ...core.threads import ThreadState, judge_state
+from ..sql.schema import checkpoints, threads, writes
+from ..sql.statements import Statement, inserting, of_namespace, updating
 from . import put_back
 from .binding import EMPTY_SUM, Binder, RowDamagedError, added, binder_of, equal
 from .put_back import STORED_THROUGH
-from .schema import checkpoints, threads, writes
-from .statements import Statement, inserting, of_namespace, updating
 
 _RECENT = 8
 _LOG_BYTES = 1500
 _KNOWN_BYTES = 1500
-
-ThreadName = tuple[str, str]
-"""Tenant and ID of a thread."""
 
 Place = tuple[str, str]
 """Namespace and checkpoint ID, inside a thread."""

@@ -10,15 +10,22 @@ from sqlalchemy.dialects.postgresql import Insert
 
 from ...core.errors import journal_damaged, quota_exceeded
 from ...core.lineage import generated_us, random_end_of
-from ...core.model import Lineage
+from ...core.model import Lineage, ThreadName
 from ...core.reserved import is_reserved
 from ...core.threads import EventKind
 from ...core.values import Encoding
-from .backend import Backend
+from ..sql.backend import Backend
+from ..sql.schema import changes, checkpoints, contents, threads, writes
+from ..sql.statements import (
+    Statement,
+    inserting,
+    of_checkpoint,
+    of_namespace,
+    parameters_of,
+    putting,
+)
 from .binding import Binder, binder_of, equal, new_nonce
 from .floor import find_or_floor
-from .schema import changes, checkpoints, contents, threads, writes
-from .statements import Statement, inserting, of_checkpoint, of_namespace, parameters_of, putting
 from .thread_cache import ThreadCache
 from .thread_rows import (
     KNOWN,
@@ -27,7 +34,6 @@ from .thread_rows import (
     Place,
     StoredWrite,
     ThreadCacheEntry,
-    ThreadName,
     ThreadRow,
     greatest_id,
     insert_threads,

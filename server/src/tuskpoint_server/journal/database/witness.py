@@ -18,10 +18,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, bindparam, func, select
 
+from ..sql.schema import threads
+from ..sql.sealing import Seal
+from ..sql.statements import Statement
 from .binding import Binder
-from .schema import threads
-from .sealing import Seal
-from .statements import Statement
 
 _NOTE = struct.Struct("<16sqq")  # name of the row key, number of the thread, number of the change
 _SEALED = struct.Struct("<16s")  # follows: name of the key of a journal that seals by place

@@ -20,12 +20,12 @@ from sqlalchemy import Connection
 
 from ...core.errors import Reason, Refusal
 from ...core.failpoints import failpoint
-from .backend import Backend, OutcomeUnknownError
-from .journal_metadata import follow_sealing
-from .sealing import seal_of
-from .statements import driver_of
+from ...core.model import ThreadName
+from ..sql.backend import Backend, OutcomeUnknownError
+from ..sql.journal_metadata import follow_sealing
+from ..sql.sealing import seal_of
+from ..sql.statements import driver_of
 from .thread_cache import ThreadCache
-from .thread_rows import ThreadName
 from .unit_of_work import Numbers, UnitOfWork
 from .witness import Witness
 

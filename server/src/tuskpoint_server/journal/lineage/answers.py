@@ -13,9 +13,9 @@ from sqlalchemy import Connection, bindparam, select
 from ...core.errors import Reason, Refusal
 from ...core.model import CheckpointKey, Saved
 from ...core.values import Unopened
-from ..database.schema import requests
-from ..database.statements import Statement, inserting
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import requests
+from ..sql.statements import Statement, inserting
 
 _T = TypeVar("_T")
 _READ = Statement(

@@ -35,14 +35,14 @@ from ...core.model import (
 from ...core.state import decode_channels
 from ...core.values import Encoding
 from ..archiving import holes
-from ..checkpoints import contents, segment_refs
-from ..checkpoints.contents import referred
-from ..checkpoints.delta_history import follow
-from ..checkpoints.segment_refs import decode_held
-from ..database.schema import checkpoints, writes
-from ..database.statements import LISTED, Statement, in_lists, same_checkpoint
 from ..database.thread_rows import Place, StoredWrite, ThreadRef, ThreadRow
 from ..removal.delta_bases import NO_NAMES, rebuilt_from
+from ..sql.schema import checkpoints, writes
+from ..sql.statements import LISTED, Statement, in_lists, same_checkpoint
+from ..values import contents, segment_refs
+from ..values.contents import referred
+from ..values.delta_history import follow
+from ..values.segment_refs import decode_held
 from .stored import (
     StoredCheckpoint,
     all_numbers,

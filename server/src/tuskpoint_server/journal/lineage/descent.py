@@ -15,8 +15,8 @@ from sqlalchemy import Connection, bindparam, literal_column, select
 from ...core.lineage import Descent, LineageStep, LineageTree
 from ...core.model import CheckpointKey
 from ...core.reserved import is_reserved
-from ..database.schema import DESCENDED, checkpoints, threads
-from ..database.statements import Statement
+from ..sql.schema import DESCENDED, checkpoints, threads
+from ..sql.statements import Statement
 from .stored import live
 
 _STEP = select(

@@ -18,12 +18,12 @@ from ...core.model import BlobLocation, CheckpointKey
 from ...core.threads import EventKind
 from ...core.values import DIGEST_BYTES, split
 from ..archiving.plan import StoredMember
-from ..checkpoints.segment_refs import PLACE, location_of
 from ..database.database import Database
-from ..database.schema import changes, handoffs, members, threads
-from ..database.statements import Statement, putting
 from ..database.thread_rows import ThreadCacheEntry
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import changes, handoffs, members, threads
+from ..sql.statements import Statement, putting
+from ..values.segment_refs import PLACE, location_of
 from .answers import Request
 
 _KEEP = Statement(putting(handoffs, ("tenant", "sha256", "thread"), ("seq", "content_seq")))

@@ -24,11 +24,8 @@ from ...core.model import CheckpointKey, Saved, Value
 from ...core.model import Lineage as Origins
 from ...core.state import decode_channels, decode_state, encode_state
 from ...core.threads import EventKind
-from ..checkpoints.contents import referred
 from ..checkpoints.save import check_head
 from ..database.database import Database
-from ..database.schema import writes
-from ..database.statements import Statement, in_lists
 from ..database.thread_rows import (
     Place,
     StoredWrite,
@@ -38,6 +35,9 @@ from ..database.thread_rows import (
     greatest_id,
 )
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import writes
+from ..sql.statements import Statement, in_lists
+from ..values.contents import referred
 from . import answers, copies, descent, stored
 from .answers import Request, decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of

@@ -24,13 +24,13 @@ from ...core.reserved import SNAPSHOTS
 from ...core.snapshots import Snapshot
 from ...core.state import encode_state, matches
 from ...core.values import value_digest
-from ..checkpoints.load import load
 from ..database.database import Database
-from ..database.schema import checkpoints, threads
-from ..database.statements import Statement
 from ..database.thread_rows import ThreadRow
 from ..database.unit_of_work import UnitOfWork
 from ..removal.removal import delete_thread
+from ..sql.schema import checkpoints, threads
+from ..sql.statements import Statement
+from ..values.load import load
 from . import answers, copies, stored
 from .answers import decode_saved, encode_saved
 from .copies import NOTHING, Supplied, size_of

@@ -20,17 +20,7 @@ from ...core.threads import EventKind, judge_state
 from ...core.values import compress
 from ..archiving.segment_index import add_uses, with_needs
 from ..checkpoints.incoming import encode_names
-from ..checkpoints.segment_refs import ROW, ForeignSegments, Row, encode_held
 from ..database.binding import binder_of
-from ..database.schema import checkpoints, threads, writes
-from ..database.statements import (
-    LISTED,
-    Statement,
-    of_checkpoint,
-    of_thread,
-    parameters_of,
-    same_checkpoint,
-)
 from ..database.thread_rows import (
     CachedCheckpoint,
     Place,
@@ -42,6 +32,16 @@ from ..database.thread_rows import (
 )
 from ..database.unit_of_work import UnitOfWork
 from ..removal.removal import delete_thread, end_incarnation
+from ..sql.schema import checkpoints, threads, writes
+from ..sql.statements import (
+    LISTED,
+    Statement,
+    of_checkpoint,
+    of_thread,
+    parameters_of,
+    same_checkpoint,
+)
+from ..values.segment_refs import ROW, ForeignSegments, Row, encode_held
 
 
 @dataclass(slots=True)

@@ -13,17 +13,10 @@ import json
 
 from sqlalchemy import Connection, bindparam, func, select
 
-from ..database.schema import checkpoints
-from ..database.statements import (
-    EMPTY,
-    Statement,
-    of_checkpoint,
-    of_namespace,
-    of_thread,
-    parameters_of,
-)
 from ..database.thread_rows import Place
 from ..removal.removal import SUBGRAPH_CALL
+from ..sql.schema import checkpoints
+from ..sql.statements import EMPTY, Statement, of_checkpoint, of_namespace, of_thread, parameters_of
 from .stored import numbers_of
 
 NAMESPACE_SEPARATOR = "|"

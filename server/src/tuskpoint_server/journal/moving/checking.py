@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from sqlalchemy import Connection, bindparam, select
 
 from ...core.model import DamagedValue
-from ..checkpoints.contents import StoredValue, compared, stored_value
-from ..database.journal_metadata import JOURNAL_KEY, read_finished
-from ..database.schema import contents, threads, writes
-from ..database.statements import Statement
+from ..sql.journal_metadata import JOURNAL_KEY, read_finished
+from ..sql.schema import contents, threads, writes
+from ..sql.statements import Statement
+from ..values.contents import StoredValue, compared, stored_value
 from .rows import Row, TableRows
 
 _NAME = Statement(select(threads.c.thread_id).where(threads.c.number == bindparam("of_number")))

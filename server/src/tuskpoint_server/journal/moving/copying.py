@@ -9,8 +9,8 @@ from typing import NamedTuple
 from sqlalchemy import Connection, delete, func, insert, select
 
 from ...core.failpoints import failpoint
-from ..database.backend import Backend
-from ..database.journal_metadata import (
+from ..sql.backend import Backend
+from ..sql.journal_metadata import (
     CLOCK,
     GENERATION,
     JOURNAL_ID,
@@ -22,7 +22,7 @@ from ..database.journal_metadata import (
     read_facts,
     read_finished,
 )
-from ..database.schema import journal_info, packs
+from ..sql.schema import journal_info, packs
 from .checking import damaged_values
 from .rows import Rows, copy_numbers, every
 

@@ -21,12 +21,12 @@ from sqlalchemy.pool import NullPool
 from ...core.failpoints import failpoint
 from ...core.process import sync
 from ..archiving import status
-from ..database.backend import Backend
-from ..database.journal_metadata import GENERATION, layout_of, read_finished, renew, unbind
-from ..database.schema import checkpoints, packs, threads
-from ..database.sqlite import Sqlite, log_bytes
-from ..database.statements import driver_of, of_users
 from ..migrations import FIRST
+from ..sql.backend import Backend
+from ..sql.journal_metadata import GENERATION, layout_of, read_finished, renew, unbind
+from ..sql.schema import checkpoints, packs, threads
+from ..sql.sqlite import Sqlite, log_bytes
+from ..sql.statements import driver_of, of_users
 from .checking import damaged_values
 from .copying import keep_servers_away
 

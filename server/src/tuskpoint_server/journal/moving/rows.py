@@ -28,10 +28,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
-from ..database.schema import NUMBERS, journal_info, metadata, packs, threads
-from ..database.sealing import SealedColumn
-from ..database.statements import Statement, inserting
-from ..search import text as search_text
+from ..sql import full_text as search_text
+from ..sql.schema import NUMBERS, journal_info, metadata, packs, threads
+from ..sql.sealing import SealedColumn
+from ..sql.statements import Statement, inserting
 
 RUN_ROWS = 2000
 RUN_BYTES = 8 * 1024 * 1024

@@ -27,13 +27,13 @@ from ...core.limits import MIB
 from ...core.state import decode_channels
 from ...core.threads import EventKind
 from ...core.values import split
-from ..checkpoints import segment_refs
-from ..checkpoints.delta_history import DeltaPath, follow, path_parent
 from ..database.binding import binder_of
-from ..database.schema import checkpoints, contents, members, writes
-from ..database.statements import LISTED, Statement, inserting, of_thread, same_checkpoint
 from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadCacheEntry, ThreadRef
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import checkpoints, contents, members, writes
+from ..sql.statements import LISTED, Statement, inserting, of_thread, same_checkpoint
+from ..values import segment_refs
+from ..values.delta_history import DeltaPath, follow, path_parent
 
 _KEPT_BYTES = 8 * MIB  # of values that are read at once
 NO_NAMES = b"[]"  # stored form of no delta channels

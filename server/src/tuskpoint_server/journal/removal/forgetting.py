@@ -18,7 +18,8 @@ from sqlalchemy import ColumnElement, Table, and_, bindparam, delete, exists, fu
 
 from ..database.database import Database
 from ..database.floor import FLOOR_THREAD
-from ..database.schema import (
+from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import (
     changes,
     checkpoints,
     contents,
@@ -32,8 +33,7 @@ from ..database.schema import (
     vectors,
     writes,
 )
-from ..database.statements import Statement
-from ..database.unit_of_work import UnitOfWork
+from ..sql.statements import Statement
 
 KEPT_DAYS = 90
 """Days for which the row of a deleted thread refuses late changes.

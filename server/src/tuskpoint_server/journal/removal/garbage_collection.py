@@ -35,13 +35,13 @@ from sqlalchemy import (
 )
 
 from ...core.errors import Reason, Refusal
-from ..checkpoints.contents import referred
 from ..database.binding import binder_of
 from ..database.database import Database
-from ..database.schema import changes, checkpoints, contents, threads
-from ..database.statements import LISTED, Statement, of_thread
 from ..database.thread_rows import KNOWN, CachedCheckpoint, Place, ThreadRef
 from ..database.unit_of_work import FAMILY, UnitOfWork
+from ..sql.schema import changes, checkpoints, contents, threads
+from ..sql.statements import LISTED, Statement, of_thread
+from ..values.contents import referred
 
 SCANNED_AT_ONCE = 2000  # values that one read transaction looks at
 READ_AT_ONCE = 500  # checkpoints that one read transaction looks at

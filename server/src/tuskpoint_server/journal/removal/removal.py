@@ -31,7 +31,9 @@ from ...core.threads import EventKind, PruneStrategy, ThreadState
 from ..checkpoints.threads import live, switch_search
 from ..database.binding import EMPTY_SUM
 from ..database.database import Database
-from ..database.schema import (
+from ..database.thread_rows import Place, ThreadCacheEntry
+from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import (
     changes,
     checkpoints,
     handoffs,
@@ -42,7 +44,7 @@ from ..database.schema import (
     vectors,
     writes,
 )
-from ..database.statements import (
+from ..sql.statements import (
     EMPTY,
     LISTED,
     Statement,
@@ -53,8 +55,6 @@ from ..database.statements import (
     parameters_of,
     same_checkpoint,
 )
-from ..database.thread_rows import Place, ThreadCacheEntry
-from ..database.unit_of_work import UnitOfWork
 from . import forgetting, garbage_collection
 from .delta_bases import Nodes, give, needed_bases, read_nodes
 

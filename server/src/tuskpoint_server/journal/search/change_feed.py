@@ -29,9 +29,9 @@ from sqlalchemy import (
 from ...core.model import CheckpointKey
 from ...core.reserved import SNAPSHOTS, SNAPSHOTS_END
 from ...core.threads import INTERRUPT, EventKind
-from ..checkpoints.integrity import damaged_rows
-from ..database.schema import changes, checkpoints, documents, memories, threads, vectors, writes
-from ..database.statements import EMPTY, LISTED, Answer, Statement, outside_reserved
+from ..sql.schema import changes, checkpoints, documents, memories, threads, vectors, writes
+from ..sql.statements import EMPTY, LISTED, Answer, Statement, outside_reserved
+from ..values.integrity import damaged_rows
 from .searched_values import Document, Read, with_values
 
 _log = logging.getLogger(__name__)

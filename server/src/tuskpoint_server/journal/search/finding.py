@@ -20,15 +20,16 @@ from sqlalchemy.sql.elements import ColumnElement
 from ...core.model import CheckpointKey
 from ...core.search import COMPONENT_BYTES, Found, SearchScope, Words, one_line
 from ...core.state import matches
-from ..checkpoints import vectors
-from ..checkpoints.integrity import damaged_rows
 from ..database.database import Database
-from ..database.schema import UNEMBEDDED, checkpoints, documents, threads
-from ..database.schema import vectors as vectors_table
-from ..database.statements import EMPTY, IN_LIST, Statement
-from . import change_feed, text
+from ..sql import full_text
+from ..sql.full_text import TEXT
+from ..sql.schema import UNEMBEDDED, checkpoints, documents, threads
+from ..sql.schema import vectors as vectors_table
+from ..sql.statements import EMPTY, IN_LIST, Statement
+from ..values import vectors
+from ..values.integrity import damaged_rows
+from . import change_feed
 from .change_feed import FINDABLE, ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, T, V
-from .text import TEXT
 
 FIRST_PAGE = 32  # candidates that are looked up first; each further page has twice as many
 # candidates after which it is judged whether so few pass that all who do are asked for
@@ -201,7 +202,7 @@ class FindRows:
                 of = {"of_tenant": tenant, "of_thread": scope.thread_id}
                 thread = connection.execute(_THREAD, of).scalar() or 0
             lookup = _BY_DOCUMENT.where(_INDEXED)
-            with text.ranked(connection, words, thread) as matches:
+            with full_text.ranked(connection, words, thread) as matches:
 
                 def candidates(numbers: AbstractSet[int] | None) -> Iterator[Candidate]:
                     for number, score in matches:

@@ -18,15 +18,16 @@ from sqlalchemy.sql.elements import ColumnElement
 from ...core.items import keeps_items
 from ...core.search import COMPONENT_BYTES, MemoryState, memory_text, one_line
 from ..changes import first_above
-from ..checkpoints import vectors as vector_rows
 from ..database.database import Database
-from ..database.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors
-from ..database.statements import EMPTY, LISTED, Statement, inserting, putting
 from ..database.unit_of_work import UnitOfWork
-from . import change_feed, text
+from ..sql import full_text
+from ..sql.full_text import TEXT
+from ..sql.schema import UNEMBEDDED, checkpoints, documents, memories, threads, vectors
+from ..sql.statements import EMPTY, LISTED, Statement, inserting, putting
+from ..values import vectors as vector_rows
+from . import change_feed
 from .change_feed import ITS_DOCUMENT, ITS_THREAD, ITS_VECTOR, C, D, M, V
 from .searched_values import Document, embedded_text
-from .text import TEXT
 
 # rows that one write transaction removes; a document takes as long as it took to add
 DROPPED_AT_ONCE = 100
@@ -287,8 +288,8 @@ def _store(
         place = (one.number, one.tenant, one.thread, one.seq)
         put.append((*place, one.planned, one.truncated, one.pointer, owed))
     _PUT.run_rows(connection, _COLUMNS, put)
-    text.remove(connection, gone)
-    text.add(connection, said)
+    full_text.remove(connection, gone)
+    full_text.add(connection, said)
     if remember:
         _remember(connection, [one for one in taken if one.number not in items], batch.now_us)
     return len(taken)
@@ -338,7 +339,7 @@ def _drop_lost(
 ) -> int:
     gone = list(drop.run_listed(connection, numbers))
     if table is documents:
-        text.remove(connection, gone)
+        full_text.remove(connection, gone)
     return len(gone)
 
 

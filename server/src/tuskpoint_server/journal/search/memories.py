@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Select, bindparam, delete, func, select, update
 
 from ...core.search import Memory, MemoryState, memory_text
-from ..checkpoints.integrity import damaged_rows
 from ..database.database import Database
-from ..database.schema import UNSURE, checkpoints, documents, memories, threads
-from ..database.statements import Statement
 from ..database.unit_of_work import UnitOfWork
+from ..sql.schema import UNSURE, checkpoints, documents, memories, threads
+from ..sql.statements import Statement
+from ..values.integrity import damaged_rows
 from .change_feed import ITS_DOCUMENT, ITS_THREAD, C, D, M, T
 
 LOOKED_AT = 200  # memories that one transaction looks at

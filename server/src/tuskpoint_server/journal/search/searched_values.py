@@ -28,12 +28,12 @@ from ...core.model import EVICTED, CheckpointKey, DamagedValue, Value
 from ...core.search import pointer_of
 from ...core.searchable import ASKS, PLAN, head_of, is_internal
 from ...core.threads import INTERRUPT
-from ..checkpoints.delta_history import PathWrite, delta_write, follow, read_values
 from ..database.binding import binder_of
-from ..database.schema import checkpoints, writes
-from ..database.sealing import seal_of
-from ..database.statements import LISTED, Statement
 from ..database.thread_rows import StoredWrite, ThreadRef
+from ..sql.schema import checkpoints, writes
+from ..sql.sealing import seal_of
+from ..sql.statements import LISTED, Statement
+from ..values.delta_history import PathWrite, delta_write, follow, read_values
 
 _log = logging.getLogger(__name__)
 

@@ -20,13 +20,13 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool
 
+from ...core.model import ThreadName
 from .backend import Backend, OutcomeUnknownError
 from .pipelined import PipelinedConnection
 from .pulse import PROBE_S, Pulse, patience
 from .schema import NUMBERS, NUMBERS_AT_ONCE
 from .sealing import PREFIX
 from .statements import driver_of
-from .thread_rows import ThreadName
 
 _log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from sqlalchemy import Connection, bindparam, delete, func, select, text
 
 from ...core.errors import invalid_field
 from ...core.search import COMPONENT_BYTES
-from ..database.schema import journal_info, vectors
-from ..database.statements import Statement, inserting, of_checkpoint, parameters_of
 from ..database.thread_rows import Place
+from ..sql.schema import journal_info, vectors
+from ..sql.statements import Statement, inserting, of_checkpoint, parameters_of
 
 CALLER = ""
 """Embedder of vectors that callers sent."""

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 import sqlalchemy as sa
 
 from ...core.search import Words
-from ..database.statements import Statement
+from .statements import Statement
 
 TEXT = sa.table("search_text", sa.column("rowid"), sa.column("summary"), sa.column("body"))
 """The text of documents; `rowid` is the number of a document."""

@@ -17,8 +17,8 @@ from tuskpoint.v1 import checkpoint_pb2, segment_pb2
 from ...core.limits import LIMITS, MIB
 from ...core.model import EVICTED, Damage, DamagedValue, Value
 from ...core.values import DamagedValueError, Encoding, Unopened, unpack, value_digest
-from ..database.schema import contents
-from ..database.statements import LISTED, Statement
+from ..sql.schema import contents
+from ..sql.statements import LISTED, Statement
 
 _PLAIN = int(Encoding.PLAIN)  # to compare with the member takes four times as long
 _CHECKED_BYTES, _CHECKED_AT_ONCE = MIB, 16  # a larger value is checked before others are read

@@ -20,8 +20,6 @@ from ...core.formats.segments import decode_delta_base
 from ...core.limits import MIB
 from ...core.model import Damage, DamagedValue
 from ..database.binding import binder_of, equal
-from ..database.schema import changes, checkpoints, threads, writes
-from ..database.statements import LISTED, Statement, of_thread
 from ..database.thread_rows import (
     KNOWN,
     WRITE_CHANGED,
@@ -33,6 +31,8 @@ from ..database.thread_rows import (
     find_log,
     greatest_id,
 )
+from ..sql.schema import changes, checkpoints, threads, writes
+from ..sql.statements import LISTED, Statement, of_thread
 from . import contents
 
 MISSING = "rows of it are missing, or others were put in their place"

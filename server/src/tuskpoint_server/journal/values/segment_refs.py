@@ -15,8 +15,8 @@ from ...core.errors import journal_damaged
 from ...core.model import BlobLocation
 from ...core.values import DIGEST_BYTES
 from ..database.binding import Binder, equal
-from ..database.schema import catalogs, checkpoints, contents, holes, members, threads
-from ..database.statements import LISTED, Statement, same_checkpoint
+from ..sql.schema import catalogs, checkpoints, contents, holes, members, threads
+from ..sql.statements import LISTED, Statement, same_checkpoint
 
 _SEQ_BYTES = 8
 _STATE_ONLY = b"\1"  # follows the hashes

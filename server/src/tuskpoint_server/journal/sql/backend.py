@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 from sqlalchemy import Connection, Engine, create_mock_engine
 
+from ...core.model import ThreadName
 from .schema import DROP_TEXT, metadata
 from .statements import driver_of
-from .thread_rows import ThreadName
 
 
 class OutcomeUnknownError(Exception):

@@ -29,8 +29,6 @@ from ...core.model import (
 )
 from ...core.state import decode_channels
 from ..database.binding import binder_of
-from ..database.schema import checkpoints, writes
-from ..database.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
 from ..database.thread_rows import (
     KNOWN,
     CachedCheckpoint,
@@ -40,6 +38,8 @@ from ..database.thread_rows import (
     find_thread,
     greatest_id,
 )
+from ..sql.schema import checkpoints, writes
+from ..sql.statements import LISTED, Statement, of_checkpoint, of_namespace, parameters_of
 from . import contents, segment_refs
 from .integrity import check_rows
 from .load import check_latest, load

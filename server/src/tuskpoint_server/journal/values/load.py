@@ -33,8 +33,9 @@ from ...core.state import RawCheckpoint, matches, state_of
 from ..database import put_back
 from ..database.binding import Binder, RowDamagedError, binder_of
 from ..database.put_back import STORED_THROUGH
-from ..database.schema import checkpoints, threads, writes
-from ..database.statements import (
+from ..database.thread_rows import THREAD, StoredWrite, ThreadRow, find_thread, row_of
+from ..sql.schema import checkpoints, threads, writes
+from ..sql.statements import (
     EMPTY,
     LISTED,
     Answer,
@@ -43,7 +44,6 @@ from ..database.statements import (
     of_users,
     same_checkpoint,
 )
-from ..database.thread_rows import THREAD, StoredWrite, ThreadRow, find_thread, row_of
 from . import contents, segment_refs
 from .integrity import check_rows
 from .segment_refs import ROW, Row
