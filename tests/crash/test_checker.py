@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.checker import Checker
-from tests.crash.content import (
+from tests.crash.checks.checker import Checker
+from tests.crash.writers.content import (
     LABEL,
     Line,
     checkpoint_fingerprint,
@@ -17,7 +17,7 @@ from tests.crash.content import (
     task_writes,
     write_fingerprint,
 )
-from tests.crash.ledger import Key, Ledger, Record
+from tests.crash.writers.ledger import Key, Ledger, Record
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_JOURNALED, Checkpoint, Lineage
 from tuskpoint.v1.value_pb2 import PendingWrite
 

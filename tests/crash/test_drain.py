@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.checker import Checker
-from tests.crash.ledger import Record
-from tests.crash.processes import WriterProcess
+from tests.crash.checks.checker import Checker
+from tests.crash.writers.ledger import Record
+from tests.crash.writers.processes import WriterProcess
 from tests.kit.servers.processes import ServerProcess
 
 PROGRESS_SECONDS = 20.0

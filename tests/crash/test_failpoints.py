@@ -9,10 +9,10 @@ import grpc
 import pytest
 
 import tuskpoint_server
-from tests.crash.checker import Checker
-from tests.crash.killing import die_at
-from tests.crash.ledger import Record
-from tests.crash.processes import WriterProcess, broken_databases
+from tests.crash.checks.checker import Checker
+from tests.crash.faults.kills import die_at
+from tests.crash.writers.ledger import Record
+from tests.crash.writers.processes import WriterProcess, broken_databases
 from tests.kit.databases import journal_of
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest

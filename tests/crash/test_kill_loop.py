@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.breaking import BreakingProxy
-from tests.crash.checker import Checker
-from tests.crash.killing import kill_under_load, unexpected
-from tests.crash.ledger import Record
-from tests.crash.processes import WriterProcess, broken_databases
+from tests.crash.checks.checker import Checker
+from tests.crash.faults.breaking_proxy import BreakingProxy
+from tests.crash.faults.kills import kill_under_load, unexpected
+from tests.crash.writers.ledger import Record
+from tests.crash.writers.processes import WriterProcess, broken_databases
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.checker import Checker
-from tests.crash.killing import DEATH_SECONDS, acknowledged, die_at, kill_under_load
-from tests.crash.ledger import Record
-from tests.crash.processes import WriterProcess, broken_databases
-from tests.crash.recovering import check_all, check_recovered
+from tests.crash.checks.checker import Checker
+from tests.crash.checks.recovery import check_all, check_recovered
+from tests.crash.faults.kills import DEATH_SECONDS, acknowledged, die_at, kill_under_load
+from tests.crash.writers.ledger import Record
+from tests.crash.writers.processes import WriterProcess, broken_databases
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess, WalrusProcess
 
 KILLS = 3

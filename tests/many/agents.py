@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import grpc
 import grpc.aio
 
-from tests.crash.ways import CHANNEL_OPTIONS, anywhere, status_of
+from tests.crash.writers.transports import CHANNEL_OPTIONS, anywhere, status_of
 from tests.many.history import Operation, Stored
 from tuskpoint.v1.checkpoint_pb2 import VIEW_FULL, Checkpoint, CheckpointRef
 from tuskpoint.v1.checkpoint_service_pb2 import (

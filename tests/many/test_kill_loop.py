@@ -19,10 +19,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.crash.checker import Checker
-from tests.crash.killing import acknowledged, unexpected
-from tests.crash.ledger import Record
-from tests.crash.processes import WriterProcess
+from tests.crash.checks.checker import Checker
+from tests.crash.faults.kills import acknowledged, unexpected
+from tests.crash.writers.ledger import Record
+from tests.crash.writers.processes import WriterProcess
 from tests.integration.cli.audit.kit import run_command
 from tests.kit.servers.processes import ServerProcess
 from tests.many.fleet import Fleet, running_fleet

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.watch_agents import Agents, run
-from tests.crash.watch_record import CERTIFIED, broken
+from tests.crash.watches.agents import Agents, run
+from tests.crash.watches.guarantees import CERTIFIED, broken
 from tests.many.fleet import running_fleet
 from tests.many.trouble import Trouble
 

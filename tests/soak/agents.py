@@ -1,8 +1,8 @@
 """The program with many agents, each of which works on threads of its own, step by step.
 
 They share a few of the Python client's objects. What they ask for and what was acknowledged is in
-one ledger, as that of `tests.crash.writer`; so is every answer that is not what it must be. SIGTERM
-ends the program after the requests under way.
+one ledger, as that of `tests.crash.writers.agents`; so is every answer that is not what it must be.
+SIGTERM ends the program after the requests under way.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import TypeVar
 
 import grpc
 
-from tests.crash.asking import Writer, key_of, save, save_writes
-from tests.crash.content import (
+from tests.crash.writers.agents import capture, delete, fork, request_id, roll_back
+from tests.crash.writers.content import (
     LABEL,
     Line,
     checkpoint_fingerprint,
@@ -30,9 +30,9 @@ from tests.crash.content import (
     task_writes,
     write_fingerprint,
 )
-from tests.crash.ledger import Ledger
-from tests.crash.ways import FAILURES, status_of, through_client
-from tests.crash.writer import capture, delete, fork, request_id, roll_back
+from tests.crash.writers.ledger import Ledger
+from tests.crash.writers.recorded_calls import Writer, key_of, save, save_writes
+from tests.crash.writers.transports import FAILURES, status_of, through_client
 from tuskpoint._async.calls import AsyncCalls
 from tuskpoint._messages.checkpoint_ids import new_checkpoint_id
 from tuskpoint._transport.retry import RetryPolicy

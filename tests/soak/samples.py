@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from tests.crash.showing import showing
+from tests.crash.checks.token_channels import showing
 from tests.soak.background import Background
 from tests.soak.machine import SoakServer
 from tuskpoint.v1.admin_service_pb2 import GetArchiveStatusRequest

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.crash.breaking import BreakingProxy
+from tests.crash.faults.breaking_proxy import BreakingProxy
 
 SLOW_SECONDS = 0.05  # for each piece
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.crash.killing import die_at
+from tests.crash.faults.kills import die_at
 from tests.kit.databases import in_postgres, journal_of, postgres, rows_of_server
 from tests.kit.golden import expected, lay_out
 from tests.kit.servers.processes import ServerEndedError, ServerProcess

@@ -21,7 +21,7 @@ Main = Callable[[Sequence[str]], int]
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["tests.kit.servers.forking", "tests.crash.writer", "tuskpoint_server.commands.serve"]
+    ["tests.kit.servers.forking", "tests.crash.writers.agents", "tuskpoint_server.commands.serve"]
 )
 
 

@@ -7,9 +7,9 @@ import signal
 import time
 from collections.abc import Iterator
 
-from tests.crash.checker import Checker
-from tests.crash.ledger import Record
-from tests.crash.processes import WriterProcess
+from tests.crash.checks.checker import Checker
+from tests.crash.writers.ledger import Record
+from tests.crash.writers.processes import WriterProcess
 from tests.kit.servers.processes import ServerEndedError, ServerProcess
 
 DEATH_SECONDS = 30.0

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from tests.crash.content import (
+from tests.crash.checks.token_channels import showing
+from tests.crash.writers.content import (
     LABEL,
     checkpoint_fingerprint,
     content_fingerprint,
     slot,
     write_fingerprint,
 )
-from tests.crash.ledger import Key, Making, Record, Request
-from tests.crash.showing import showing
+from tests.crash.writers.ledger import Key, Making, Record, Request
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest
 from tuskpoint.v1.admin_service_pb2_grpc import AdminServiceStub
 from tuskpoint.v1.checkpoint_pb2 import (

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.watch_agents import Agents, run
-from tests.crash.watch_record import (
+from tests.crash.watches.agents import Agents, run
+from tests.crash.watches.guarantees import (
     CERTIFIED,
     GUARANTEES,
     PROGRESS,

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import grpc
 import grpc.aio
 
-from tests.crash.content import (
+from tests.crash.writers.content import (
     Line,
     checkpoint_fingerprint,
     slot,
     write_fingerprint,
 )
-from tests.crash.ledger import Key, Ledger
-from tests.crash.ways import FAILURES, Unary, anywhere, status_of
+from tests.crash.writers.ledger import Key, Ledger
+from tests.crash.writers.transports import FAILURES, Unary, anywhere, status_of
 from tuskpoint._async.calls import AsyncCalls
 from tuskpoint.errors import TuskPointError
 from tuskpoint.v1.checkpoint_pb2 import (

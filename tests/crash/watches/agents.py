@@ -13,8 +13,8 @@ import grpc
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
-from tests.crash.watch_record import Change, Record, Seen, Session
-from tests.crash.ways import CHANNEL_OPTIONS, status_of
+from tests.crash.watches.guarantees import Change, Record, Seen, Session
+from tests.crash.writers.transports import CHANNEL_OPTIONS, status_of
 from tuskpoint.v1 import checkpoint_pb2, value_pb2
 from tuskpoint.v1 import history_service_pb2 as history
 from tuskpoint.v1.checkpoint_service_pb2 import (

@@ -20,14 +20,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from tests.crash.asking import Writer, check_load, key_of, save, save_writes
-from tests.crash.content import (
+from tests.crash.writers.content import (
     Line,
     content_fingerprint,
     task_writes,
 )
-from tests.crash.ledger import Key, Ledger
-from tests.crash.ways import (
+from tests.crash.writers.ledger import Key, Ledger
+from tests.crash.writers.recorded_calls import Writer, check_load, key_of, save, save_writes
+from tests.crash.writers.transports import (
     CHANNEL_OPTIONS,
     CHUNK_BYTES,
     FAILURES,

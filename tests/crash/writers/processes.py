@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.crash import writer
+from tests.crash.writers import agents
 from tests.kit.servers.forking import Forked, Main
 from tests.kit.servers.processes import STOP_SECONDS, own_environment
 
@@ -19,10 +19,10 @@ SQLITE_HEADER = b"SQLite format 3\0"
 
 
 class WriterProcess:
-    """The process of `tests.crash.writer`, or of another program with its arguments."""
+    """The process of `tests.crash.writers.agents`, or of another program with its arguments."""
 
     def __init__(
-        self, folder: Path, target: str, seed: str, *options: str, program: Main = writer.main
+        self, folder: Path, target: str, seed: str, *options: str, program: Main = agents.main
     ) -> None:
         self.ledger = folder / f"ledger-{seed}.jsonl"
         self._log = folder / f"writer-{seed}.log"
