@@ -10,9 +10,10 @@ import pytest
 
 import tuskpoint_server
 from tests.crash.checks.checker import Checker
+from tests.crash.checks.databases import broken_databases
 from tests.crash.faults.kills import die_at
 from tests.crash.writers.ledger import Record
-from tests.crash.writers.processes import WriterProcess, broken_databases
+from tests.crash.writers.processes import WriterProcess
 from tests.kit.databases import journal_of
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess
 from tuskpoint.v1.admin_service_pb2 import FlushRequest, GetArchiveStatusRequest

@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from tests.crash.checks.checker import Checker
+from tests.crash.checks.databases import broken_databases
 from tests.crash.faults.breaking_proxy import BreakingProxy
 from tests.crash.faults.kills import kill_under_load, unexpected
 from tests.crash.writers.ledger import Record
-from tests.crash.writers.processes import WriterProcess, broken_databases
+from tests.crash.writers.processes import WriterProcess
 from tests.kit.servers.processes import ServerProcess
 from tuskpoint.v1.checkpoint_pb2 import DURABILITY_CERTIFIED
 

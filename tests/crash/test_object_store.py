@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.crash.checks.checker import Checker
+from tests.crash.checks.databases import broken_databases
 from tests.crash.checks.recovery import check_all, check_recovered
 from tests.crash.faults.kills import die_at, kill_under_load
 from tests.crash.writers.ledger import Record
-from tests.crash.writers.processes import WriterProcess, broken_databases
+from tests.crash.writers.processes import WriterProcess
 from tests.kit.blobs.s3_server import ENVIRONMENT, Answer, Asked, S3Server, refused
 from tests.kit.servers.processes import FLUSH_OFTEN, ServerProcess
 

@@ -18,10 +18,11 @@ from typing import Any
 import grpc
 
 from tests.crash.checks.checker import CALL_SECONDS, Checker
+from tests.crash.checks.databases import broken_databases
 from tests.crash.checks.recovery import recovered
 from tests.crash.checks.token_channels import showing
 from tests.crash.writers.ledger import Record
-from tests.crash.writers.processes import WriterProcess, broken_databases
+from tests.crash.writers.processes import WriterProcess
 from tests.kit.servers.processes import WalrusProcess
 from tests.soak import agents
 from tests.soak.faults import Faults, Keeper, Kind, blob_kind, clock_kind, disk_kind, wire_kind

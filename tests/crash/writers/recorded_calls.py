@@ -1,4 +1,4 @@
-"""How the agents of `writer` send requests, and record the outcomes."""
+"""How the agents send requests, and record the outcomes."""
 
 from __future__ import annotations
 

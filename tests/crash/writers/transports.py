@@ -1,4 +1,4 @@
-"""The ways by which the agents of `writer` reach a server, and what their failures mean."""
+"""The ways by which agents reach a server: unary calls, streams, a client; and their failures."""
 
 from __future__ import annotations
 
