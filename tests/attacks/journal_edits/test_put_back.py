@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.attacks.edited import STEPS, Home, is_verified, kind
+from tests.attacks.journal_edits.edited_journal import STEPS, Home, is_verified, kind
 from tuskpoint import Client, DataLoss
 
 __all__ = ["kind"]

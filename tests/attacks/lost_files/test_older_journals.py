@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.attacks.test_lost_directories import Home, catalog_in
+from tests.attacks.lost_files.test_lost_blobs import Home, catalog_in
 from tuskpoint_server.core import process
 
 

@@ -18,7 +18,14 @@ import grpc
 import psycopg
 import pytest
 
-from tests.attacks.test_edits_at_rest import COUNT, OTHERS, content, digest, name, running
+from tests.attacks.journal_edits.test_edits_at_rest import (
+    COUNT,
+    OTHERS,
+    content,
+    digest,
+    name,
+    running,
+)
 from tests.kit.databases import journal_of
 from tests.kit.messages import ref, refused
 from tuskpoint.v1 import checkpoint_pb2, thread_service_pb2

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.edited import OF_THREAD, STEPS, Home, is_verified, kind
+from tests.attacks.journal_edits.edited_journal import OF_THREAD, STEPS, Home, is_verified, kind
 from tests.kit.servers.processes import ServerEndedError
 from tuskpoint import Client, DataLoss
 

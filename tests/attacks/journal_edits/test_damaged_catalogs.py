@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.attacks.test_edits_at_rest import running
-from tests.attacks.test_sealed_places import Rows, rows_of, sealed
+from tests.attacks.journal_edits.test_edits_at_rest import running
+from tests.attacks.journal_edits.test_sealed_places import Rows, rows_of, sealed
 from tuskpoint_server.config.settings import Config
 from tuskpoint_server.core import process
 

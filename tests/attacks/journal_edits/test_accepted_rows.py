@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attacks.edited import OF_THREAD, STEPS, Home, is_verified, kind
+from tests.attacks.journal_edits.edited_journal import OF_THREAD, STEPS, Home, is_verified, kind
 from tuskpoint import Client, NotFound
 
 __all__ = ["kind"]
