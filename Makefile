@@ -75,8 +75,11 @@ memwal: env ## run an emulated MemWal relayer (ARGS='--job-delay 30'); it prints
 # --- checking -------------------------------------------------------------------------------------
 
 .PHONY: test
-test: setup node-modules console-here ## run every check and every test (ARGS='-k NAME' for pytest)
-	@tools/side_by_side.sh pytest -- lint docs clients-here emulators-here frameworks WORKERS=0
+test: setup node-modules console-here ## run every check and every test (ARGS='-k NAME' for pytest; REQUIRED=browser fails if that group is skipped)
+	@status=0; \
+	tools/side_by_side.sh pytest -- lint docs clients-here emulators-here frameworks WORKERS=0 || status=$$?; \
+	$(PY) -m tools.skipped_groups $(if $(REQUIRED),--required $(REQUIRED)) || status=$$?; \
+	exit $$status
 
 # A worker takes whole files, the slowest first. A third of the time it waits for servers, so there is one
 # more than processors. WORKERS=0 runs all tests in one process, for a debugger.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,10 +13,8 @@ from urllib.parse import urlsplit
 from PIL import Image
 from playwright.sync_api import Browser, ConsoleMessage, Dialog, Error, Page, Request, expect
 
-from tests.kit.servers.processes import ROOT
-from tuskpoint_server.api.web.console import ASSETS
+from tools.skipped_groups import AXE
 
-AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
 PATIENCE_MS = 15_000
 COLOURS = 128  # of a picture
 # A name of this machine that browsers do not take for it: the page lacks what they give to pages
@@ -40,25 +37,8 @@ LONG_TASKS = """
         }
     }).observe({type: "longtask", buffered: true});
 """
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
 _FAILED_REQUEST = "Failed to load resource"
 _PLAIN_HTTP = "The Cross-Origin-Opener-Policy header has been ignored"
-
-
-def chromium() -> str | None:
-    """Return the path of a Chromium on this machine, if there is one."""
-    return next(filter(None, map(shutil.which, _NAMES)), None)
-
-
-def lacking() -> str:
-    """Return what the tests of the console need and do not find; empty if it is all there."""
-    if not (ASSETS / "index.html").is_file():
-        return "the console is not built: make console (it needs Node)"
-    if not AXE.is_file():
-        return "axe-core is not installed: make console (it needs Node)"
-    if chromium() is None:
-        return f"none of {', '.join(_NAMES)} is on PATH: apt-get install chromium"
-    return ""
 
 
 @dataclass

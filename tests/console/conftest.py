@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.console.browser import FLAGS, Look, chromium, lacking, looking, one_page
+from tests.console.browser import FLAGS, Look, looking, one_page
 from tests.kit.servers.processes import ROOT, ServerProcess, unused_port
+from tools.skipped_groups import browser_lacks, chromium
 
 Looking = Callable[..., AbstractContextManager[Look]]
 
@@ -23,7 +24,7 @@ EXAMPLE = ROOT / "examples" / "document_agent"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
-    if reason := lacking():
+    if reason := browser_lacks():
         for item in items:
             if item.path.is_relative_to(here):
                 item.add_marker(pytest.mark.skip(reason=reason))
