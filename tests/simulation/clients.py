@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from functools import partial
 
 from tests.kit.drafts import TENANT, Reference, channel, draft, write_of
-from tests.simulation.damage import Concern, concerns, tainted
-from tests.simulation.model import Known
+from tests.simulation.at_rest.damage import Concern, concerns, tainted
+from tests.simulation.promises.committed_rows import Place
+from tests.simulation.promises.model import Known
 from tests.simulation.server import Server
-from tests.simulation.shadow import Place
 from tuskpoint.v1 import value_pb2
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.lineage import mint_checkpoint_id

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.faulty_store import FaultyStore
+from tests.simulation.environment.faulty_store import FaultyStore
 from tuskpoint_server.archive.flush import assembling
 from tuskpoint_server.archive.flush.flusher import TenantFlusher
 from tuskpoint_server.archive.flush.packs import Pack, PackRunner

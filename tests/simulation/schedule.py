@@ -13,20 +13,27 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.drafts import TENANT
-from tests.simulation import checks
-from tests.simulation.at_rest import AtRest, names_an_edit, with_faults_at_rest
-from tests.simulation.checks import Look
+from tests.simulation.at_rest.damage import concerns
+from tests.simulation.at_rest.faults import AtRest, names_an_edit, with_faults_at_rest
+from tests.simulation.at_rest.losses import Losses
 from tests.simulation.clients import EXPECTED, Clients
-from tests.simulation.damage import concerns
-from tests.simulation.faulty_store import DIRECTORY, EPOCH_S, EPOCHS, QUILTS, StoreFaults, Vault
-from tests.simulation.keys import keys_of
-from tests.simulation.life import Crash, Life, failpoints_visit
-from tests.simulation.losses import Losses
-from tests.simulation.memory_database import JournalFaults
+from tests.simulation.environment.crashes import Crash, Life, failpoints_visit
+from tests.simulation.environment.faulty_store import (
+    DIRECTORY,
+    EPOCH_S,
+    EPOCHS,
+    QUILTS,
+    StoreFaults,
+    Vault,
+)
+from tests.simulation.environment.keys import keys_of
+from tests.simulation.environment.memory_database import JournalFaults
+from tests.simulation.environment.virtual_loop import Deadlock, VirtualLoop
+from tests.simulation.promises import checks
+from tests.simulation.promises.checks import Look
+from tests.simulation.promises.violation import Violation, check
 from tests.simulation.server import Server
 from tests.simulation.starting import Starts
-from tests.simulation.violation import Violation, check
-from tests.simulation.virtual_loop import Deadlock, VirtualLoop
 from tuskpoint_server.archive.lifetime import collecting
 from tuskpoint_server.blobs.api import StoreLimits
 from tuskpoint_server.core.errors import Reason, Refusal

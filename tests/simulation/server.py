@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tests.kit.drafts import TENANT
-from tests.simulation.faulty_store import FaultyStore, PlainStore, StoreFaults, Vault
-from tests.simulation.keys import SimulatedKeys
-from tests.simulation.life import Life
-from tests.simulation.memory_database import Disk, JournalFaults, MemoryDatabase, disk
-from tests.simulation.model import Model
-from tests.simulation.shadow import Shadow
+from tests.simulation.environment.crashes import Life
+from tests.simulation.environment.faulty_store import FaultyStore, PlainStore, StoreFaults, Vault
+from tests.simulation.environment.keys import SimulatedKeys
+from tests.simulation.environment.memory_database import Disk, JournalFaults, MemoryDatabase, disk
+from tests.simulation.promises.committed_rows import Shadow
+from tests.simulation.promises.model import Model
 from tuskpoint_server.archive.archive import Archive
 from tuskpoint_server.archive.flush.one_flush import ArchiveSettings
 from tuskpoint_server.archive.flush.packs import Spool, SpoolDamaged

@@ -20,11 +20,11 @@ from unittest import mock
 from sqlalchemy import Connection
 
 from tests.kit.drafts import TENANT
-from tests.simulation import checks
-from tests.simulation.faulty_store import PlainStore
-from tests.simulation.memory_database import Disk, MemoryDatabase
+from tests.simulation.environment.faulty_store import PlainStore
+from tests.simulation.environment.memory_database import Disk, MemoryDatabase
+from tests.simulation.promises import checks
+from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
-from tests.simulation.violation import check
 from tuskpoint_server.archive import comparing
 from tuskpoint_server.archive.flush.packs import Pointer
 from tuskpoint_server.commands import start_checks

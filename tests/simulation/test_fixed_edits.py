@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.kit.drafts import TENANT, refused, write
-from tests.simulation.edits import Edit
+from tests.simulation.at_rest.edits import Edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.kit.drafts import TENANT, key, write
-from tests.simulation.checks import newest
+from tests.simulation.promises.checks import newest
 from tests.simulation.test_fixed_edits import edit
 from tests.simulation.test_fixed_schedules import BIG, Stage, fixed
 from tuskpoint_server.archive.lifetime.repair import survey

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.kit.drafts import TENANT, Content, Reference, draft, key, refused, value, write
-from tests.simulation.checks import newest
-from tests.simulation.faulty_store import DIRECTORY, EPOCH_S, QUILTS, StoreFaults
-from tests.simulation.life import failpoints_visit
-from tests.simulation.memory_database import JournalFaults
+from tests.simulation.environment.crashes import failpoints_visit
+from tests.simulation.environment.faulty_store import DIRECTORY, EPOCH_S, QUILTS, StoreFaults
+from tests.simulation.environment.memory_database import JournalFaults
+from tests.simulation.promises.checks import newest
 from tests.simulation.schedule import World, make_plan
 from tests.simulation.server import Server
 from tuskpoint_server.blobs.api import BlobMember, StoreLimits, StoreLostError

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.at_rest import with_kind
+from tests.simulation.at_rest.faults import with_kind
+from tests.simulation.at_rest.sabotage import SABOTAGES_AT_REST
 from tests.simulation.sabotage import SABOTAGES
-from tests.simulation.sabotage_at_rest import SABOTAGES_AT_REST
 from tests.simulation.schedule import Plan, Violation, run_schedule
 
 ROOT = Path(__file__).parents[2]

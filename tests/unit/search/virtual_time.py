@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.environment.virtual_loop import VirtualLoop
 
 
 def virtually(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -14,9 +14,9 @@ from typing import Any, cast
 from sqlalchemy import LargeBinary, String, Table, func, insert, select
 
 from tests.kit.drafts import TENANT
-from tests.simulation.life import Life
-from tests.simulation.memory_database import JournalFaults, MemoryDatabase, disk
-from tests.simulation.virtual_loop import VirtualLoop
+from tests.simulation.environment.crashes import Life
+from tests.simulation.environment.memory_database import JournalFaults, MemoryDatabase, disk
+from tests.simulation.environment.virtual_loop import VirtualLoop
 from tuskpoint_server.core.search import MemoryState, memory_text, pointer_of
 from tuskpoint_server.journal.search.memories import MemoryRows
 from tuskpoint_server.journal.sql.schema import checkpoints, documents, memories, threads

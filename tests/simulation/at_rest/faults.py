@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tests.kit.drafts import TENANT
+from tests.simulation.at_rest.damage import Reader, concerns
+from tests.simulation.at_rest.edits import Editor
+from tests.simulation.at_rest.losses import LOOK_S, pause
 from tests.simulation.clients import Clients
-from tests.simulation.damage import Reader, concerns
-from tests.simulation.edits import Editor
-from tests.simulation.losses import LOOK_S, pause
+from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
-from tests.simulation.violation import check
 from tuskpoint_server.archive.scrubbing import Scrubber
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import CheckpointKey

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.kit.drafts import TENANT
-from tests.simulation.damage import concerns, tainted
-from tests.simulation.faulty_store import PlainStore
-from tests.simulation.memory_database import Disk, MemoryDatabase, disk
-from tests.simulation.model import early_of, known_of
+from tests.simulation.at_rest.damage import concerns, tainted
+from tests.simulation.environment.faulty_store import PlainStore
+from tests.simulation.environment.memory_database import Disk, MemoryDatabase, disk
+from tests.simulation.promises.committed_rows import Place, Thread, read_threads
+from tests.simulation.promises.model import early_of, known_of
+from tests.simulation.promises.violation import Violation, check
 from tests.simulation.server import Server
-from tests.simulation.shadow import Place, Thread, read_threads
-from tests.simulation.violation import Violation, check
 from tuskpoint_server.archive.read import DAMAGE, Segments, placed
 from tuskpoint_server.archive.recover.recovery import (
     Recovered,

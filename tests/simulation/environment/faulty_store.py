@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from tests.simulation.life import Life
+from tests.simulation.environment.crashes import Life
 from tuskpoint_server.blobs.api import (
     BlobMember,
     Listed,

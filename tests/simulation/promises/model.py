@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from tests.simulation.shadow import Place, Thread
+from tests.simulation.promises.committed_rows import Place, Thread
 from tuskpoint_server.core.model import CheckpointKey, Saved
 from tuskpoint_server.core.state import decode_channels
 from tuskpoint_server.journal.checkpoints.incoming import IncomingCheckpoint

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.kit.drafts import TENANT
-from tests.simulation.edits import Edit, Taint
+from tests.simulation.at_rest.edits import Edit, Taint
+from tests.simulation.promises.committed_rows import Place, Thread
+from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
-from tests.simulation.shadow import Place, Thread
-from tests.simulation.violation import check
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.core.model import (
     Checkpoint,

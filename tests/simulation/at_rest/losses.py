@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.kit.drafts import TENANT
-from tests.simulation import checks
-from tests.simulation.checks import Look
 from tests.simulation.clients import Clients
-from tests.simulation.faulty_store import Vault
-from tests.simulation.model import Model, Story
+from tests.simulation.environment.faulty_store import Vault
+from tests.simulation.environment.virtual_loop import VirtualLoop
+from tests.simulation.promises import checks
+from tests.simulation.promises.checks import Look
+from tests.simulation.promises.committed_rows import Shadow, Thread
+from tests.simulation.promises.model import Model, Story
+from tests.simulation.promises.violation import check
 from tests.simulation.server import Server
-from tests.simulation.shadow import Shadow, Thread
-from tests.simulation.violation import check
-from tests.simulation.virtual_loop import VirtualLoop
 from tuskpoint_server.blobs.api import BlobMember
 from tuskpoint_server.core.errors import Reason, Refusal
 from tuskpoint_server.journal.archiving.status import KnownCatalog

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.simulation.memory_database import Disk
+from tests.simulation.environment.memory_database import Disk
 
 Place = tuple[str, str]
 Row = tuple[Any, ...]

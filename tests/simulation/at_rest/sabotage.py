@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation.at_rest import BLOBS, EDITS, JOURNAL
+from tests.simulation.at_rest.faults import BLOBS, EDITS, JOURNAL
 from tuskpoint_server.archive import comparing, verify, watching
 from tuskpoint_server.archive.flush import one_flush
 from tuskpoint_server.archive.flush.packs import Pointer

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, create_engine
 from sqlalchemy.pool import StaticPool
 
-from tests.simulation.edits import Ledger
-from tests.simulation.life import Crash, Life
+from tests.simulation.at_rest.edits import Ledger
+from tests.simulation.environment.crashes import Crash, Life
 from tuskpoint_server.core.model import ThreadName
 from tuskpoint_server.journal.database.binding import Binder, options
 from tuskpoint_server.journal.database.database import Database, Waiters
